@@ -1,0 +1,1 @@
+"""Token ids in a store become packed batches."""

@@ -1,0 +1,91 @@
+"""Every error a user can meet.
+
+    UserError                 a mistake the user can mend; the command line ends with status 2
+    ├── ConfigError           a setting that is unknown, of the wrong type or impossible
+    ├── CorpusError           text that cannot be read
+    ├── ExampleError          labelled data that cannot be read, or labels that do not fit
+    ├── VocabularyError       a vocabulary that cannot be learned or read
+    ├── StoreError            a token store that is damaged or made for something else
+    ├── ModelFolderError      a folder that is no model, or one that we must not or cannot load
+    ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
+    ├── DiskError             the disk is full or cannot be written
+    ├── TrainingDiverged      the loss or its gradient stopped being a number
+    └── MissingExtra          an optional package is not installed
+
+Each says in one line where it happened (file and line), what is wrong, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class UserError(ValueError):
+    """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | Path | None = None,
+        line: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        self.what = " ".join(what.split())
+        self.where = where
+        self.line = line
+        self.remedy = " ".join(remedy.split())
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = "" if self.where is None else str(self.where)
+        if self.line is not None:
+            place += f":{self.line}"
+        message = f"{place}: {self.what}" if place else self.what
+        return f"{message}; {self.remedy}" if self.remedy else message
+
+
+class ConfigError(UserError):
+    """A setting that is unknown, of the wrong type or impossible."""
+
+
+class CorpusError(UserError):
+    """Text that cannot be read."""
+
+
+class ExampleError(UserError):
+    """Labelled data that cannot be read, or labels that do not fit."""
+
+
+class VocabularyError(UserError):
+    """A vocabulary that cannot be learned or read."""
+
+
+class StoreError(UserError):
+    """A token store that is damaged or made for something else."""
+
+
+class ModelFolderError(UserError):
+    """A folder that is no model, or one that we must not or cannot load."""
+
+
+class RunFolderError(UserError):
+    """A run folder that is taken, damaged or belongs to another run."""
+
+
+class DiskError(UserError):
+    """The disk is full or cannot be written."""
+
+
+class TrainingDiverged(UserError):
+    """The loss or its gradient stopped being a number; no weight was changed by it."""
+
+
+class MissingExtra(UserError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}",
+            remedy=f"install it with: pip install 'bertsmith[{extra}]'",
+        )

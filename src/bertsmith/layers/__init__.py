@@ -1,0 +1,1 @@
+"""The bricks of an encoder."""

@@ -1,0 +1,1 @@
+"""Bricks become encoders with heads."""

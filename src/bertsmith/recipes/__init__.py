@@ -1,0 +1,1 @@
+"""Functions that carry out a whole run."""

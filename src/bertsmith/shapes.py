@@ -1,0 +1,26 @@
+"""The axes of every array in the program, said once.
+
+    tokens      all tokens of a packed batch, its sequences end to end
+    sequences   the sequences of a batch
+    targets     the places of a batch that have something to predict
+    hidden      the width of the encoder
+    heads       attention heads;  head: the width of one
+    vocabulary  entries of the vocabulary
+    labels      classes of a classifier
+
+Shapes stand in signatures and are checked by the tests only (jaxtyping with beartype).
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+TokenIds = Int[Tensor, " tokens"]
+Offsets = Int[Tensor, " sequences_plus_1"]
+Hidden = Float[Tensor, "tokens hidden"]
+Heads = Float[Tensor, "tokens heads head"]
+Pooled = Float[Tensor, "sequences hidden"]
+AtTargets = Float[Tensor, "targets hidden"]
+Logits = Float[Tensor, "targets vocabulary"]
+ClassLogits = Float[Tensor, "sequences labels"]
+TargetIds = Int[Tensor, " targets"]
+Table = Float[Tensor, "vocabulary hidden"]

@@ -1,0 +1,1 @@
+"""Files become documents and labelled examples."""

@@ -1,0 +1,1 @@
+"""Text becomes token ids, with a vocabulary learned from a corpus."""

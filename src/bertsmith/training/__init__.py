@@ -1,0 +1,1 @@
+"""Losses become weights."""

@@ -1,0 +1,1 @@
+"""Models become folders in the ecosystem's own layout, and back."""
