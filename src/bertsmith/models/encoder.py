@@ -1,0 +1,104 @@
+"""The encoder: one forward for all families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from bertsmith.batches.batch import Batch
+from bertsmith.config import Config
+from bertsmith.errors import ConfigError
+from bertsmith.layers.block import Block
+from bertsmith.layers.embeddings import Embeddings
+from bertsmith.layers.feed_forward import Activation
+from bertsmith.layers.positions import Positions
+from bertsmith.layers.spans import Spans
+from bertsmith.shapes import Hidden
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(Config):
+    """Sizes and wiring of an encoder (Devlin et al. 2018, section 3)."""
+
+    vocabulary: int
+    """Entries of the vocabulary (V)."""
+    hidden: int
+    """Width of the encoder (H)."""
+    layers: int
+    """Number of blocks (L)."""
+    heads: int
+    """Attention heads a block (A); divides `hidden`."""
+    feed_forward: int
+    """Inner width of the feed-forward network; 4 H in BERT."""
+    longest: int = 512
+    """Positions there are embeddings for, the longest sequence in tokens."""
+    segments: int = 2
+    """Segment embeddings; 0 for none."""
+    positions: Positions = "learned"
+    """Learned as BERT's, sinusoidal (not trained), or none, to see what order is worth."""
+    activation: Activation = "gelu"
+    """The exact GELU, or its tanh formula."""
+    dropout: float = 0.1
+    """Share of hidden values set to zero in training."""
+    attention_dropout: float = 0.1
+    """Share of attention weights set to zero in training."""
+    norm_epsilon: float = 1e-12
+    """Added to the variance in layer norms."""
+    initial_std: float = 0.02
+    """Standard deviation of the truncated normal that weights start from."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "hidden", "layers", "heads", "feed_forward", "longest"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}", remedy="it must be at least 1"
+                )
+        if self.hidden % self.heads:
+            raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
+        if self.segments < 0:
+            raise ConfigError(f"segments is {self.segments}", remedy="it must be 0 or more")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
+
+
+class Encoder(nn.Module):
+    """Embeddings and a stack of blocks."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(
+            vocabulary=config.vocabulary,
+            hidden=config.hidden,
+            longest=config.longest,
+            segments=config.segments,
+            positions=config.positions,
+            dropout=config.dropout,
+            norm_epsilon=config.norm_epsilon,
+        )
+        self.blocks = nn.ModuleList(
+            Block(
+                hidden=config.hidden,
+                heads=config.heads,
+                feed_forward=config.feed_forward,
+                activation=config.activation,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                norm_epsilon=config.norm_epsilon,
+            )
+            for _ in range(config.layers)
+        )
+
+    def forward(self, batch: Batch) -> Hidden:
+        """The last layer's hidden states, (tokens, hidden)."""
+        return self.hidden_states(batch)[-1]
+
+    def hidden_states(self, batch: Batch) -> list[Hidden]:
+        """The embeddings and every layer's output, each (tokens, hidden)."""
+        spans = Spans(batch.offsets, batch.lengths)
+        states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
+        for block in self.blocks:
+            states.append(block(states[-1], spans))
+        return states

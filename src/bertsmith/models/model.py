@@ -1,0 +1,125 @@
+"""An encoder with the heads that a task needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bertsmith.batches.batch import Batch
+from bertsmith.config import Config
+from bertsmith.errors import ConfigError
+from bertsmith.layers.positions import sinusoidal_table
+from bertsmith.models.encoder import Encoder, EncoderConfig
+from bertsmith.models.heads import MaskedLMHead, Pooler
+from bertsmith.shapes import AtTargets, ClassLogits, Hidden, Logits, Pooled
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Config):
+    """An encoder and the heads that stand on it."""
+
+    encoder: EncoderConfig
+    """Sizes and wiring of the encoder."""
+    pooler: bool = True
+    """Whether there is a pooler; next sentence and classification read it."""
+    masked_lm: bool = False
+    """Whether there is a masked-LM head."""
+    next_sentence: bool = False
+    """Whether there is a next-sentence head."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes in the order of the classifier's outputs; none for no classifier."""
+    classifier_dropout: float = 0.1
+    """Share of the pooled values set to zero before the classifier in training."""
+
+    def __post_init__(self) -> None:
+        if (self.next_sentence or self.labels) and not self.pooler:
+            raise ConfigError("next sentence and classification need the pooler")
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
+
+
+class Model(nn.Module):
+    """An encoder, a pooler and heads by name: masked_lm, next_sentence, classify."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        encoder = config.encoder
+        self.encoder = Encoder(encoder)
+        self.pooler = Pooler(encoder.hidden) if config.pooler else None
+        self.heads = nn.ModuleDict()
+        if config.masked_lm:
+            approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
+            self.heads["masked_lm"] = MaskedLMHead(
+                encoder.hidden, encoder.vocabulary, encoder.norm_epsilon, approximate
+            )
+        if config.next_sentence:
+            self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
+        if config.labels:
+            self.heads["classify"] = nn.Linear(encoder.hidden, len(config.labels))
+        self.classifier_dropout = nn.Dropout(config.classifier_dropout)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.encoder.embeddings.tokens.weight.device
+
+    def pooled(self, hidden: Hidden, batch: Batch) -> Pooled:
+        """One vector a sequence, (sequences, hidden)."""
+        assert self.pooler is not None
+        return self.pooler(hidden, batch.starts)  # type: ignore[no-any-return]
+
+    def masked_lm(self, hidden: AtTargets) -> Logits:
+        """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
+        table = self.encoder.embeddings.tokens.weight
+        return self.heads["masked_lm"](hidden, table)  # type: ignore[no-any-return]
+
+    def next_sentence(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+        """Logits (sequences, 2): is the next sentence, is a random one."""
+        return self.heads["next_sentence"](self.pooled(hidden, batch))  # type: ignore[no-any-return]
+
+    def classify(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+        """Logits (sequences, labels), in the order of the config's labels."""
+        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        return self.heads["classify"](pooled)  # type: ignore[no-any-return]
+
+
+def build_model(config: ModelConfig, *, seed: int) -> Model:
+    """A model with the weights BERT starts from: truncated normal (two deviations), biases zero.
+
+    The weights are a pure function of the config and the seed.
+    """
+    with torch.device("meta"):
+        model = Model(config)
+    model.to_empty(device="cpu")
+    initialise(model, torch.Generator().manual_seed(seed))
+    return model
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Give every parameter below a module its starting value, drawn in the order of their names."""
+    std = 0.02
+    for part in module.modules():
+        if isinstance(part, Model):
+            std = part.config.encoder.initial_std
+    for name, parameter in module.named_parameters():
+        if name.endswith("norm.weight"):
+            parameter.fill_(1.0)
+        elif parameter.dim() == 1:
+            parameter.zero_()
+        else:
+            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+    for name, buffer in module.named_buffers():
+        if name.endswith("positions.weight"):
+            buffer.copy_(sinusoidal_table(*buffer.shape))
+
+
+@torch.no_grad()
+def start_positions_as_sinusoids(model: Model, scale: float) -> None:
+    """Let learned positions start as sinusoids times `scale`; they train on from there."""
+    positions = model.encoder.embeddings.positions
+    if isinstance(positions, nn.Embedding):
+        positions.weight.copy_(sinusoidal_table(*positions.weight.shape) * scale)
