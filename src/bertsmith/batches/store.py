@@ -1,0 +1,195 @@
+"""The token store: a corpus as token ids on disk, read by memory map.
+
+store.json               counts, type, the vocabulary's fingerprint, SHA-256 of every file
+tokens-00000.bin ...     ids end to end, little-endian uint16 or uint32, at most 1 GiB a shard;
+                         a document never crosses a shard
+sentences.bin            int64 token offsets of sentences, (sentences + 1,)
+documents.bin            int64 sentence numbers where documents begin, (documents + 1,)
+vocabulary/              the tokenizer's files
+held-out/                a store of the documents kept for evaluation, if any
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.config import Config
+from bertsmith.errors import ConfigError, StoreError
+from bertsmith.tokens.tokenizer import Tokenizer
+
+FORMAT = 1
+INDEX = "store.json"
+HELD_OUT = "held-out"
+VOCABULARY = "vocabulary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord(Config):
+    """A file of the store as it was written."""
+
+    name: str
+    """File name inside the store's folder."""
+    bytes: int
+    """Its size."""
+    sha256: str
+    """Its hash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreIndex(Config):
+    """What `store.json` holds."""
+
+    format: int
+    """Version of the layout."""
+    type: str
+    """Type of the ids, uint16 or uint32."""
+    tokens: int
+    """Number of token ids."""
+    sentences: int
+    """Number of sentences."""
+    documents: int
+    """Number of documents."""
+    words: int
+    """Number of words the text had, split at spaces."""
+    unknown: int
+    """Tokens that are [UNK]."""
+    duplicates: int
+    """Documents left out because the same text had come before."""
+    fingerprint: str
+    """The vocabulary's fingerprint."""
+    shards: tuple[int, ...]
+    """Tokens in each shard."""
+    files: tuple[FileRecord, ...]
+    """Every data file."""
+
+
+class TokenStore:
+    """A store opened for reading; nothing but the offsets' pages in use is held in memory."""
+
+    def __init__(self, folder: Path, *, verify: bool = False) -> None:
+        """Open a store; `StoreError` if it is none, damaged, or (with `verify`) altered."""
+        self.folder = folder
+        self.index = _read_index(folder)
+        for record in self.index.files:
+            _check_file(folder / record.name, record, verify=verify)
+        kind = np.dtype(self.index.type).newbyteorder("<")
+        self._shards = [
+            _open(folder / f"tokens-{number:05}.bin", kind, tokens)
+            for number, tokens in enumerate(self.index.shards)
+        ]
+        self._shard_starts = np.concatenate([[0], np.cumsum(self.index.shards)]).astype(np.int64)
+        int64 = np.dtype("<i8")
+        self.sentences = _open(folder / "sentences.bin", int64, self.index.sentences + 1)
+        """Token offsets of sentences, (sentences + 1,)."""
+        self.documents = _open(folder / "documents.bin", int64, self.index.documents + 1)
+        """Sentence numbers where documents begin, (documents + 1,)."""
+        self._check_offsets()
+
+    @property
+    def tokens(self) -> int:
+        """Number of token ids."""
+        return self.index.tokens
+
+    def document_starts(self) -> NDArray[np.int64]:
+        """Token offsets of documents, (documents + 1,)."""
+        return np.asarray(self.sentences[self.documents])
+
+    def read(self, start: int, end: int) -> NDArray[np.integer]:
+        """The ids of tokens start to end, which must lie in one document."""
+        shard = int(np.searchsorted(self._shard_starts, start, side="right")) - 1
+        origin = int(self._shard_starts[shard])
+        return self._shards[shard][start - origin : end - origin]
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer the store was made with; `StoreError` if it was exchanged since."""
+        tokenizer = Tokenizer.load(self.folder / VOCABULARY)
+        if tokenizer.fingerprint != self.index.fingerprint:
+            raise StoreError(
+                "the vocabulary beside the store is not the one the store was made with",
+                where=self.folder,
+                remedy="run `bertsmith prepare` again",
+            )
+        return tokenizer
+
+    def held_out(self) -> TokenStore | None:
+        """The store of held-out documents, or None."""
+        folder = self.folder / HELD_OUT
+        return TokenStore(folder) if folder.is_dir() else None
+
+    def _check_offsets(self) -> None:
+        ends = (self.sentences[0], self.sentences[-1], self.documents[0], self.documents[-1])
+        if ends != (0, self.index.tokens, 0, self.index.sentences):
+            raise StoreError(
+                "offsets and counts disagree",
+                where=self.folder,
+                remedy="run `bertsmith prepare` again",
+            )
+
+
+def _read_index(folder: Path) -> StoreIndex:
+    path = folder / INDEX
+    if not path.is_file():
+        raise StoreError(
+            f"holds no {INDEX}, so it is no token store",
+            where=folder,
+            remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
+        )
+    try:
+        index = StoreIndex.load(path)
+    except ConfigError as error:
+        raise StoreError(str(error), remedy="run `bertsmith prepare` again") from error
+    if index.format != FORMAT or index.type not in ("uint16", "uint32"):
+        raise StoreError(
+            f"format {index.format} with {index.type} is not one this version reads",
+            where=path,
+            remedy="run `bertsmith prepare` again",
+        )
+    return index
+
+
+def _check_file(path: Path, record: FileRecord, *, verify: bool) -> None:
+    if Path(record.name).name != record.name:
+        raise StoreError(f"names a file outside itself: {record.name!r}", where=path.parent)
+    if not path.is_file() or path.stat().st_size != record.bytes:
+        raise StoreError(
+            "is missing or has another size than when it was written",
+            where=path,
+            remedy="run `bertsmith prepare` again",
+        )
+    if verify and file_hash(path) != record.sha256:
+        raise StoreError("was altered", where=path, remedy="run `bertsmith prepare` again")
+
+
+def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.integer]:
+    if not path.is_file() or path.stat().st_size != count * kind.itemsize:
+        raise StoreError(
+            f"should hold {count} numbers of {kind.itemsize} bytes",
+            where=path,
+            remedy="run `bertsmith prepare` again",
+        )
+    if not count:
+        return np.zeros(0, kind)  # an empty file cannot be mapped
+    return np.memmap(path, kind, mode="r")
+
+
+def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:
+    """SHA-256 of a file as hexadecimal, read a megabyte at a time."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            if seen is not None:
+                seen(len(block))
+    return digest.hexdigest()
+
+
+def dump_index(folder: Path, index: StoreIndex) -> None:
+    """Write `store.json`."""
+    (folder / INDEX).write_text(json.dumps(index.to_dict(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,36 @@
+"""Number formats and memory of training."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+
+Precision = Literal["bf16", "fp32"]
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Matrix products in bfloat16 with float32 weights behind them, or everything in float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+# from glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_large_blocks() -> bool:
+    """Let the C library keep large freed blocks for the next step; True if it will.
+
+    Without this each step's activations are returned to the system and faulted in again, page by
+    page: a quarter to a third of the time at large batches (docs/log.md). Linux with glibc only.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    return False

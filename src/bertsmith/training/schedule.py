@@ -1,0 +1,64 @@
+"""How long training lasts, and how the learning rate moves over it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from bertsmith.config import Config
+from bertsmith.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Config):
+    """What training may spend: steps, or minutes of training time."""
+
+    steps: int | None = None
+    """Optimiser steps."""
+    minutes: float | None = None
+    """Minutes spent in training steps; evaluation and saving do not count."""
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise ConfigError(
+                "the budget needs either steps or minutes",
+                remedy="give one of --steps and --minutes",
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"steps is {self.steps}", remedy="it must be at least 1")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
+
+    def progress(self, step: int, seconds: float) -> float:
+        """The share that is spent, 0 to 1."""
+        if self.steps is not None:
+            return min(step / self.steps, 1.0)
+        assert self.minutes is not None
+        return min(seconds / (60 * self.minutes), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig(Config):
+    """The learning rate's way up and down, as shares of the budget."""
+
+    warm_up: float = 0.1
+    """Share of the budget in which the rate rises linearly from zero to its peak."""
+    decay: Literal["linear", "cosine", "none"] = "linear"
+    """How the rate falls to zero; none keeps it."""
+    hold: float = 0.0
+    """Share of the budget, after the warm-up, in which the rate stays at its peak."""
+
+    def __post_init__(self) -> None:
+        if min(self.warm_up, self.hold) < 0 or self.warm_up + self.hold > 1:
+            raise ConfigError(f"warm_up {self.warm_up} and hold {self.hold} exceed the budget")
+
+    def factor(self, progress: float) -> float:
+        """The share of the peak rate at some progress in [0, 1]."""
+        if progress < self.warm_up:
+            return progress / self.warm_up
+        begin = self.warm_up + self.hold
+        if self.decay == "none" or progress <= begin:
+            return 1.0
+        left = (1 - progress) / (1 - begin)
+        return left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
