@@ -1,0 +1,72 @@
+"""Turning a corpus into a token store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.store import HELD_OUT, StoreIndex, TokenStore
+from bertsmith.errors import ConfigError
+from bertsmith.log import Bar, progress, say, short_number
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.documents import Document
+from bertsmith.text.layout import Layout
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+def prepare(
+    corpus: list[str],
+    *,
+    vocab: Path,
+    out: Path,
+    workers: int | None = None,
+    held_out: float = 0.05,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> TokenStore:
+    """Encode a corpus with a vocabulary into a new store, 5 % of its documents held out."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers is {workers}", remedy="it must be at least 1")
+    if not 0 <= held_out < 1:
+        raise ConfigError(f"held_out is {held_out}", remedy="it must be in [0, 1)")
+    tokenizer = Tokenizer.load(vocab)
+    opened = Corpus(corpus, text_column=text_column, layout=layout)
+    with progress("encoding", opened.total_bytes, "B") as bar:
+        index = prepare_store(
+            _watched(opened, bar),
+            tokenizer,
+            out,
+            held_out=held_out,
+            workers=workers or len(os.sched_getaffinity(0)),
+        )
+    store = TokenStore(out)
+    say(describe(store))
+    if index.documents + (index.duplicates > 0) == 1:
+        say("the corpus is one document: next-sentence prediction needs at least two")
+    say(f"next: bertsmith pretrain {out} --out run --minutes 30")
+    return store
+
+
+def describe(store: TokenStore) -> str:
+    """One line about a store."""
+    index = store.index
+    held_out = TokenStore(store.folder / HELD_OUT).index if store.held_out() else None
+    every: list[StoreIndex] = [index, *([held_out] if held_out else [])]
+    documents = sum(part.documents for part in every)
+    tokens = sum(part.tokens for part in every)
+    unknown = sum(part.unknown for part in every)
+    return (
+        f"corpus: {documents:,} documents, {sum(part.sentences for part in every):,} sentences, "
+        f"{short_number(sum(part.words for part in every))} words, "
+        f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % [UNK]); "
+        f"{index.duplicates:,} duplicates left out; "
+        f"{held_out.documents if held_out else 0:,} documents held out"
+    )
+
+
+def _watched(corpus: Corpus, bar: Bar) -> Iterator[Document]:
+    for document in corpus:
+        bar.move_to(corpus.bytes_read)
+        yield document

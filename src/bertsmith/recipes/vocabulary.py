@@ -1,0 +1,88 @@
+"""Learning a vocabulary from a corpus."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from bertsmith.errors import VocabularyError
+from bertsmith.log import progress, say
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.documents import Document
+from bertsmith.text.layout import Layout
+from bertsmith.tokens.learning import learn_wordpiece
+from bertsmith.tokens.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.tokenizer import Tokenizer
+
+_FIT_PARAGRAPHS = 2000
+
+
+def learn_vocabulary(
+    corpus: list[str],
+    *,
+    out: Path,
+    size: int = 30_000,
+    cased: bool = False,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> Tokenizer:
+    """Learn a WordPiece vocabulary of `size` pieces from a corpus and save it in a new folder."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise VocabularyError("exists already", where=out, remedy="choose another --out")
+    tokenizer, fit = learn_from(
+        opened := Corpus(corpus, text_column=text_column, layout=layout),
+        total=opened.total_bytes,
+        size=size,
+        cased=cased,
+    )
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        tokenizer.save(partial)
+        partial.replace(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    say(describe(tokenizer, fit))
+    say(f"next: bertsmith prepare CORPUS --vocab {out} --out store")
+    return tokenizer
+
+
+def learn_from(
+    documents: Iterable[Document], *, total: int, size: int, cased: bool
+) -> tuple[Tokenizer, VocabularyFit]:
+    """A vocabulary, and how it fits the end of the text; `total` is about the text's bytes."""
+    tail: deque[str] = deque(maxlen=_FIT_PARAGRAPHS)
+    with progress("reading", total, "B") as bar:
+
+        def texts() -> Iterator[str]:
+            for document in documents:
+                bar.advance(sum(map(len, document.paragraphs)))
+                tail.extend(document.paragraphs)
+                yield from document.paragraphs
+            bar.move_to(total)
+            bar.note("joining pieces")
+
+        tokenizer = learn_wordpiece(texts(), size=size, lowercase=not cased)
+    return tokenizer, measure_fit(tokenizer, tail)
+
+
+def describe(tokenizer: Tokenizer, fit: VocabularyFit) -> str:
+    """One line about a vocabulary."""
+    return (
+        f"vocabulary: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}; "
+        f"{fit.pieces_per_word:.2f} pieces a word, {100 * fit.unknown_share:.2f} % of words [UNK]"
+    )
+
+
+def in_pieces(tokenizer: Tokenizer, words: Iterable[str], count: int = 5) -> str:
+    """A few words with their pieces, those of several pieces first: ``tweeting -> tweet ##ing``."""
+    shown = sorted((tokenizer.pieces(word) for word in words), key=len, reverse=True)
+    return ", ".join(
+        f"{''.join(pieces).replace('##', '')} -> {' '.join(pieces)}"
+        for pieces in islice(shown, count)
+    )
