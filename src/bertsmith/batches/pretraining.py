@@ -12,7 +12,7 @@ from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.batches.masking import Masking, MaskingConfig
 from bertsmith.batches.randomness import below, bits, permuted, stream, uniform
 from bertsmith.batches.store import TokenStore
-from bertsmith.batches.windows import Windows
+from bertsmith.batches.windows import Cuts, Windows
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, StoreError
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -99,20 +99,30 @@ class PretrainingBatches:
 
     def take(self, place: Place) -> tuple[Batch, Place]:
         """The batch that begins at a place, and the place after it."""
-        config, specials = self.config, 3 if self.config.pairs else 2
-        most = config.tokens_per_batch // 8
-        index = np.arange(place.index, min(place.index + most, self.sequences))
-        numbers = self._numbers(index, place.epoch)
-        cuts = self._windows.cut(numbers, place.epoch)
-        sizes = np.cumsum(cuts.ends - cuts.starts + specials)
-        taken = int(np.searchsorted(sizes, config.tokens_per_batch, side="right"))
-        batch = self.samples(index[:taken], place.epoch)
-        after = replace(place, index=place.index + taken)
+        cuts = self._fill(place)
+        index = np.arange(place.index, place.index + len(cuts))
+        batch = self._batch(index, place.epoch, cuts)
+        after = replace(place, index=place.index + len(cuts))
         return batch, after if after.index < self.sequences else Place(epoch=place.epoch + 1)
+
+    def _fill(self, place: Place) -> Cuts:
+        """As many windows from a place on as the token budget holds."""
+        budget, specials = self.config.tokens_per_batch, 3 if self.config.pairs else 2
+        guess = 8 + budget * 5 // (4 * self.config.longest)
+        while True:
+            index = np.arange(place.index, min(place.index + guess, self.sequences))
+            cuts = self._windows.cut(self._numbers(index, place.epoch), place.epoch)
+            sizes = np.cumsum(cuts.ends - cuts.starts + specials)
+            if sizes[-1] >= budget or place.index + guess >= self.sequences:
+                return cuts.first(int(np.searchsorted(sizes, budget, side="right")))
+            guess *= 2
 
     def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
         """The samples with these numbers of an epoch as one batch."""
-        samples = self._pairs(index, epoch) if self.config.pairs else self._singles(index, epoch)
+        return self._batch(index, epoch, self._windows.cut(self._numbers(index, epoch), epoch))
+
+    def _batch(self, index: NDArray[np.int64], epoch: int, own: Cuts) -> Batch:
+        samples = self._pairs(index, epoch, own) if self.config.pairs else self._singles(own)
         ids, segments = zip(*(self._with_specials(sample) for sample in samples), strict=True)
         batch = pack(ids, segments)
         keys = bits(stream(self._seed, epoch, _MASKS), index)
@@ -134,15 +144,13 @@ class PretrainingBatches:
     def _numbers(self, index: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         return permuted(index, self.sequences, stream(self._seed, epoch, _ORDER))
 
-    def _singles(self, index: NDArray[np.int64], epoch: int) -> list[_Sample]:
-        cuts = self._windows.cut(self._numbers(index, epoch), epoch)
+    def _singles(self, cuts: Cuts) -> list[_Sample]:
         read = self._store.read
         ranges = zip(cuts.starts.tolist(), cuts.ends.tolist(), strict=True)
         return [_Sample(read(start, end), None, None) for start, end in ranges]
 
-    def _pairs(self, index: NDArray[np.int64], epoch: int) -> list[_Sample]:
+    def _pairs(self, index: NDArray[np.int64], epoch: int, own: Cuts) -> list[_Sample]:
         partner = np.where((index ^ 1) < self.sequences, index ^ 1, index)
-        own = self._windows.cut(self._numbers(index, epoch), epoch)
         other = self._windows.cut(self._numbers(partner, epoch), epoch)
         key = stream(self._seed, epoch, _PAIRS)
         share = 0.1 + 0.8 * uniform(key, index // 2)

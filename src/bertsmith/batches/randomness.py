@@ -53,13 +53,13 @@ def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArra
     """
     half = np.uint64(max(1, (max(size - 1, 1).bit_length() + 1) // 2))
     mask = (np.uint64(1) << half) - np.uint64(1)
+    rounds = bits(key, np.arange(6))
     value = np.array(position, np.uint64)
     outside = np.ones(value.shape, bool)
     while outside.any():
         left, right = value[outside] >> half, value[outside] & mask
-        for turn in range(6):
-            rounds = bits(bits(key, turn), right)
-            left, right = right, left ^ (rounds & mask)
+        for turn in rounds:
+            left, right = right, left ^ (bits(turn, right) & mask)
         value[outside] = (left << half) | right
         outside = value >= size
     return value.astype(np.int64)

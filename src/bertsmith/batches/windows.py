@@ -34,6 +34,10 @@ class Cuts:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def first(self, count: int) -> Cuts:
+        """The first `count` of them."""
+        return Cuts(self.starts[:count], self.ends[:count], self.documents[:count])
+
 
 class Windows:
     """All windows of at most `budget` tokens of a store, numbered from 0 to `count` - 1."""
@@ -71,10 +75,6 @@ class Windows:
     def document_end(self, document: int) -> int:
         """Where a document ends, in tokens."""
         return int(self._starts[document + 1])
-
-    def document_start(self, document: int) -> int:
-        """Where a document starts, in tokens."""
-        return int(self._starts[document])
 
     def _boundary(self, document: Numbers, number: Numbers, epoch: int) -> Numbers:
         """The token position of the boundary before window `number` of each document."""

@@ -1,0 +1,108 @@
+"""The settings of a pre-training run.
+
+The defaults learn most in little time: learned positions that start as sinusoids, the layers'
+matrices trained by Muon, no dropout (a small budget sees little text twice). What is saved is a
+plain BERT in any case. The paper's own way (Devlin et al. 2018, appendix A.2) is
+
+    --optimiser.matrices adamw --optimiser.rate 1e-4 --optimiser.beta_2 0.999
+    --network.dropout 0.1 --network.attention_dropout 0.1 --network.position_start random
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.config import Config
+from bertsmith.layers.feed_forward import Activation
+from bertsmith.layers.positions import Positions
+from bertsmith.training.loop import FitConfig
+from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.precision import Precision
+from bertsmith.training.schedule import Budget, ScheduleConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig(Config):
+    """What is free in a BERT of a given size."""
+
+    positions: Positions = "learned"
+    """Learned, sinusoidal (not trained) or none."""
+    position_start: Literal["sinusoidal", "random"] = "sinusoidal"
+    """What learned positions start from."""
+    position_scale: float = 0.05
+    """Amplitude of the sinusoids that learned positions start from."""
+    activation: Activation = "gelu"
+    """The exact GELU, or its tanh formula."""
+    longest: int = 512
+    """Position embeddings, the longest sequence the model will ever take."""
+    dropout: float = 0.0
+    """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
+    attention_dropout: float = 0.0
+    """Share of attention weights set to zero while pre-training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(Config):
+    """The settings of a pre-training run."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network."""
+    samples: SampleConfig = field(default_factory=SampleConfig)
+    """The sequences."""
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=3e-3, beta_2=0.98, matrices="muon")
+    )
+    """The optimiser."""
+    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(warm_up=0.05))
+    """The learning rate's way."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for no limit."""
+    accumulate: int = 1
+    """Batches whose gradients make one step."""
+    precision: Precision = "bf16"
+    """bf16 (autocast, float32 weights) or fp32."""
+    seed: int = 0
+    """Seed of weights, samples and dropout."""
+    log_every: int = 20
+    """Steps between two lines of the log."""
+    checkpoint_minutes: float = 10.0
+    """Minutes of training between two checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRun(Config):
+    """A resolved run: all that decides its result."""
+
+    store: Path
+    """Folder of the token store."""
+    store_hash: str
+    """SHA-256 of the store's index, which names the hash of every file."""
+    model: str
+    """Name of the size."""
+    budget: Budget
+    """How long."""
+    threads: int
+    """Threads of torch; part of what makes a run repeat bit for bit."""
+    device: str
+    """Type of the device."""
+    settings: PretrainConfig
+    """All else."""
+
+
+def fit_config(run: PretrainRun) -> FitConfig:
+    """The training loop's share of a run's settings."""
+    settings = run.settings
+    return FitConfig(
+        budget=run.budget,
+        optimiser=settings.optimiser,
+        schedule=settings.schedule,
+        clip=settings.clip,
+        accumulate=settings.accumulate,
+        precision=settings.precision,
+        seed=settings.seed,
+        log_every=settings.log_every,
+        checkpoint_minutes=settings.checkpoint_minutes,
+    )
