@@ -1,0 +1,160 @@
+"""Which columns of a table hold the text, its second half and the label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertsmith.config import Config
+from bertsmith.errors import UserError
+from bertsmith.text.opening import TextFile
+from bertsmith.text.tables import Head, Pick, index_of, listed
+
+PAIRS = (
+    ("text", "text_pair"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("#1 string", "#2 string"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("query", "passage"),
+    ("query", "document"),
+)
+TEXTS = (
+    *("text", "sentence", "review", "content", "question", "comment", "message", "tweet", "body"),
+    *("document", "utterance", "query", "description", "abstract", "title", "headline"),
+)
+FIRSTS = (*TEXTS, *(first for first, _ in PAIRS))
+LABELS = (
+    *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "intent"),
+    *("topic", "polarity", "is_duplicate", "quality", "stars", "rating", "score", "answer", "y"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(Config):
+    """Where a table keeps its texts and labels: names, or numbers from 0 for one without header.
+
+    A column left out is looked for by the usual names, a second text only when `text` is left out
+    as well. A CSV or TSV of two columns without header (``ham<TAB>text``) is recognised when one
+    column has few values, the first row's among them, that repeat.
+    """
+
+    text: str | None = None
+    """the text, or the first of a pair"""
+    text_pair: str | None = None
+    """the second text of a pair"""
+    label: str | None = None
+    """the class"""
+
+
+USUAL = Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the columns stand in a table's head."""
+
+    text: int
+    text_pair: int | None
+    label: int | None
+    header: bool = True
+
+    def pick(self) -> Pick:
+        """The columns to read: text, then those of text_pair and label that exist."""
+        columns = [place for place in (self.text, self.text_pair, self.label) if place is not None]
+        optional = frozenset() if self.label is None else frozenset({self.label})
+        return Pick(columns=tuple(columns), header=self.header, optional=optional)
+
+
+def place(head: Head, columns: Columns, file: TextFile, *, need_label: bool) -> Places:
+    """Find the columns in a table's head; raises the file's error when that is not possible."""
+    given = [name for name in (columns.text, columns.text_pair, columns.label) if name is not None]
+    if head.delimited and any(_is_number(name, head) for name in given):
+        return _numbered(head, columns, file, need_label=need_label)
+    for name in given:
+        if index_of(head.names, name) is None:
+            remedy = f"name one of its columns: {listed(head.names)}"
+            raise file.fault(f"no column {name!r}", 1, remedy)
+    text, text_pair = _texts(head.names, columns)
+    label = _first(head.names, LABELS if columns.label is None else (columns.label,))
+    if text is None and label is None and not given and head.delimited:
+        return _headless(head, file)
+    if text is None:
+        raise _unfound("text", head, file)
+    if label in (text, text_pair):
+        label = None
+    if label is None and need_label:
+        raise _unfound("label", head, file)
+    return Places(text, text_pair, label)
+
+
+def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
+    found = (index_of(names, name) for name in wanted)
+    return next((index for index in found if index is not None), None)
+
+
+def _texts(names: Sequence[str], columns: Columns) -> tuple[int | None, int | None]:
+    pair = None if columns.text_pair is None else index_of(names, columns.text_pair)
+    if columns.text is not None:
+        return index_of(names, columns.text), pair
+    if pair is not None:
+        usual = tuple(name for name in FIRSTS if index_of(names, name) != pair)
+        return _first(names, usual), pair
+    for first, second in PAIRS:
+        if (one := index_of(names, first)) is not None:
+            other = index_of(names, second)
+            if other is not None:
+                return one, other
+    return _first(names, FIRSTS), None
+
+
+def _is_number(name: str, head: Head) -> bool:
+    return name.isdecimal() and index_of(head.names, name) is None
+
+
+def _numbered(head: Head, columns: Columns, file: TextFile, *, need_label: bool) -> Places:
+    """Columns by number: the table has no header, unless its cells are the usual names."""
+    places: dict[str, int | None] = {}
+    for role in ("text", "text_pair", "label"):
+        name = getattr(columns, role)
+        number = None if name is None else index_of(head.names, name)
+        if name is not None and number is None:
+            if not name.isdecimal() or int(name) >= len(head.names):
+                remedy = f"its {len(head.names)} columns are numbered from 0"
+                raise file.fault(f"no column {name!r}", 1, remedy)
+            number = int(name)
+        places[role] = number
+    if places["text"] is None:
+        raise file.fault("no column was named for the text", 1, "give its number, from 0")
+    if places["label"] is None and need_label:
+        raise file.fault("no column was named for the label", 1, "give its number, from 0")
+    chosen = [
+        head.names[index].strip().casefold() for index in places.values() if index is not None
+    ]
+    usual = {*TEXTS, *LABELS, *(name for pair in PAIRS for name in pair)}
+    header = all(name in usual for name in chosen)
+    return Places(places["text"], places["text_pair"], places["label"], header)
+
+
+def _headless(head: Head, file: TextFile) -> Places:
+    """Two columns without header: the one with few values that repeat is the label."""
+    if len(head.names) == 2:
+        rows = [row for row in head.sample if len(row) == 2]
+        values = [{row[index].strip() for row in rows} for index in range(2)]
+        label = 0 if len(values[0]) < len(values[1]) else 1
+        again = any(row[label].strip() == rows[0][label].strip() for row in rows[1:])
+        if 5 * len(values[label]) <= len(rows) and again:
+            return Places(1 - label, None, label, header=False)
+    raise _unfound("text", head, file)
+
+
+def _unfound(role: str, head: Head, file: TextFile) -> UserError:
+    remedy = f"name it with --columns.{role}; the columns are: {listed(head.names)}"
+    if head.delimited:
+        remedy += "; in a file without header, columns are named by number, from 0"
+    return file.fault(f"no column that looks like the {role}", 1, remedy)

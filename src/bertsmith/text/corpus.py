@@ -1,0 +1,116 @@
+"""A corpus: documents out of files, folders and globs, in a fixed order and constant memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bertsmith.errors import CorpusError
+from bertsmith.text.documents import LONGEST_PARAGRAPH, Document, documents_of_text
+from bertsmith.text.layout import Layout, documents_of_lines
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.tables import TABLES, Table
+
+TEXTS = (".txt",)
+_KINDS = "a corpus is .txt, .jsonl, .parquet, .csv or .tsv, each also .gz or .zst"
+
+
+class Corpus:
+    """The documents of some files, in the order given; of a folder, in the order of their names.
+
+    `paths` are files, folders (searched to the bottom for the known extensions, hidden ones left
+    out) and globs; a file met twice is read once. Of a table, a row is a document, its text stands
+    in `text_column` (or in the column of that number, from 0, when a CSV or TSV has no header) and
+    its line ends separate paragraphs. `layout` says what lines and blank lines of .txt files mean:
+    see `bertsmith.text.layout`. A document of more than 4 million characters comes in parts, each
+    a document. Raises `CorpusError` when nothing is found or, while iterating, when a file cannot
+    be read or all are without text.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        text_column: str = "text",
+        layout: Layout = "auto",
+    ) -> None:
+        if not paths:
+            raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
+        found: dict[Path, Path] = {}
+        for file in (file for path in paths for file in _files(path)):
+            found.setdefault(file.resolve(), file)
+        self.files = tuple(found.values())
+        self.total_bytes = sum(file.stat().st_size for file in self.files)
+        self._text_column = text_column
+        self._layout: Layout = layout
+        self._done = 0
+        self._current: TextFile | Table | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of `total_bytes` that the latest iteration has read so far."""
+        return self._done + (self._current.bytes_read if self._current else 0)
+
+    def __iter__(self) -> Iterator[Document]:
+        self._done = 0
+        empty = True
+        for file in self.files:
+            for document in self._documents(file):
+                empty = False
+                yield document
+            self._current = None
+            self._done += file.stat().st_size
+        if empty:
+            raise CorpusError(
+                "the corpus holds no text" if len(self.files) > 1 else "holds no text",
+                where=self.files[0],
+                remedy="give files with text in them",
+            )
+
+    def _documents(self, path: Path) -> Iterator[Document]:
+        if kind_of(path) in TEXTS:
+            file = self._current = TextFile(path, CorpusError)
+            lines = file.lines(longest=LONGEST_PARAGRAPH, cut=True)
+            return documents_of_lines(lines, str(path), self._layout)
+        table = self._current = Table(path, CorpusError)
+        return documents_of_text(table.texts(self._text_column), str(path))
+
+
+def _files(path: str | Path) -> list[Path]:
+    """The files that one argument stands for, in a fixed order."""
+    place = Path(path)
+    try:
+        if place.is_dir():
+            found = _walk(place)
+        elif place.exists():
+            if not _readable(place):
+                raise CorpusError("is of an unknown kind", where=place, remedy=_KINDS)
+            return [place]
+        elif glob.has_magic(str(path)):
+            matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+            folders = [file for match in matches if match.is_dir() for file in _walk(match)]
+            found = [match for match in matches if match.is_file() and _readable(match)] + folders
+        else:
+            raise CorpusError("does not exist", where=place, remedy="check the path")
+    except (OSError, ValueError) as error:
+        if isinstance(error, CorpusError):
+            raise
+        raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
+    if not found:
+        raise CorpusError("no file with text in it", where=place, remedy=_KINDS)
+    return found
+
+
+def _walk(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths = (Path(parent, name) for name in sorted(files) if not name.startswith("."))
+        found += [path for path in paths if path.is_file() and _readable(path)]
+    return found
+
+
+def _readable(path: Path) -> bool:
+    return kind_of(path) in (*TEXTS, *TABLES)

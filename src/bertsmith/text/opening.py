@@ -1,0 +1,170 @@
+"""Lines of text out of plain, gzip and zstandard files, with every fault named by file and line."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast, runtime_checkable
+
+from bertsmith.errors import UserError
+
+COMPRESSED = (".gz", ".zst")
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 1 << 26
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def kind_of(path: Path) -> str:
+    """The extension that says how to read a file: ``.txt`` of ``b.txt`` and of ``b.TXT.gz``."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix in COMPRESSED else suffix
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """What gives its bytes bit by bit."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+        ...
+
+
+class TextFile:
+    """A file to be read once, and the class of error that its faults raise."""
+
+    def __init__(self, path: Path, error: type[UserError]) -> None:
+        self.path = path
+        self._error = error
+        self._raw: BinaryIO | None = None
+        self._closed_at = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the file as it lies on the disk has been read, for progress bars."""
+        raw = self._raw
+        return self._closed_at if raw is None or raw.closed else raw.tell()
+
+    def fault(self, what: str, line: int | None = None, remedy: str = "") -> UserError:
+        """An error that names this file."""
+        return self._error(what, where=self.path, line=line, remedy=remedy)
+
+    @contextmanager
+    def open(self) -> Iterator[Stream]:
+        """The decompressed bytes; whatever goes wrong in reading them becomes the file's error."""
+        try:
+            with self.path.open("rb") as raw:
+                self._raw = raw
+                try:
+                    yield _decompressed(raw, self.path.suffix.lower())
+                finally:
+                    self._raw, self._closed_at = None, self.path.stat().st_size
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            if error.errno is None:  # pyarrow's complaints about the content come as bare OSError
+                raise self._damaged(error) from error
+            raise self.fault(f"cannot be read: {error.strerror}") from error
+
+    def blocks(self) -> Iterator[bytes]:
+        """The decompressed bytes in blocks of about a megabyte."""
+        with self.open() as stream:
+            while block := stream.read(BLOCK_BYTES):
+                yield block
+
+    def lines(self, *, longest: int = LONGEST_LINE, cut: bool = False) -> Iterator[tuple[int, str]]:
+        """Numbered lines, from 1, without their ends (LF, CRLF or CR) and without a BOM.
+
+        A line of more than `longest` characters is an error, or with `cut` delivered in pieces cut
+        at white space, all with the line's number. Raises the file's error when it is not UTF-8.
+        """
+        number, rest = 1, ""
+        for text in self._decoded():
+            first, *others = text.split("\n")
+            rest += first
+            for other in others:
+                yield number, rest
+                number, rest = number + 1, other
+            while len(rest) > longest:
+                if not cut:
+                    remedy = "is a line end missing, or is this another kind of file?"
+                    raise self.fault(f"a line of over {longest:,} characters", number, remedy)
+                end = rest.rfind(" ", longest // 2, longest) + 1 or longest
+                yield number, rest[:end]
+                rest = rest[end:]
+        if rest:
+            yield number, rest
+
+    def _decoded(self) -> Iterator[str]:
+        """Text in blocks, every line end turned into one LF."""
+        decode = codecs.getincrementaldecoder("utf-8")().decode
+        line, held, first = 1, "", True
+        for block in self.blocks():
+            if first:
+                self._check_start(block)
+            try:
+                text = held + decode(block)
+            except UnicodeDecodeError as error:
+                before = held.encode() + error.object[: error.start]
+                ends = before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
+                raise self._not_utf8(error, line + ends) from error
+            if first:
+                text, first = text.removeprefix("\ufeff"), False
+            # a CR at the end of a block may be half of a CRLF
+            held = "\r" if text.endswith("\r") else ""
+            text = text.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
+            line += text.count("\n")
+            yield text
+        try:
+            decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            remedy = "it was cut short: copy or download it again"
+            raise self.fault("ends in the middle of a character", line, remedy) from error
+        if held:
+            yield "\n"
+
+    def _check_start(self, block: bytes) -> None:
+        for mark, encoding in _BYTE_ORDER_MARKS:
+            if block.startswith(mark):
+                raise self.fault(f"is {encoding}, not UTF-8", 1, self._iconv(encoding))
+        start = block[:4096]
+        if start.count(0) * 5 > len(start):
+            encoding = "UTF-16LE" if start[1::2].count(0) > start[::2].count(0) else "UTF-16BE"
+            what = f"is not UTF-8 text: full of zero bytes, so perhaps {encoding}, or no text"
+            raise self.fault(what, 1, self._iconv(encoding))
+
+    def _not_utf8(self, error: UnicodeDecodeError, line: int) -> UserError:
+        byte = error.object[error.start]
+        guess = "WINDOWS-1252" if 0x80 <= byte < 0xA0 else "ISO-8859-1"
+        what = f"is not UTF-8: byte 0x{byte:02X}, perhaps {guess}"
+        return self.fault(what, line, self._iconv(guess))
+
+    def _iconv(self, encoding: str) -> str:
+        name = self.path.name
+        if self.path.suffix.lower() in COMPRESSED:
+            return f"decompress it, then convert it: iconv -f {encoding} -t UTF-8"
+        return f"convert it: iconv -f {encoding} -t UTF-8 '{name}' > 'utf8-{name}'"
+
+    def _damaged(self, error: Exception) -> UserError:
+        return self.fault(
+            f"damaged or cut short: {error}", remedy="copy, download or compress it again"
+        )
+
+
+def _decompressed(raw: BinaryIO, suffix: str) -> Stream:
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if suffix == ".zst":
+        import pyarrow as pa
+
+        # unlike zstandard's reader, pyarrow's reports a stream that ends too early
+        return cast("Stream", pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+    return raw

@@ -1,0 +1,215 @@
+"""Rows of CSV, TSV, JSONL and Parquet files, each also compressed, in constant memory."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import UserError
+from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
+
+DELIMITED = (".csv", ".tsv")
+TABLES = (*DELIMITED, ".jsonl", ".parquet")
+SAMPLE_ROWS = 1000
+PARQUET_ROWS = 256
+
+Cells = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What is known of a table before its rows are read.
+
+    `names` are the columns' names; of a CSV or TSV they are the cells of the first row, which is a
+    header or not, and `sample` has the first rows, that one included.
+    """
+
+    names: tuple[str, ...]
+    sample: Sequence[Sequence[str]] = ()
+    delimited: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """Which columns to read, by index; whether the first row is a header; what rows may lack."""
+
+    columns: tuple[int, ...]
+    header: bool = True
+    optional: frozenset[int] = field(default_factory=frozenset)
+
+
+class Table:
+    """A table to be read once, and the class of error that its faults raise.
+
+    `kind` is its extension when the file's own does not say. Lines count from 1; of a Parquet file
+    they are its rows.
+    """
+
+    def __init__(self, path: Path, error: type[UserError], *, kind: str | None = None) -> None:
+        self.file = TextFile(path, error)
+        self._kind = kind or kind_of(path)
+        self._share: float | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the file as it lies on the disk has been read, for progress bars."""
+        if self._share is None:
+            return self.file.bytes_read
+        return int(self._share * self.file.path.stat().st_size)
+
+    def rows(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+        """Line and picked cells of every row; `pick` sees the head first and may raise."""
+        if self._kind == ".parquet":
+            return self._parquet(pick)
+        return self._delimited(pick) if self._kind in DELIMITED else self._json_lines(pick)
+
+    def texts(self, column: str) -> Iterator[tuple[int, str]]:
+        """Line and text of every row that has one in a column, given by name or number."""
+        for line, (text,) in self.rows(lambda head: self.named(head, column)):
+            if isinstance(text, str):
+                yield line, text
+            elif text is not None:
+                remedy = "name a column of strings"
+                raise self.file.fault(f"{column!r} is {_type(text)}, no text", line, remedy)
+
+    def named(self, head: Head, column: str) -> Pick:
+        """The one column of a name, or of a number from 0 in a CSV or TSV without header."""
+        index = index_of(head.names, column)
+        if index is not None:
+            return Pick(columns=(index,))
+        if head.delimited and column.isdecimal() and int(column) < len(head.names):
+            return Pick(columns=(int(column),), header=False)
+        raise self.file.fault(
+            f"no column {column!r}", 1, f"name one of its columns: {listed(head.names)}"
+        )
+
+    def _delimited(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+        rows = self._commas() if self._kind == ".csv" else self._tabs()
+        sample = list(islice(rows, SAMPLE_ROWS))
+        if not sample:
+            return
+        cells = [cells for _, cells in sample]
+        head = Head(names=tuple(cells[0]), sample=cells, delimited=True)
+        picked = pick(head)
+        for line, row in chain(sample[picked.header :], rows):
+            if len(row) != len(head.names):
+                what = f"{len(row)} columns where the first row has {len(head.names)}"
+                raise self.file.fault(what, line, self._ragged())
+            yield line, tuple(row[index] for index in picked.columns)
+
+    def _ragged(self) -> str:
+        if self._kind == ".csv":
+            return 'put text with commas or line ends in it between quotes: "..."'
+        return "replace the tabs and line ends inside the text by spaces"
+
+    def _tabs(self) -> Iterator[tuple[int, list[str]]]:
+        for line, text in self.file.lines():
+            if text and not text.isspace():
+                yield line, text.split("\t")
+
+    def _commas(self) -> Iterator[tuple[int, list[str]]]:
+        # the module's own limit of 128 K characters a field is short of long texts
+        csv.field_size_limit(LONGEST_LINE)
+        lines = (text + "\n" for _, text in self.file.lines())
+        first = next(lines, "")
+        delimiter = ";" if ";" in first and "," not in first else ","
+        reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+        line = 1
+        try:
+            for row in reader:
+                if any(not cell.isspace() for cell in row if cell):
+                    yield line, row
+                line = reader.line_num + 1
+        except csv.Error as error:
+            remedy = 'write a quote inside quotes twice (""), and close every quote'
+            raise self.file.fault(f"not CSV: {error}", line, remedy) from error
+
+    def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+        names: tuple[str, ...] = ()
+        picked = Pick(columns=())
+        for line, text in self.file.lines():
+            if not text or text.isspace():
+                continue
+            row = self._object(line, text)
+            if not names:
+                names = tuple(row) or ("",)
+                picked = pick(Head(names=names))
+            for index in picked.columns:
+                if names[index] not in row and index not in picked.optional:
+                    raise self.file.fault(
+                        f"has no {names[index]!r}", line, "every line must hold the same keys"
+                    )
+            yield line, tuple(row.get(names[index]) for index in picked.columns)
+
+    def _object(self, line: int, text: str) -> dict[str, object]:
+        remedy = 'each line must be an object of its own, such as {"text": "..."}'
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            why = getattr(error, "msg", str(error))
+            raise self.file.fault(f"not JSON: {why}", line, remedy) from error
+        if not isinstance(row, dict):
+            raise self.file.fault(f"{_type(row)}, no JSON object", line, remedy)
+        return row
+
+    def _parquet(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
+        import pyarrow as pa
+
+        self._share = 0.0
+        try:
+            with ExitStack() as stack:
+                yield from self._batches(pick, stack)
+        except (pa.ArrowException, OSError) as error:
+            remedy = "write or copy it again"
+            raise self.file.fault(f"no readable Parquet: {error}", None, remedy) from error
+
+    def _batches(
+        self, pick: Callable[[Head], Pick], stack: ExitStack
+    ) -> Iterator[tuple[int, Cells]]:
+        from pyarrow import parquet
+
+        source: Any = stack.enter_context(self.file.open())
+        if self.file.path.suffix.lower() in COMPRESSED:
+            # Parquet is read from its end, so it must lie on the disk as it is
+            unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            shutil.copyfileobj(source, unpacked)
+            source = unpacked
+        opened: Any = stack.enter_context(parquet.ParquetFile(source))
+        names = tuple(opened.schema_arrow.names)
+        picked = pick(Head(names=names))
+        columns = [names[index] for index in picked.columns]
+        line = 1
+        for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
+            values = [batch.column(column).to_pylist() for column in columns]
+            for cells in zip(*values, strict=True):
+                yield line, cells
+                line += 1
+            self._share = line / (opened.metadata.num_rows + 1)
+
+
+def index_of(names: Sequence[str], name: str) -> int | None:
+    """Where a name stands, as written or else whatever its case; None when it does not."""
+    if name in names:
+        return list(names).index(name)
+    folded = [other.strip().casefold() for other in names]
+    key = name.strip().casefold()
+    return folded.index(key) if key in folded else None
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names for an error message."""
+    shown = ", ".join(repr(name[:30]) for name in names[:12])
+    return shown + (", ..." if len(names) > 12 else "")
+
+
+def _type(value: object) -> str:
+    kinds = {bool: "true or false", list: "a list", dict: "an object", str: "a string"}
+    return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")

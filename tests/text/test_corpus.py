@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zstandard
+from pyarrow import parquet
+
+from bertsmith.errors import CorpusError
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.documents import LONGEST_DOCUMENT
+
+Pack = Callable[[bytes], bytes]
+PACKS: dict[str, Pack] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def paragraphs(path: Path, **options: str) -> list[tuple[str, ...]]:
+    return [document.paragraphs for document in Corpus([path], **options)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", PACKS)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_text_of_every_line_end_and_packing(
+    tmp_path: Path, suffix: str, end: str, mark: str
+) -> None:
+    text = mark + end.join(["One  é.", "Two.", "", "Three.", "\tFour. "])
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACKS[suffix](text.encode()))
+    corpus = Corpus([path])
+    found = list(corpus)
+    assert [document.paragraphs for document in found] == [("One é.", "Two."), ("Three.", "Four.")]
+    assert [document.line for document in found] == [1, 4]
+    assert found[0].source == str(path)
+    assert corpus.bytes_read == corpus.total_bytes == path.stat().st_size
+
+
+def _table(folder: Path, kind: str, suffix: str) -> Path:
+    rows = [{"id": 7, "text": "One.\nTwo."}, {"id": 8, "text": "Three, four."}]
+    path = folder / f"a{kind}{suffix}"
+    if kind == ".parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), folder / "plain")
+        data = (folder / "plain").read_bytes()
+    elif kind == ".jsonl":
+        data = "\n\n".join(json.dumps(row) for row in rows).encode()
+    elif kind == ".csv":
+        data = b'id,text\r\n7,"One.\r\nTwo."\r\n8,"Three, four."\r\n'
+    else:
+        data = b"id\ttext\n7\tOne.\x0bTwo.\n8\tThree, four.\n"
+    path.write_bytes(PACKS[suffix](data))
+    return path
+
+
+@pytest.mark.parametrize("suffix", PACKS)
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_row_of_a_table_is_a_document(tmp_path: Path, kind: str, suffix: str) -> None:
+    corpus = Corpus([_table(tmp_path, kind, suffix)])
+    found = list(corpus)
+    assert [document.paragraphs for document in found] == [("One.", "Two."), ("Three, four.",)]
+    lines = {".csv": [2, 4], ".tsv": [2, 3], ".jsonl": [1, 3], ".parquet": [1, 2]}
+    assert [document.line for document in found] == lines[kind]
+    assert corpus.bytes_read == corpus.total_bytes
+
+
+def test_other_columns_by_name_and_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("x;First.\ny;Second, two.\n", encoding="utf-8")
+    assert paragraphs(path, text_column="1") == [("First.",), ("Second, two.",)]
+    path.write_text("Kind,Body\nx,First.\n", encoding="utf-8")
+    assert paragraphs(path, text_column="body") == [("First.",)]
+
+
+def test_folders_globs_and_files_in_a_fixed_order_and_once(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/10.txt", "a/z.txt", "a/notes.md", ".hidden/x.txt", "c.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "x"}', encoding="utf-8")
+
+    def names(*paths: str) -> list[str]:
+        corpus = Corpus([tmp_path / path for path in paths])
+        return [str(file.relative_to(tmp_path)) for file in corpus.files]
+
+    assert names(".") == ["c.jsonl", "a/z.txt", "b/10.txt", "b/2.txt"]
+    assert names("b/2.txt", ".", "c.jsonl")[:2] == ["b/2.txt", "c.jsonl"]
+    assert names("*/*.txt") == ["a/z.txt", "b/10.txt", "b/2.txt"]
+    assert names("**/*.txt") == ["a/z.txt", "b/10.txt", "b/2.txt"]
+    assert len(names("b", "b/2.txt", "b/../b")) == 2
+
+
+def test_bytes_read_grows_and_starts_again(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(("A line. " * 40 + "\n\n") * 6_000, encoding="utf-8")
+    corpus = Corpus([tmp_path], layout="documents")
+    seen = [corpus.bytes_read for _ in corpus]
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < seen[-1] == corpus.total_bytes
+    next(iter(corpus))
+    assert corpus.bytes_read < corpus.total_bytes
+
+
+def test_a_long_document_comes_in_parts(tmp_path: Path) -> None:
+    sentence = "Seventeen letters. "
+    path = tmp_path / "a.txt"
+    path.write_text(sentence * (2 * LONGEST_DOCUMENT // len(sentence)), encoding="utf-8")
+    found = paragraphs(path)
+    assert len(found) == 2
+    words = [word for parts in found for part in parts for word in part.split()]
+    assert words == sentence.split() * (2 * LONGEST_DOCUMENT // len(sentence))
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "x" * 9_500_000}), encoding="utf-8")
+    assert [sum(map(len, parts)) for parts in paragraphs(path)] == [4_000_000, 4_000_000, 1_500_000]
+
+
+def test_zero_bytes_and_half_characters_are_mended(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(r'{"text": "a\u0000b \ud800c"}', encoding="utf-8")
+    assert paragraphs(path) == [("ab ?c",)]
+
+
+def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
+    """Name, content, line and a piece of the message."""
+    latin = "Good.\r\nWell.\r\ncaf\xe9 au lait\r\n".encode("latin-1")
+    yield "latin.txt", latin, 3, "iconv -f ISO-8859-1 -t UTF-8 'latin.txt'"
+    yield "windows.csv", b"text\nIt\x92s\n", 2, "WINDOWS-1252"
+    yield "far.txt", b"a line of text, \r\n" * 60_000 + b"\xff", 60_001, "0xFF"
+    yield "far.txt.gz", gzip.compress(b"a line of text..\r" * 70_000 + b"\xff"), 70_001, "iconv"
+    yield "wide.txt", "Good.".encode("utf-16"), 1, "is UTF-16, not UTF-8"
+    yield "wider.txt", "Good.".encode("utf-32"), 1, "is UTF-32"
+    yield "bare.txt", "Good.".encode("utf-16-le"), 1, "UTF-16LE"
+    yield "bare.jsonl", "Good.".encode("utf-16-be"), 1, "UTF-16BE"
+    yield "cut.txt", "Good.\ncafé".encode()[:-1], 2, "middle of a character"
+    yield "empty.txt", b"", None, "holds no text"
+    yield "blank.txt", b" \n\r\n\t\n", None, "holds no text"
+    yield "empty.csv", b"", None, "holds no text"
+    yield "head.csv", b"text\n", None, "holds no text"
+    yield "a.txt.gz", b"no gzip", None, "damaged or cut short"
+    yield "b.txt.gz", gzip.compress(b"Good. " * 999)[:-9], None, "damaged or cut short"
+    yield "c.jsonl.zst", b"no zstandard", None, "damaged or cut short"
+    packed = zstandard.ZstdCompressor().compress(b"Good. " * 999)
+    yield "d.txt.zst", packed[:-3], None, "damaged or cut short"
+    yield "columns.csv", b"id,body\n1,x\n", 1, "name one of its columns: 'id', 'body'"
+    yield "columns.jsonl", b'{"body": "x"}\n', 1, "no column 'text'"
+    yield "later.jsonl", b'{"text": "x"}\n\n{"body": "x"}\n', 3, "has no 'text'"
+    yield "bad.jsonl", b'{"text": "x"}\n{"text": \n', 2, "not JSON"
+    yield "deep.jsonl", b"[" * 200_000, 1, "not JSON"
+    yield "list.jsonl", b'["x"]\n', 1, "a list, no JSON object"
+    yield "number.jsonl", b'{"text": 1}\n', 1, "'text' is a number"
+    yield "ragged.csv", b"id,text\n1,One.\n2,Two, three.\n", 3, "3 columns where"
+    yield "quote.csv", b'id,text\n1,One.\n2,"Two\n3,Three\n', 3, "not CSV"
+    yield "stray.csv", b'text\n"a" b\n', 2, "not CSV"
+    yield "bad.parquet", b"PAR1 and no more", None, "no readable Parquet"
+    yield "bad.parquet.gz", gzip.compress(b"PAR1 and no more"), None, "no readable Parquet"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line", "message"), [pytest.param(*bad, id=bad[0]) for bad in _bad_files()]
+)
+def test_a_bad_file_is_named_with_line_and_remedy(
+    tmp_path: Path, name: str, data: bytes, line: int | None, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(CorpusError) as caught:
+        list(Corpus([path]))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: " if line else f"{path}: ")
+    assert caught.value.line == line
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_column_of_parquet(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"body": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="'body'"):
+        list(Corpus([tmp_path / "a.parquet"]))
+    parquet.write_table(pa.table({"text": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="a number, no text"):
+        list(Corpus([tmp_path / "a.parquet"]))
+
+
+def test_nothing_found(tmp_path: Path) -> None:
+    (tmp_path / "book.pdf").write_bytes(b"%PDF")
+    for path, message in (
+        (tmp_path, "no file with text in it"),
+        (tmp_path / "book.pdf", "is of an unknown kind"),
+        (tmp_path / "missing.txt", "does not exist"),
+        (tmp_path / "*.txt", "no file with text in it"),
+        (tmp_path / "a\0b.txt", "a"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            Corpus([path])
+    with pytest.raises(CorpusError, match="no corpus was given"):
+        Corpus([])
+
+
+def test_one_empty_file_among_others_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"")
+    (tmp_path / "b.txt").write_bytes(b"Text.")
+    assert paragraphs(tmp_path) == [("Text.",)]
+    (tmp_path / "b.txt").write_bytes(b"\n")
+    with pytest.raises(CorpusError, match="the corpus holds no text"):
+        list(Corpus([tmp_path]))
+
+
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Text.")
+    corpus = Corpus([path])
+    path.unlink()
+    with pytest.raises(CorpusError, match="cannot be read: No such file"):
+        list(corpus)

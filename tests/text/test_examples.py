@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.columns import Columns
+from bertsmith.text.examples import Example, read_examples
+
+Read = list[tuple[str, str | None, str | None]]
+
+
+def read(path: Path, columns: Columns = Columns(), *, need_label: bool = True) -> Read:  # noqa: B008
+    found = read_examples(path, columns, need_label=need_label)
+    return [(example.text, example.text_pair, example.label) for example in found]
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_csv_with_quotes_and_line_ends(tmp_path: Path) -> None:
+    text = '\ufefftext,label\r\n"Good, he said:\r\n""very""",1\r\n\r\nBad,0\r\n'
+    path = write(tmp_path, "a.csv", text)
+    found = list(read_examples(path, need_label=True))
+    first = Example(
+        text='Good, he said: "very"', text_pair=None, label="1", source=str(path), line=2
+    )
+    assert found[0] == first
+    assert found[1].line == 5
+
+
+def test_tsv_knows_no_quotes(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", 'sentence\tlabel\n"Half a quote\tno\n5" pipe\tyes\n')
+    assert read(path) == [('"Half a quote', None, "no"), ('5" pipe', None, "yes")]
+
+
+def test_jsonl_labels_keep_what_was_written(tmp_path: Path) -> None:
+    labels = ["pos", " 1.0", 1, 2.0, 2.5, True, "01"]
+    rows = [json.dumps({"review": "x", "target": label}) for label in labels]
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(rows).encode()))
+    assert [label for *_, label in read(path)] == ["pos", "1.0", "1", "2", "2.5", "true", "01"]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = {"premise": ["a", "b"], "hypothesis": ["c", "d"], "label": [1.0, 0.0], "id": [7, 8]}
+    parquet.write_table(pa.table(rows), path)
+    assert read(path) == [("a", "c", "1"), ("b", "d", "0")]
+    assert [example.line for example in read_examples(path, need_label=True)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("Text,Label,n", ("a", None, "b")),
+        ("category,content,n", ("b", None, "a")),
+        ("label,sentence1,sentence2", ("b", "c", "a")),
+        ("Quality,#1 String,#2 String", ("b", "c", "a")),
+        ("question,sentence,label", ("a", "b", "c")),
+        ("question,class,n", ("a", None, "b")),
+        ("text,text_pair,label", ("a", "b", "c")),
+        ("text,question,label", ("a", None, "c")),
+    ],
+)
+def test_columns_are_found_by_their_usual_names(
+    tmp_path: Path, header: str, expected: tuple[str, str | None, str]
+) -> None:
+    assert read(write(tmp_path, "a.csv", f"{header}\na,b,c\n")) == [expected]
+
+
+def test_columns_by_option(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "question,sentence,Art\na,b,c\n")
+    assert read(path, Columns(label="art")) == [("a", "b", "c")]
+    assert read(path, Columns(text="sentence", label="Art")) == [("b", None, "c")]
+    assert read(path, Columns(text_pair="question", label="Art")) == [("b", "a", "c")]
+    assert read(path, need_label=False) == [("a", "b", None)]
+
+
+def test_columns_by_number_say_that_there_is_no_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", "gj04\t1\t\tGood.\ngj05\t0\t*\tBad.\n")
+    assert read(path, Columns(text="3", label="1")) == [("Good.", None, "1"), ("Bad.", None, "0")]
+    path = write(tmp_path, "b.tsv", "label\ttext\n1\tGood.\n")
+    assert read(path, Columns(text="1", label="0")) == [("Good.", None, "1")]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "SMSCollection"])
+def test_two_columns_without_header(tmp_path: Path, name: str, swapped: bool) -> None:
+    rows = [("spam" if n % 4 == 1 else "ham", f"message {n}") for n in range(12)]
+    comma = "," if name == "a.csv" else "\t"
+    lines = [comma.join(reversed(row) if swapped else row) for row in rows]
+    found = read(write(tmp_path, name, "\n".join(lines)))
+    assert found == [(text, None, label) for label, text in rows]
+
+
+def test_an_unusual_header_is_not_taken_for_a_row(tmp_path: Path) -> None:
+    rows = [f"{('ja', 'nein')[n % 2]}\ttext {n}" for n in range(30)]
+    path = write(tmp_path, "a.tsv", "\n".join(["Urteil\tSatz", *rows]))
+    with pytest.raises(ExampleError, match="'Urteil', 'Satz'"):
+        read(path)
+    assert len(read(path, Columns(text="Satz", label="Urteil"))) == 30
+
+
+def test_a_label_may_be_missing_unless_needed(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"text": "x", "label": null}\n{"text": "y"}\n')
+    assert read(path, need_label=False) == [("x", None, None), ("y", None, None)]
+    with pytest.raises(ExampleError, match=r"a\.jsonl:1: no label; give every row a label"):
+        read(path)
+
+
+def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
+    yield "empty.csv", b"", None, "holds no examples"
+    yield "head.tsv", b"text\tlabel\n", None, "holds no examples"
+    yield "kind.docx", b"x", None, "is of an unknown kind"
+    yield "text.csv", b"text,label\nx,1\n ,1\n", 3, "the text is empty"
+    yield "pair.csv", b"sentence1,sentence2,label\nx,,1\n", 2, "the second text is empty"
+    yield "label.csv", b"text,label\nx,1\ny,\n", 3, "no label"
+    yield "nolabel.csv", b"text,length\nx,1\n", 1, "no column that looks like the label"
+    yield "notext.jsonl", b'{"words": "x", "label": 1}\n', 1, "looks like the text"
+    yield "ragged.tsv", b"text\tlabel\nx\t1\ny\t0\tz\n", 3, "3 columns where the first row has 2"
+    yield "ragged.csv", b"text,label\nx, y,1\n", 2, "between quotes"
+    yield "short.csv", b"text,label\nx\n", 2, "1 columns"
+    yield "zero.csv", b"text,label\nx\0y,1\n" + b"x,1\n" * 9, 2, "a zero byte in the text"
+    yield "zero.jsonl", b'{"text": "a\\u0000", "label": 1}', 1, "a zero byte"
+    yield "type.jsonl", b'{"text": ["x"], "label": 1}', 1, "the text is no string"
+    yield "kind.jsonl", b'{"text": "x", "label": [1]}', 1, "neither string nor number"
+    yield "latin.tsv", b"text\tlabel\ncaf\xe9\t1\n", 2, "iconv"
+    yield "gone.tsv.gz", gzip.compress(b"text\tlabel\n" * 99)[:-5], None, "damaged"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line", "message"), [pytest.param(*bad, id=bad[0]) for bad in _bad_files()]
+)
+def test_a_bad_file_is_named_with_line_and_remedy(
+    tmp_path: Path, name: str, data: bytes, line: int | None, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(ExampleError) as caught:
+        read(path)
+    assert message in str(caught.value)
+    assert (caught.value.where, caught.value.line) == (path, line)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (Columns(text="body"), "no column 'body'; name one of its columns: 'text', 'label'"),
+        (Columns(label="7", text="0"), "no column '7'; its 2 columns are numbered from 0"),
+        (Columns(text="0"), "no column was named for the label"),
+        (Columns(label="0"), "no column was named for the text"),
+    ],
+)
+def test_an_option_that_names_no_column(tmp_path: Path, columns: Columns, message: str) -> None:
+    path = write(tmp_path, "a.csv", "text,label\nx,1\n")
+    with pytest.raises(ExampleError, match=message):
+        read(path, columns)
+    with pytest.raises(ExampleError, match="cannot be read"):
+        read(tmp_path / "none.csv", columns)
+
+
+REAL = {
+    "glue/SST-2/train.tsv": (67_349, 2, False),
+    "glue/MRPC/train.tsv": (3_668, 2, True),
+    "glue/RTE/train.tsv": (2_490, 2, True),
+    "glue/QNLI/dev.tsv": (5_463, 2, True),
+    "sms-spam/SMSSpamCollection": (5_574, 2, False),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(data_folder: Path, name: str) -> None:
+    found = read(data_folder / name)
+    labels = {label for *_, label in found}
+    assert (len(found), len(labels), found[0][1] is not None) == REAL[name]

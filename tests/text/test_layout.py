@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import textwrap
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.layout import Layout, documents_of_lines, measure
+
+PROSE = [
+    "It was a bright cold day in the village, and the clocks of the old church on the hill were "
+    "striking eleven, as they had done every day for longer than anybody could remember.",
+    '"You are late," said the porter, without looking up from the paper in front of him.',
+    "Nobody answered. The door fell shut, the lamp over the desk went out, and it was then that "
+    "the well-known voice of the inspector was heard from the stairs, asking for a candle and for "
+    "the key of the cellar, in which, as he said, there was something that nobody had looked at.",
+]
+
+
+def documents(text: str, layout: Layout = "auto") -> list[tuple[str, ...]]:
+    lines = list(enumerate(text.split("\n"), start=1))
+    return [found.paragraphs for found in documents_of_lines(lines, "a", layout)]
+
+
+def wrapped(paragraph: str, indent: str = "") -> str:
+    return textwrap.fill(paragraph, 60, initial_indent=indent, break_on_hyphens=True)
+
+
+def test_google_s_format() -> None:
+    text = "One a.\nTwo a.\nThree a.\n\nOne b.\nTwo b.\n\n\nOne c.\nTwo c.\n"
+    expected = [("One a.", "Two a.", "Three a."), ("One b.", "Two b."), ("One c.", "Two c.")]
+    assert documents(text) == expected
+    assert documents(text, "documents") == expected
+
+
+def test_paragraphs_on_lines_without_blank_ones_are_one_document() -> None:
+    assert documents("\n".join(PROSE)) == [tuple(PROSE)]
+
+
+def test_paragraphs_between_single_blank_lines_are_one_document() -> None:
+    assert documents("\n\n".join(PROSE)) == [tuple(PROSE)]
+    assert documents("\n\n".join(PROSE), "documents") == [(paragraph,) for paragraph in PROSE]
+
+
+def test_longer_runs_of_blank_lines_part_documents_but_no_heading_from_its_text() -> None:
+    chapter = "\n\n".join(PROSE * 4)
+    text = f"CHAPTER I\n\n\n{chapter}\n\n\n\nCHAPTER II\n\n\n{chapter}\n"
+    expected = [("CHAPTER I", *PROSE * 4), ("CHAPTER II", *PROSE * 4)]
+    assert documents(text) == expected
+
+
+def test_where_most_runs_are_double_a_longer_one_parts_documents() -> None:
+    chapter = "\n\n\n".join(PROSE * 4)
+    assert documents(f"{chapter}\n\n\n\n{chapter}") == [tuple(PROSE * 4)] * 2
+    assert documents(chapter) == [tuple(PROSE * 4)]
+
+
+@pytest.mark.parametrize(("between", "indent"), [("\n\n", ""), ("\n", ""), ("\n", "    ")])
+def test_wrapped_lines_are_joined(between: str, indent: str) -> None:
+    text = between.join(wrapped(paragraph, indent) for paragraph in PROSE * 3)
+    assert max(map(len, text.split("\n"))) <= 60
+    assert documents(text) == [tuple(PROSE * 3)]
+
+
+def test_wrapped_headings_stay_apart() -> None:
+    text = "\n".join(["CHAPTER I", "The Porter", *map(wrapped, PROSE * 3)])
+    assert documents(text) == [("CHAPTER I", "The Porter", *PROSE * 3)]
+
+
+def test_seams_of_wrapped_lines() -> None:
+    text = "a well-\nknown man, an ex\u00ad\nample -\nand a dash"
+    expected = [("a well-known man, an example - and a dash",)]
+    assert documents(text, "wrapped") == expected
+    assert documents("これは長い\n文です。", "wrapped") == [("これは長い文です。",)]
+
+
+def test_line_numbers_are_those_of_the_first_lines() -> None:
+    text = "\n\n\n" + "\n\n".join(map(wrapped, PROSE)) + "\n\n\n\n" + wrapped(PROSE[2])
+    lines = list(enumerate(text.split("\n"), start=1))
+    found = list(documents_of_lines(lines, "a", "wrapped"))
+    lasts = [number for number, line in lines if line.startswith("Nobody answered.")]
+    assert [document.line for document in found] == [4, lasts[1]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "layout"),
+    [
+        (["a short list", "of words", "and such"] * 9, "documents"),
+        (["all small letters , one sentence a line ."] * 9, "documents"),
+        ([*map(str, range(40)), ""] * 3, "documents"),
+        (["one"], "prose"),
+        ([], "prose"),
+        (["", "", ""], "prose"),
+    ],
+)
+def test_what_auto_takes_other_lists_of_lines_for(lines: list[str], layout: Layout) -> None:
+    assert measure(lines, "auto").layout == layout
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    def peak(paragraphs: int) -> int:
+        path = tmp_path / "a.txt"
+        path.write_text((PROSE[0] * 50 + "\n\n") * paragraphs, encoding="utf-8")
+        tracemalloc.start()
+        for _ in Corpus([path], layout="documents"):
+            pass
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top
+
+    assert peak(1_600) < 1.5 * peak(400)
+
+
+KINDS: dict[str, Layout] = {
+    "Dickens_Bleak_1853": "wrapped",
+    "Forster_Howards_1910": "wrapped",
+    "Woolf_Lighthouse_1927": "wrapped",
+    "Hardy_Madding_1874": "wrapped",
+    "Ford_Girl_1907": "wrapped",
+    "Eliot_Daniel_1876": "prose",
+    "Woolf_Night_1919": "prose",
+    "Schreiner_Farm_1883": "prose",
+    "Cbronte_Jane_1847": "documents",
+    "Galsworthy_River_1933": "documents",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_real_novels(data_folder: Path, name: str) -> None:
+    path = data_folder / "text" / "novels" / f"{name}.txt"
+    text = path.read_text(encoding="utf-8-sig")
+    assert measure(text[: 1 << 18].split("\n"), "auto").layout == KINDS[name]
+    words = " ".join(_paragraphs(path)).replace("-", " ").split()
+    assert words == text.replace("-", " ").split()
+    if KINDS[name] == "wrapped":
+        ends = [paragraph[-1] for paragraph in _paragraphs(path)]
+        assert sum(end.isalpha() or end == "," for end in ends) < 0.07 * len(ends)
+
+
+def _paragraphs(path: Path) -> Iterator[str]:
+    for document in Corpus([path]):
+        yield from document.paragraphs

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.sentences import split_sentences
+
+# the bar marks where sentences end
+CASES = """
+It rained.| We stayed at home.
+Mr. Smith met Mrs. Jones and Dr. No at St. Paul's.| They left.
+J. R. R. Tolkien wrote it.| T. S. Eliot did not.
+Pi is 3.14 and e is 2.718.| Both are irrational.
+Use a list, e.g. This one, i.e. That.| Then go on.
+Is it?| Yes!| No.| Well...| Perhaps.
+He stopped...| Then he went on.
+He stopped... then he went on.
+"Stop!" he said.| "Why?"| She ran.
+He said, "Go."| She went.
+'What is it?' asked Tom.
+(It was late.)| Nobody came.
+It was late (very late.)| Nobody came.
+See Fig. 3 and Eq. 4, No. 5 on p. 17.| No.| Yes.
+The U.S. Army came at 5 p.m.| The guests left.
+Apples, pears, etc. are fruit.| So are plums, etc.| The rest is not.
+Smith et al. Nature of things.
+It was I.| He knew.
+1. First item.| 2. Second item.
+IV. The fourth chapter.
+Version 2.0 is out.| Get it at www.example.com.| Or not.
+os.path.join joins.| file.read() reads.
+the film is good .| i liked it .
+The film is good.i liked it.
+As shown before.[12]| Later work agrees.[3][4]| So do we.
+Really?!| Yes!!!| Good.
+“Come in.”| “No,” he said.| ‘Why?’
+Das ist z. B. gut.| Ja.
+¿Qué?| ¡Hola!| ¿Cómo está?
+これは文です。|次の文です！|「はい。」|終わり
+一。| 二？| Three.
+यह एक वाक्य है।| यह दूसरा है।
+He left - at last. - She stayed.
+Costs $5.| $6 is more.| 7 is most.
+It is by Acme Inc. and others.| He is at Acme Inc.| The firm pays.
+She has a Ph.D. in law.| He has an M.A.| They work.
+Wait . . .| Then go.
+One sentence without an end
+"""
+
+
+@pytest.mark.parametrize("case", CASES.strip().split("\n"))
+def test_cases(case: str) -> None:
+    expected = [sentence.strip() for sentence in case.split("|")]
+    assert split_sentences(case.replace("|", "")) == expected
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert split_sentences("") == split_sentences(" \n\t") == []
+
+
+PIECES = st.sampled_from(
+    [
+        ".",
+        "!",
+        "?",
+        "...",
+        '"',
+        "'",
+        ")",
+        "(",
+        " ",
+        "  ",
+        "\n",
+        "Mr",
+        "I",
+        "e.g",
+        "a",
+        "B",
+        "3",
+        "[1]",
+    ]
+)
+NO_CJK = st.text(st.characters(exclude_characters="。！？｡"), max_size=30)
+
+
+@given(st.lists(PIECES | NO_CJK, max_size=40).map("".join))
+def test_sentences_joined_are_the_paragraph(text: str) -> None:
+    sentences = split_sentences(text)
+    assert " ".join(sentences) == " ".join(text.split())
+    assert all(sentence and sentence == sentence.strip() for sentence in sentences)
+
+
+@given(st.text())
+def test_nothing_but_white_space_is_lost(text: str) -> None:
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+def test_real_novels_come_apart(data_folder: Path) -> None:
+    corpus = Corpus([data_folder / "text" / "novels" / "Conrad_Rover_1923.txt"])
+    paragraphs = [paragraph for document in corpus for paragraph in document.paragraphs]
+    sentences = [sentence for text in paragraphs for sentence in split_sentences(text)]
+    assert " ".join(sentences) == " ".join(paragraphs)
+    assert 60 < sum(map(len, sentences)) / len(sentences) < 130
+    assert sum(sentence[0].islower() for sentence in sentences) < 0.01 * len(sentences)
