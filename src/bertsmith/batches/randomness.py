@@ -35,14 +35,15 @@ def stream(seed: int, *parts: int) -> np.uint64:
 
 def uniform(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1) with 53 bits."""
-    return (bits(key, counter) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.asarray((bits(key, counter) >> np.uint64(11)) * 2.0**-53)
 
 
 def below(
     limit: NDArray[np.integer] | int, key: Bits | np.uint64, counter: NDArray[np.integer] | int
 ) -> NDArray[np.int64]:
     """Integers in [0, limit); biased by less than limit / 2^64."""
-    return (bits(key, counter) % np.asarray(limit).astype(np.uint64)).astype(np.int64)
+    drawn = bits(key, counter) % np.asarray(limit).astype(np.uint64)
+    return np.asarray(drawn, np.int64)
 
 
 def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArray[np.int64]:

@@ -81,13 +81,13 @@ class Windows:
         start, end = self._starts[document], self._starts[document + 1]
         windows = self._first[document + 1] - self._first[document]
         spacing = (end - start) / np.maximum(windows - 1, 1)
-        shift = uniform(stream(self._seed, epoch), document)
+        # never so little that a document's first or last window would be a sliver
+        shift = 0.25 + 0.5 * uniform(stream(self._seed, epoch), document)
         exact = start + np.floor((number - 1 + shift) * spacing).astype(np.int64)
-        slack = np.maximum((self.budget - np.ceil(spacing).astype(np.int64)) // 2, 0)
+        room = (self.budget - np.ceil(spacing).astype(np.int64)) // 2
+        slack = np.clip(room, 0, (spacing / 5).astype(np.int64))
         moved = self._to_sentence(np.clip(exact, start, end), slack)
         inner = (number > 0) & (number < windows)
-        # a shift near 0 or 1 leaves slivers at the ends, and slack may not move a cut across them
-        moved = np.clip(moved, start, end)
         return np.where(inner, moved, np.where(number == 0, start, end))
 
     def _to_sentence(self, exact: Numbers, slack: Numbers) -> Numbers:

@@ -1,0 +1,230 @@
+"""The masking and pairing of the paper, counted over a million tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import cross_val_score
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.masking import MaskingConfig
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.pretraining import IS_RANDOM, Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError, StoreError
+from bertsmith.text.documents import Document
+from bertsmith.tokens.tokenizer import Tokenizer
+
+MILLION = 1_000_000
+
+
+def batches_of(
+    store: TokenStore, tokenizer: Tokenizer, *, pairs: bool = True, seed: int = 11
+) -> PretrainingBatches:
+    return PretrainingBatches(store, tokenizer, SampleConfig(longest=96, pairs=pairs), seed=seed)
+
+
+def stream_of(batches: PretrainingBatches, tokens: int) -> Iterator[Batch]:
+    place, seen = Place(), 0
+    while seen < tokens:
+        batch, place = batches.take(place)
+        seen += batch.tokens
+        yield batch
+
+
+@pytest.fixture(scope="module")
+def million(store: TokenStore, tokenizer: Tokenizer) -> list[Batch]:
+    return list(stream_of(batches_of(store, tokenizer), MILLION))
+
+
+def originals(batch: Batch) -> torch.Tensor:
+    """The ids before masking."""
+    target = batch.targets["masked_lm"]
+    return batch.ids.index_put((target.at,), target.labels)
+
+
+def test_masking_shares_over_a_million_tokens(million: list[Batch], tokenizer: Tokenizer) -> None:
+    specials = torch.tensor(sorted(tokenizer.special_ids))
+    ordinary = masked = as_mask = kept = changed = 0
+    replacements = []
+    for batch in million:
+        target = batch.targets["masked_lm"]
+        shown = batch.ids[target.at]
+        assert not torch.isin(target.labels, specials).any()
+        ordinary += int((~torch.isin(originals(batch), specials)).sum())
+        masked += len(target)
+        is_mask, same = shown == tokenizer.mask_id, shown == target.labels
+        as_mask += int(is_mask.sum())
+        kept += int(same.sum())
+        changed += int((~is_mask & ~same).sum())
+        replacements.append(shown[~is_mask & ~same])
+    assert ordinary >= 0.95 * MILLION
+    assert abs(100 * masked / ordinary - 15) <= 0.1
+    assert abs(100 * as_mask / masked - 80) <= 0.5
+    # one random token in |vocabulary| is the token itself
+    drawn_the_same = 10 / len(tokenizer.ordinary_ids)
+    assert abs(100 * changed / masked - (10 - drawn_the_same)) <= 0.5
+    assert abs(100 * kept / masked - (10 + drawn_the_same)) <= 0.5
+    seen = torch.cat(replacements).unique()
+    assert seen.tolist() == tokenizer.ordinary_ids.tolist()
+
+
+def test_next_sentence_labels_over_a_million_tokens(million: list[Batch]) -> None:
+    labels = torch.cat([batch.targets["next_sentence"].labels for batch in million])
+    assert len(labels) > 10_000
+    # 0.5 would be one deviation of 10,000 fair coins; both of a swapped pair share their coin
+    assert abs(100 * labels.double().mean().item() - 50) <= 3 * 50 / np.sqrt(len(labels) / 2)
+
+
+def test_next_sentence_labels_over_forty_thousand_pairs(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    config = SampleConfig(longest=16)
+    batches = PretrainingBatches(store, tokenizer, config, seed=2)
+    labels: list[torch.Tensor] = []
+    place = Place()
+    while sum(len(each) for each in labels) < 40_000:
+        index = np.arange(place.index, min(place.index + 2000, batches.sequences))
+        batch = batches.samples(index, place.epoch)
+        labels.append(batch.targets["next_sentence"].labels)
+        more = place.index + 2000 < batches.sequences
+        place = (
+            Place(epoch=place.epoch, index=place.index + 2000)
+            if more
+            else Place(epoch=place.epoch + 1)
+        )
+    assert abs(100 * torch.cat(labels).double().mean().item() - 50) <= 0.5
+
+
+def test_pairs_are_what_their_labels_say(store: TokenStore, tokenizer: Tokenizer) -> None:
+    starts = store.document_starts().tolist()
+    words = [" ".join(map(str, store.read(a, b).tolist())) for a, b in pairwise(starts)]
+
+    def documents_with(ids: torch.Tensor) -> set[int]:
+        text = " ".join(map(str, ids.tolist()))
+        return {number for number, document in enumerate(words) if f" {text} " in f" {document} "}
+
+    checked = {0: 0, 1: 0}
+    for batch in stream_of(batches_of(store, tokenizer), 20_000):
+        whole, target = originals(batch), batch.targets["next_sentence"]
+        for at, label in zip(target.at.tolist(), target.labels.tolist(), strict=True):
+            start, end = batch.offsets[at : at + 2].tolist()
+            ids, segments = whole[start:end], batch.segments[start:end]
+            assert ids[0] == tokenizer.cls_id
+            assert (ids == tokenizer.sep_id).sum() == 2
+            assert ids[-1] == tokenizer.sep_id
+            assert segments.diff().min() >= 0
+            first, second = ids[segments == 0][1:-1], ids[segments == 1][:-1]
+            joined = documents_with(torch.cat([first, second]))
+            if label == IS_RANDOM:
+                assert not joined
+                if len(first) > 6 and len(second) > 6:
+                    assert documents_with(first)
+                    assert documents_with(second)
+                    assert not documents_with(first) & documents_with(second)
+            else:
+                assert joined
+            checked[label] += 1
+    assert min(checked.values()) > 80
+
+
+def test_lengths_do_not_give_the_label_away(million: list[Batch]) -> None:
+    rows, labels = [], []
+    for batch in million:
+        target = batch.targets["next_sentence"]
+        second = torch.segment_reduce(
+            batch.segments.double(), "sum", lengths=torch.tensor(batch.lengths)
+        )
+        total = torch.tensor(batch.lengths)
+        rows.append(torch.stack([total - second, second, total], 1)[target.at])
+        labels.append(target.labels)
+    features, truth = torch.cat(rows).numpy()[:8000], torch.cat(labels).numpy()[:8000]
+    scores = cross_val_score(HistGradientBoostingClassifier(max_iter=40), features, truth, cv=4)
+    assert scores.mean() < 0.56
+
+
+def test_an_epoch_reads_nearly_all_text(store: TokenStore, tokenizer: Tokenizer) -> None:
+    batches = batches_of(store, tokenizer, pairs=False)
+    batch = batches.samples(np.arange(batches.sequences), 0)
+    assert batch.tokens == store.tokens + 2 * batches.sequences
+    found = np.bincount(originals(batch), minlength=tokenizer.size)
+    wanted = np.bincount(store.read(0, store.tokens), minlength=tokenizer.size)
+    wanted[[tokenizer.cls_id, tokenizer.sep_id]] += batches.sequences
+    assert (found == wanted).all()
+
+
+def test_masks_change_with_the_epoch_and_seed_only(store: TokenStore, tokenizer: Tokenizer) -> None:
+    index = np.array([3, 17, 4])
+
+    def sample(seed: int, epoch: int) -> Batch:
+        return batches_of(store, tokenizer, seed=seed).samples(index, epoch)
+
+    same, again = sample(1, 0), sample(1, 0)
+    assert torch.equal(same.ids, again.ids)
+    assert torch.equal(same.targets["masked_lm"].at, again.targets["masked_lm"].at)
+    for other in (sample(1, 1), sample(2, 0)):
+        assert not torch.equal(same.ids[: other.tokens], other.ids[: same.tokens])
+    one = batches_of(store, tokenizer, seed=1).samples(index[1:2], 0)
+    start, end = same.offsets[1:3].tolist()
+    assert torch.equal(same.ids[start:end], one.ids)
+
+
+def test_the_same_text_is_masked_elsewhere_in_the_next_epoch(
+    some_documents: list[Document], tokenizer: Tokenizer, folder: Path
+) -> None:
+    short = [
+        Document(source="", line=1, paragraphs=(document.paragraphs[0][:60],))
+        for document in some_documents
+    ]
+    prepare_store(short, tokenizer, folder, held_out=0.0)
+    batches = batches_of(TokenStore(folder), tokenizer, pairs=False)
+    masks = []
+    for epoch in (0, 1):
+        batch = batches.samples(np.arange(batches.sequences), epoch)
+        text = originals(batch).split(batch.lengths)
+        hidden = (originals(batch) != batch.ids).split(batch.lengths)
+        masks.append(
+            {tuple(t.tolist()): tuple(h.tolist()) for t, h in zip(text, hidden, strict=True)}
+        )
+    assert masks[0].keys() == masks[1].keys()
+    assert sum(masks[0][text] == masks[1][text] for text in masks[0]) < 12
+
+
+def test_a_batch_fits_its_budget_and_the_place_seeks(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    batches = batches_of(store, tokenizer)
+    place, places, ids = Place(), [], []
+    while place.epoch < 2:
+        batch, after = batches.take(place)
+        assert batch.tokens <= 4096
+        assert max(batch.lengths) <= 96
+        if after.epoch == place.epoch:
+            assert batch.tokens > 0.9 * 4096
+            assert after.index == place.index + batch.sequences
+        places.append(place)
+        ids.append(batch.ids)
+        place = after
+    for number in (7, 31, len(places) - 1):
+        assert torch.equal(batches.take(places[number])[0].ids, ids[number])
+
+
+def test_one_document_cannot_be_paired(
+    some_documents: list[Document], tokenizer: Tokenizer, folder: Path
+) -> None:
+    prepare_store(some_documents[:1], tokenizer, folder, held_out=0.0)
+    with pytest.raises(StoreError, match="blank lines between documents"):
+        batches_of(TokenStore(folder), tokenizer)
+    assert batches_of(TokenStore(folder), tokenizer, pairs=False).take(Place())[0].tokens
+
+
+@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"as_mask": 0.95}, {"as_random": -0.1}])
+def test_impossible_masking_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        MaskingConfig(**wrong)
