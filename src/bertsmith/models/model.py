@@ -36,6 +36,10 @@ class ModelConfig(Config):
     def __post_init__(self) -> None:
         if (self.next_sentence or self.labels) and not self.pooler:
             raise ConfigError("next sentence and classification need the pooler")
+        if not 0 <= self.classifier_dropout < 1:
+            raise ConfigError(
+                f"classifier_dropout is {self.classifier_dropout}", remedy="it must be in [0, 1)"
+            )
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 
@@ -94,17 +98,13 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
     with torch.device("meta"):
         model = Model(config)
     model.to_empty(device="cpu")
-    initialise(model, torch.Generator().manual_seed(seed))
+    initialise(model, torch.Generator().manual_seed(seed), config.encoder.initial_std)
     return model
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
+def initialise(module: nn.Module, generator: torch.Generator, std: float = 0.02) -> None:
     """Give every parameter below a module its starting value, drawn in the order of their names."""
-    std = 0.02
-    for part in module.modules():
-        if isinstance(part, Model):
-            std = part.config.encoder.initial_std
     for name, parameter in module.named_parameters():
         if name.endswith("norm.weight"):
             parameter.fill_(1.0)

@@ -34,9 +34,8 @@ class Losses:
         `counts` are the targets of all batches that share one step: with them, the totals of
         these batches add up to the loss of one large batch.
         """
-        total = torch.zeros(())
-        for name, loss in self.parts.items():
-            count = counts[name] if counts else loss.count
-            if count:
-                total = total.to(loss.sum.device) + loss.sum / count
-        return total
+        shares = [
+            loss.sum / max(counts[name] if counts else loss.count, 1)
+            for name, loss in self.parts.items()
+        ]
+        return torch.stack(shares).sum()

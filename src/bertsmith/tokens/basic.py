@@ -1,0 +1,132 @@
+"""Text to words, by the rules of BERT's BasicTokenizer.
+
+Stated here in our own pure Python, because equal ids are a promise: the rules are those of
+`transformers` 4.57's BertTokenizer, step by step, with the Unicode tables of the running Python.
+Compiled tokenizers carry tables of other Unicode versions and differ in places: no composition
+(NFC) in cased text, other categories for code points assigned since. Where Google's original
+differs from BertTokenizer (it lowers a final sigma by context), the latter is followed.
+
+Devlin et al. 2019, appendix; the rules are in no paper, only in the released code.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from bertsmith.config import Config
+
+_ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
+_ASCII_MARK = re.compile(r"[!-/:-@\[-`{-~]")
+_CJK = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BasicRules(Config):
+    """How text becomes words before WordPiece cuts them."""
+
+    lowercase: bool
+    """Lower-case every character by itself, without context."""
+    strip_accents: bool | None = None
+    """Drop combining marks after decomposition; None: as `lowercase`."""
+    space_cjk: bool = True
+    """Make every CJK ideograph a word of its own."""
+
+    @property
+    def strips(self) -> bool:
+        """Whether accents go."""
+        return self.lowercase if self.strip_accents is None else self.strip_accents
+
+    def words(self, text: str) -> list[str]:
+        """The words and punctuation marks of a text; any string will do, lone surrogates too."""
+        if text.isascii():
+            plain = _ASCII_REMOVED.sub("", text.lower() if self.lowercase else text)
+            return _ASCII_WORD.findall(plain)
+        return self._bare(self._clean(text)).translate(_spacing()).split()
+
+    def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
+        """The same, but a word between blanks that is in `kept`, accents or not, stays whole.
+
+        So BertTokenizer treats special tokens that appear once control characters are gone.
+        """
+        found: list[str] = []
+        for word in self._clean(text).split():
+            bare = word if word in kept else self._bare(word)
+            found += [bare] if bare in kept else bare.translate(_spacing()).split()
+        return found
+
+    def _clean(self, text: str) -> str:
+        """Lower-cased, without control characters, CJK apart, composed (NFC)."""
+        table = _cleaning(self.lowercase, self.space_cjk)
+        return unicodedata.normalize("NFC", text.translate(table))
+
+    def _bare(self, text: str) -> str:
+        """Lower-cased again, as composition may have changed it, and without accents."""
+        if self.lowercase:
+            text = text.lower()
+        if self.strips:
+            return unicodedata.normalize("NFD", text).translate(_stripping())
+        return text
+
+
+class _Table(dict[int, str]):
+    """A table for `str.translate` that works out each code point when it is first met."""
+
+    def __init__(self, rule: Callable[[str], str]) -> None:
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code: int) -> str:
+        self[code] = result = self._rule(chr(code))
+        return result
+
+
+@cache
+def _cleaning(lowercase: bool, space_cjk: bool) -> _Table:
+    def clean(character: str) -> str:
+        lowered = character.lower() if lowercase else character
+        return "".join(_cleaned(each, space_cjk) for each in lowered)
+
+    return _Table(clean)
+
+
+def _cleaned(character: str, space_cjk: bool) -> str:
+    if character in "\t\n\r":
+        return " "
+    category = unicodedata.category(character)
+    if character == "\ufffd" or category.startswith("C"):
+        return ""
+    if category == "Zs":
+        return " "
+    code = ord(character)
+    if space_cjk and any(first <= code <= last for first, last in _CJK):
+        return f" {character} "
+    return character
+
+
+@cache
+def _stripping() -> _Table:
+    return _Table(lambda character: "" if unicodedata.category(character) == "Mn" else character)
+
+
+@cache
+def _spacing() -> _Table:
+    return _Table(lambda character: f" {character} " if _is_punctuation(character) else character)
+
+
+def _is_punctuation(character: str) -> bool:
+    # ^, $, ` and the like are symbols to Unicode and punctuation to BERT
+    return bool(_ASCII_MARK.match(character)) or unicodedata.category(character).startswith("P")

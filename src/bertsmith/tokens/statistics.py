@@ -1,0 +1,41 @@
+"""How well a vocabulary fits a text: pieces a word and the share of [UNK]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularyFit:
+    """Counts over a text: its words by the basic rules, their pieces, the words that are [UNK]."""
+
+    words: int
+    pieces: int
+    unknown: int
+
+    @property
+    def pieces_per_word(self) -> float:
+        """1.0 would be a vocabulary of all the words; 0.0 when there are none."""
+        return self.pieces / self.words if self.words else 0.0
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of words that are [UNK], 0 to 1."""
+        return self.unknown / self.words if self.words else 0.0
+
+
+def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
+    """Encode a stream of texts and count; literal special tokens count as plain text."""
+    words = pieces = unknown = 0
+    for text in texts:
+        (ids,) = tokenizer.encode([text], specials_in_text=False)
+        pieces += len(ids)
+        # every word begins with exactly one piece that goes on none
+        words += int(np.count_nonzero(~tokenizer.continues[ids]))
+        unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
+    return VocabularyFit(words=words, pieces=pieces, unknown=unknown)

@@ -1,0 +1,173 @@
+"""Model folders in the hub's layout: ours load in `transformers`, those it saved load here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import ModelFolderError
+from bertsmith.layers.embeddings import FixedTable
+from bertsmith.layers.positions import sinusoidal_table
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights import names
+from bertsmith.weights.commit import new_folder, set_aside
+from bertsmith.weights.hub_config import architecture, hub_config
+from bertsmith.weights.reading import ModelFiles
+from bertsmith.weights.tensors import write_tensors
+
+CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+_TOKENIZER_FILES = (
+    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json",
+)  # fmt: skip
+_READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, *_TOKENIZER_FILES))
+_REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
+_PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+# tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
+_MOST_SPARE_ROWS = 127
+
+
+def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = "") -> None:
+    """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
+
+    A model folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
+    `DiskError` if it cannot be written. The files are a pure function of what is saved.
+    """
+    config = model.config
+    assert tokenizer.size <= config.encoder.vocabulary
+    with new_folder(folder, _REPLACEABLE) as fresh:
+        tokenizer.save(fresh, longest=config.encoder.longest)
+        settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id), indent=2)
+        (fresh / CONFIG_FILE).write_text(settings + "\n", encoding="utf-8")
+        if card:
+            (fresh / CARD_FILE).write_text(card, encoding="utf-8")
+        write_tensors(fresh / WEIGHTS_FILE, _on_disk(model))
+
+
+def load_model(folder: Path) -> tuple[Model, Tokenizer]:
+    """The model and the tokenizer of a folder, in evaluation mode, on the CPU, in float32.
+
+    The heads are those the file holds. Raises `ModelFolderError` for a folder that is no model, is
+    damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
+    """
+    files, tokenizer = _open(folder, heads=True)
+    return _assemble(files.config, files.state(files.config)), tokenizer
+
+
+def start_from(folder: Path, *, labels: tuple[str, ...], seed: int = 0) -> tuple[Model, Tokenizer]:
+    """A folder's encoder and pooler under a new classifier of these labels.
+
+    The classifier, and the pooler where the folder has none, are a pure function of the seed.
+    Raises what `load_model` raises.
+    """
+    files, tokenizer = _open(folder, heads=False)
+    wanted = dataclasses.replace(files.config, pooler=True, labels=labels)
+    state = _fresh_heads(wanted, seed) | files.state(files.config)
+    return _assemble(wanted, state), tokenizer
+
+
+def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
+    try:
+        _check_place(folder)
+    except OSError as error:
+        raise ModelFolderError(f"cannot be read: {error.strerror}", where=folder) from error
+    files = ModelFiles(folder, heads=heads)
+    tokenizer = Tokenizer.load(folder)
+    rows = files.config.encoder.vocabulary
+    if not 0 <= rows - tokenizer.size <= _MOST_SPARE_ROWS:
+        raise ModelFolderError(
+            f"its vocabulary has {tokenizer.size} pieces, its token table {rows} rows",
+            where=folder,
+            remedy="vocabulary and weights must be of one model",
+        )
+    return files, tokenizer
+
+
+def _check_place(folder: Path) -> None:
+    """Whether there is a folder with the two files, none of them a link that leads elsewhere."""
+    aside = set_aside(folder.resolve())
+    if not folder.exists() and aside.is_dir():
+        raise ModelFolderError(
+            "saving was interrupted", where=folder, remedy=f"rename {aside} to it"
+        )
+    if not folder.exists():
+        raise ModelFolderError("no such folder", where=folder, remedy="name a model folder")
+    inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    pickled = [path for path in inside if _PICKLED & set(path.suffixes)]
+    if pickled and not (folder / WEIGHTS_FILE).exists():
+        raise ModelFolderError(
+            "holds pickled weights, which can run code when they are opened",
+            where=pickled[0],
+            remedy="make safetensors of them with: bertsmith convert",
+        )
+    if not folder.is_dir():
+        raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
+    if (folder / f"{WEIGHTS_FILE}.index.json").exists() and not (folder / WEIGHTS_FILE).exists():
+        raise ModelFolderError(
+            "its weights are in several files",
+            where=folder,
+            remedy=f"save them as one {WEIGHTS_FILE}",
+        )
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).exists():
+            raise ModelFolderError(
+                f"is no model folder: it has no {name}", where=folder, remedy="name another"
+            )
+    for path in inside:
+        if path.name in _READ:
+            _check_file(path, folder.resolve())
+
+
+def _check_file(path: Path, folder: Path) -> None:
+    target = path.resolve()
+    # in the hub's cache the files of a snapshot are links into a folder of blobs
+    homes = (folder, folder.parent.parent / "blobs")
+    if not any(target.is_relative_to(home) for home in homes):
+        raise ModelFolderError(
+            "is a link that leads out of the folder", where=path, remedy="put the file itself there"
+        )
+    if not target.is_file():
+        raise ModelFolderError("is no file", where=path, remedy="name another folder")
+
+
+def _on_disk(model: Model) -> dict[str, Tensor]:
+    """All tensors of a model by the hub's names, with what stands for positions and segments."""
+    config, state = model.config, model.state_dict()
+    # a bare encoder is saved without the prefix, as transformers does
+    prefix = "bert." if architecture(config) == "BertModel" else ""
+    tensors: dict[str, Tensor] = {}
+    for row in names.rows(config):
+        size = names.shape(row, config)
+        if row.ours in state:
+            tensor = state[row.ours]
+        elif row.ours == names.POSITIONS and config.encoder.positions == "sinusoidal":
+            tensor = sinusoidal_table(*size)
+        else:
+            assert row.ours in (names.POSITIONS, names.SEGMENTS)
+            tensor = torch.zeros(size)
+        tensors[row.hub.removeprefix(prefix)] = tensor
+    return tensors
+
+
+def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
+    with torch.device("meta"):
+        model = Model(config)
+    model.load_state_dict(state, assign=True)
+    for part in model.modules():
+        if isinstance(part, FixedTable):
+            part.weight = sinusoidal_table(*part.weight.shape)
+    return model.eval()
+
+
+def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
+    """New weights of the pooler and the classifier, as those of a new model start."""
+    # drawn with an encoder as small as can be under them: theirs would take seconds to draw
+    small = dataclasses.replace(config.encoder, vocabulary=1, layers=1, feed_forward=1, longest=1)
+    state = build_model(dataclasses.replace(config, encoder=small), seed=seed).state_dict()
+    return {name: each for name, each in state.items() if not name.startswith("encoder.")}

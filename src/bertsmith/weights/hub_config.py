@@ -1,0 +1,203 @@
+"""`config.json` as `transformers` writes it, and our configs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bertsmith.errors import ConfigError, ModelFolderError
+from bertsmith.layers.feed_forward import Activation
+from bertsmith.layers.positions import Positions
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import ModelConfig
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+_POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
+_LARGEST_FILE = 2**20
+
+# settings of transformers' BERT that change its result, and the values we can follow
+_ONLY: dict[str, tuple[object, ...]] = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "auto_map": ({}, None),
+}
+
+
+class HubConfig:
+    """A `config.json` that has been read and checked; `ModelFolderError` when it does not fit.
+
+    `encoder`: the encoder's config. `longest` and all other sizes are checked against each other
+    here, against the tensors later. Settings we do not know are those that `transformers`' BERT
+    does not know either, so they change nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._data = _read_json(path)
+        self._check_kind()
+        try:
+            self.encoder = self._encoder()
+        except ConfigError as error:
+            self._refuse(error.what, error.remedy)
+        dropout = self._data.get("classifier_dropout")
+        self.classifier_dropout: float = (
+            self.encoder.dropout if dropout is None else self._number("classifier_dropout")
+        )
+        if self.classifier_dropout >= 1:
+            self._refuse(f"classifier_dropout is {dropout!r}", "it must be in [0, 1)")
+
+    @property
+    def architecture(self) -> str:
+        """The class that `transformers` would load, or an empty string."""
+        names = self._data.get("architectures")
+        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+
+    @property
+    def classifies(self) -> bool:
+        """Whether a tensor named `classifier` gives one class a sequence, to the softmax."""
+        return self.architecture in ("", "BertForSequenceClassification") and self._data.get(
+            "problem_type"
+        ) in (None, "single_label_classification")
+
+    def labels(self, outputs: int) -> tuple[str, ...]:
+        """The names of a classifier's outputs, in their order; both directions must agree."""
+        number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))
+        if number_to_name is None:
+            return tuple(f"LABEL_{number}" for number in range(outputs))
+        numbers = [str(number) for number in range(outputs)]
+        if not isinstance(number_to_name, dict) or sorted(number_to_name) != sorted(numbers):
+            self._refuse(
+                f"id2label does not name the classifier's {outputs} outputs",
+                f'it must have the keys "0" to "{outputs - 1}"',
+            )
+        labels = tuple(number_to_name[number] for number in numbers)
+        if not all(isinstance(label, str) for label in labels) or len(set(labels)) < outputs:
+            self._refuse("id2label must give each number a name of its own", "mend it")
+        expected = {label: number for number, label in enumerate(labels)}
+        if name_to_number is not None and name_to_number != expected:
+            self._refuse("label2id and id2label contradict each other", "mend the wrong one")
+        return labels
+
+    def _check_kind(self) -> None:
+        kind = self._data.get("model_type", "bert")
+        if kind != "bert":
+            self._refuse(f"model_type is {kind!r}", "only 'bert' can be read")
+        for key, values in _ONLY.items():
+            if key in self._data and self._data[key] not in values:
+                self._refuse(
+                    f"{key} is {self._data[key]!r}, which changes the result",
+                    f"only {values[0]!r} can be followed",
+                )
+
+    def _encoder(self) -> EncoderConfig:
+        activation = self._data.get("hidden_act", "gelu")
+        if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+            self._refuse(f"hidden_act is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
+        positions = self._data.get("bertsmith_positions", "learned")
+        if positions not in _POSITIONS:
+            self._refuse(
+                f"bertsmith_positions is {positions!r}", f"it can be {', '.join(_POSITIONS)}"
+            )
+        segments = self._integer("type_vocab_size", 2)
+        return EncoderConfig(
+            vocabulary=self._integer("vocab_size"),
+            hidden=self._integer("hidden_size"),
+            layers=self._integer("num_hidden_layers"),
+            heads=self._integer("num_attention_heads"),
+            feed_forward=self._integer("intermediate_size"),
+            longest=self._integer("max_position_embeddings"),
+            segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
+            positions=positions,
+            activation=_ACTIVATIONS[activation],
+            dropout=self._number("hidden_dropout_prob", 0.1),
+            attention_dropout=self._number("attention_probs_dropout_prob", 0.1),
+            norm_epsilon=self._number("layer_norm_eps", 1e-12),
+            initial_std=self._number("initializer_range", 0.02),
+        )
+
+    def _integer(self, key: str, default: int | None = None) -> int:
+        value = self._data.get(key, default)
+        if type(value) is not int or value < 1:
+            self._refuse(
+                f"{key} is {value!r}" if key in self._data else f"{key} is missing",
+                "it must be a whole number, at least 1",
+            )
+        return value
+
+    def _number(self, key: str, default: float | None = None) -> float:
+        value = self._data.get(key, default)
+        if type(value) not in (int, float) or not 0 <= value < math.inf:
+            self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
+        return float(value)
+
+    def _refuse(self, what: str, remedy: str) -> NoReturn:
+        raise ModelFolderError(what, where=self.path, remedy=remedy)
+
+
+def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
+    """What `transformers` wants to read in `config.json`, and what it cannot say under our keys."""
+    encoder = config.encoder
+    data: dict[str, Any] = {
+        "architectures": [architecture(config)],
+        "attention_probs_dropout_prob": encoder.attention_dropout,
+        "classifier_dropout": config.classifier_dropout,
+        "dtype": "float32",
+        # both names of the tanh formula are known to transformers; this is the older
+        "hidden_act": "gelu_new" if encoder.activation == "gelu_tanh" else "gelu",
+        "hidden_dropout_prob": encoder.dropout,
+        "hidden_size": encoder.hidden,
+        "initializer_range": encoder.initial_std,
+        "intermediate_size": encoder.feed_forward,
+        "layer_norm_eps": encoder.norm_epsilon,
+        "max_position_embeddings": encoder.longest,
+        "model_type": "bert",
+        "num_attention_heads": encoder.heads,
+        "num_hidden_layers": encoder.layers,
+        "pad_token_id": pad_id,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": encoder.segments or 2,
+        "vocab_size": encoder.vocabulary,
+    }
+    if encoder.positions != "learned":
+        data["bertsmith_positions"] = encoder.positions
+    if not encoder.segments:
+        data["bertsmith_segments"] = 0
+    if config.labels:
+        data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
+        data["label2id"] = {label: number for number, label in enumerate(config.labels)}
+        data["problem_type"] = "single_label_classification"
+    return data
+
+
+def architecture(config: ModelConfig) -> str:
+    """The class of `transformers` that holds all the heads of a model, or the most telling one."""
+    if config.labels:
+        return "BertForSequenceClassification"
+    if config.masked_lm:
+        return "BertForPreTraining" if config.next_sentence else "BertForMaskedLM"
+    return "BertForNextSentencePrediction" if config.next_sentence else "BertModel"
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise ModelFolderError("is no config: larger than 1 MiB", where=path)
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
+    if not isinstance(data, dict):
+        raise ModelFolderError("holds no JSON object", where=path)
+    return data

@@ -1,0 +1,60 @@
+"""A small corpus of invented words, and a store of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.store import TokenStore
+from bertsmith.text.documents import Document
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+
+SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
+
+
+def invented_documents(count: int, seed: int = 0) -> list[Document]:
+    """Documents of 1 to 60 sentences of 3 to 12 words of 1 to 3 syllables."""
+    random = np.random.default_rng(seed)
+    documents = []
+    for number in range(count):
+        sentences = []
+        for _ in range(random.integers(1, 61)):
+            lengths = random.integers(1, 4, random.integers(3, 13))
+            words = ["".join(random.choice(SYLLABLES, length)) for length in lengths]
+            sentences.append(" ".join(words).capitalize() + ".")
+        paragraphs = tuple(
+            " ".join(sentences[start : start + 5]) for start in range(0, len(sentences), 5)
+        )
+        documents.append(Document(source="invented", line=number + 1, paragraphs=paragraphs))
+    return documents
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    """A vocabulary of syllables."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *SYLLABLES]
+    return Tokenizer([*pieces, *(f"##{s}" for s in SYLLABLES)], BasicRules(lowercase=True))
+
+
+@pytest.fixture(scope="session")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    """A store of 300 invented documents, about 110,000 tokens."""
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(300), tokenizer, folder, held_out=0.1)
+    return TokenStore(folder)
+
+
+@pytest.fixture
+def some_documents() -> list[Document]:
+    """Sixty invented documents."""
+    return invented_documents(60, seed=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a test may write a store."""
+    return tmp_path / "store"

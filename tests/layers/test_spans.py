@@ -1,0 +1,169 @@
+"""Attention over packed sequences: every backend against the plain formula in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.layers import spans as spans_module
+from bertsmith.layers.spans import Spans
+
+LENGTHS = (13, 1, 7, 2, 19)
+TOKENS, HEADS, WIDTH = sum(LENGTHS), 3, 5
+Inputs = tuple[Tensor, Tensor, Tensor]
+
+
+def inputs(kind: torch.dtype = torch.float32, *, grad: bool = False) -> Inputs:
+    generator = torch.Generator().manual_seed(2)
+    query, key, value = (
+        torch.randn(TOKENS, HEADS, WIDTH, generator=generator, dtype=torch.float64).to(kind)
+        for _ in range(3)
+    )
+    return query.requires_grad_(grad), key.requires_grad_(grad), value.requires_grad_(grad)
+
+
+def spans(lengths: tuple[int, ...] = LENGTHS) -> Spans:
+    return Spans(torch.tensor([0, *lengths]).cumsum(0), lengths)
+
+
+def plain(query: Tensor, key: Tensor, value: Tensor, masks: list[Tensor] | None = None) -> Tensor:
+    """Equation 1 of Vaswani et al. 2017, word for word, a sequence and a head at a time."""
+    out, begin = [], 0
+    for number, length in enumerate(LENGTHS):
+        part = slice(begin, begin + length)
+        begin += length
+        heads = []
+        for head in range(HEADS):
+            scores = query[part, head] @ key[part, head].T / math.sqrt(WIDTH)
+            weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+            if masks:
+                weights = weights * masks[number][head]
+            heads.append(weights @ value[part, head])
+        out.append(torch.stack(heads, 1))
+    return torch.cat(out)
+
+
+def attend(each: Inputs) -> Tensor:
+    return spans().attend(*each)
+
+
+def padded(each: Inputs) -> Tensor:
+    return spans()._padded(*each, 0.0)
+
+
+def one_by_one(each: Inputs) -> Tensor:
+    return spans()._one_by_one(*each)
+
+
+@pytest.mark.parametrize("way", [attend, padded, one_by_one])
+@pytest.mark.parametrize("grad", [False, True])
+def test_every_way_gives_the_plain_formula(way: Callable[[Inputs], Tensor], grad: bool) -> None:
+    expected = plain(*inputs(torch.float64))
+    found = way(inputs(grad=grad))
+    assert found.shape == (TOKENS, HEADS, WIDTH)
+    assert float((found.detach() - expected).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("way", [attend, padded, one_by_one])
+def test_every_way_has_the_gradients_of_the_plain_formula(way: Callable[[Inputs], Tensor]) -> None:
+    exact, rough = inputs(torch.float64, grad=True), inputs(grad=True)
+    weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
+    (plain(*exact) * weights.double()).sum().backward()
+    (way(rough) * weights).sum().backward()
+    for expected, found in zip(exact, rough, strict=True):
+        assert expected.grad is not None
+        assert found.grad is not None
+        assert float((found.grad - expected.grad).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_backward_pass_is_the_derivative_of_the_forward_pass(dropout: float) -> None:
+    lengths = (4, 1, 3)
+    generator = torch.Generator().manual_seed(2)
+    query, key, value = (
+        torch.randn(8, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+        for _ in range(3)
+    )
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        torch.manual_seed(6)  # the same weights dropped each time
+        return spans(lengths).attend(query, key, value, dropout)
+
+    assert torch.autograd.gradcheck(run, (query, key, value))
+
+
+def test_dropped_weights_have_the_gradients_of_the_plain_formula(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Tensor] = []
+
+    def remembered(like: Tensor, share: float) -> Tensor:
+        made.append(original(like, share))
+        return made[-1]
+
+    original = spans_module._dropout_mask
+    monkeypatch.setattr(spans_module, "_dropout_mask", remembered)
+    rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
+    found = spans().attend(*rough, 0.25)
+    assert [each.shape for each in made] == [(HEADS, n, n) for n in LENGTHS]
+    expected = plain(*exact, masks=[each.double() for each in made])
+    assert float((found - expected).detach().abs().max()) < 1e-5
+    weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for mine, other in zip(rough, exact, strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert float((mine.grad - other.grad).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_the_share_dropped_and_the_expectation(share: float) -> None:
+    torch.manual_seed(4)
+    mask = spans_module._dropout_mask(torch.empty(1000, 1000), share)
+    dropped = float((mask == 0).double().mean())
+    assert abs(dropped - share) < 1 / 256
+    assert len(mask.unique()) == 2
+    assert float(mask.double().mean()) == pytest.approx(1, abs=3e-3)
+
+
+def test_a_sequence_sees_itself_only() -> None:
+    query, key, value = inputs()
+    before = spans().attend(query, key, value)
+    key[14:21] += 1
+    value[14:21] -= 1
+    after = spans().attend(query, key, value)
+    same = (before == after).flatten(1).all(1)
+    assert same.tolist() == [not 14 <= token < 21 for token in range(TOKENS)]
+
+
+def test_bf16_training_is_close_to_float32() -> None:
+    exact = inputs(grad=True)
+    rough = inputs(torch.bfloat16, grad=True)
+    found, expected = spans().attend(*rough), spans().attend(*exact)
+    assert found.dtype == torch.bfloat16
+    assert float(((found - expected).norm() / expected.norm()).detach()) < 1e-2
+    expected.sum().backward()
+    found.sum().backward()
+    for mine, other in zip(rough, exact, strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert mine.grad.dtype == torch.bfloat16
+        assert float((mine.grad - other.grad).norm() / other.grad.norm()) < 3e-2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(
+    ("kind", "dropout", "bound"),
+    [(torch.float32, 0.0, 1e-4), (torch.bfloat16, 0.0, 1e-2), (torch.bfloat16, 1e-6, 1e-2)],
+)
+def test_cuda_gives_the_plain_formula(kind: torch.dtype, dropout: float, bound: float) -> None:
+    on_cuda = Spans(spans().offsets.cuda(), LENGTHS)
+    query, key, value = (each.cuda() for each in inputs(kind))
+    expected = plain(*inputs(torch.float64))
+    found = on_cuda.attend(query, key, value, dropout).cpu()
+    assert float((found - expected).norm() / expected.norm()) < bound

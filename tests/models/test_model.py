@@ -1,0 +1,177 @@
+"""Models: what they start from, what their configs refuse, what their heads read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.batches.batch import Batch, pack
+from bertsmith.errors import ConfigError
+from bertsmith.layers.positions import sinusoidal_table
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+
+ENCODER = EncoderConfig(
+    vocabulary=499, hidden=64, layers=3, heads=4, feed_forward=37, longest=23, dropout=0.0
+)
+CONFIG = ModelConfig(encoder=ENCODER, masked_lm=True, next_sentence=True, labels=("a", "b", "c"))
+
+
+def batch(*lengths: int) -> Batch:
+    generator = np.random.default_rng(1)
+    ids = [generator.integers(0, 499, length) for length in lengths]
+    return pack(ids, [each % 2 for each in ids])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("std", [0.02, 0.05])
+def test_weights_start_from_a_truncated_normal(std: float) -> None:
+    encoder = dataclasses.replace(ENCODER, initial_std=std)
+    model = build_model(dataclasses.replace(CONFIG, encoder=encoder), seed=1)
+    seen = 0
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            assert (parameter == 1).all(), name
+        elif parameter.dim() == 1:
+            assert (parameter == 0).all(), name
+        else:
+            assert parameter.abs().max() <= 2 * std * (1 + 1e-6), name
+            if parameter.numel() > 2000:
+                # the deviation of a normal cut at two deviations is 0.8796 of its own
+                assert float(parameter.std()) == pytest.approx(0.8796 * std, rel=0.05), name
+                assert float(parameter.mean()) == pytest.approx(0, abs=0.05 * std), name
+                seen += 1
+    assert seen == 3 * 6 + 1 + 2
+
+
+def test_the_seed_decides_the_weights_and_nothing_else() -> None:
+    torch.manual_seed(1)
+    first = build_model(CONFIG, seed=1).state_dict()
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    again = build_model(CONFIG, seed=1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    other = build_model(CONFIG, seed=2).state_dict()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name])
+        drawn = tensor.dim() > 1
+        assert torch.equal(tensor, other[name]) != drawn, name
+
+
+def test_sinusoidal_positions_are_filled_and_learned_ones_can_start_so() -> None:
+    fixed = build_model(
+        ModelConfig(encoder=dataclasses.replace(ENCODER, positions="sinusoidal")), seed=1
+    )
+    table = sinusoidal_table(23, 64)
+    assert torch.equal(fixed.get_buffer("encoder.embeddings.positions.weight"), table)
+    learned = build_model(CONFIG, seed=1)
+    start_positions_as_sinusoids(learned, 0.02)
+    weight = learned.get_parameter("encoder.embeddings.positions.weight")
+    assert torch.equal(weight, table * 0.02)
+    assert weight.requires_grad
+    start_positions_as_sinusoids(fixed, 0.02)
+    assert torch.equal(fixed.get_buffer("encoder.embeddings.positions.weight"), table)
+
+
+def test_shapes_of_all_that_a_model_gives() -> None:
+    model, packed = build_model(CONFIG, seed=1).eval(), batch(13, 7, 1, 19)
+    states = model.encoder.hidden_states(packed)
+    assert [tuple(each.shape) for each in states] == [(40, 64)] * 4
+    assert torch.equal(states[-1], model.encoder(packed))
+    assert model.pooled(states[-1], packed).shape == (4, 64)
+    assert model.next_sentence(states[-1], packed).shape == (4, 2)
+    assert model.classify(states[-1], packed).shape == (4, 3)
+    assert model.masked_lm(states[-1][[0, 5, 39]]).shape == (3, 499)
+    assert model.device == torch.device("cpu")
+
+
+def test_the_masked_lm_head_is_tied_to_the_table() -> None:
+    model = build_model(CONFIG, seed=1)
+    model.masked_lm(torch.randn(5, 64)).sum().backward()
+    gradient = model.encoder.embeddings.tokens.weight.grad
+    assert gradient is not None
+    assert (gradient != 0).any(dim=1).all()
+    assert not [name for name in model.state_dict() if "decoder" in name]
+
+
+def test_the_pooler_reads_the_first_token() -> None:
+    model, packed = build_model(CONFIG, seed=1), batch(13, 7)
+    hidden = torch.randn(20, 64)
+    before = model.pooled(hidden, packed)
+    hidden[1:13] += 1
+    hidden[14:] += 1
+    assert torch.equal(model.pooled(hidden, packed), before)
+    hidden[13] += 1
+    assert (model.pooled(hidden, packed) != before).any(dim=1).tolist() == [False, True]
+
+
+def test_order_matters_unless_there_are_no_positions() -> None:
+    for positions, matters in (("learned", True), ("sinusoidal", True), ("none", False)):
+        encoder = EncoderConfig.from_dict(ENCODER.to_dict() | {"positions": positions})
+        model = build_model(ModelConfig(encoder=encoder), seed=1).eval()
+        ids = np.array([3, 1, 4, 15, 9])
+        kinds = np.zeros(5, np.int64)
+        with torch.no_grad():
+            there = model.encoder(pack([ids], [kinds]))
+            back = model.encoder(pack([ids[::-1].copy()], [kinds])).flip(0)
+        assert (float((there - back).abs().max()) > 1e-3) == matters
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_dropout_acts_in_training_only(name: str) -> None:
+    encoder = dataclasses.replace(ENCODER, attention_dropout=0.0).override(**{name: 0.5})
+    model, packed = build_model(ModelConfig(encoder=encoder), seed=1), batch(13, 7)
+    torch.manual_seed(1)
+    first, second = model.train().encoder(packed), model.encoder(packed)
+    assert not torch.equal(first, second)
+    model.eval()
+    assert torch.equal(model.encoder(packed), model.encoder(packed))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"vocabulary": 0}, "vocabulary is 0; it must be at least 1"),
+        ({"hidden": -4}, "hidden is -4"),
+        ({"layers": 0}, "layers is 0"),
+        ({"heads": 5}, r"hidden \(64\) is no multiple of heads \(5\)"),
+        ({"feed_forward": 0}, "feed_forward is 0"),
+        ({"longest": 0}, "longest is 0"),
+        ({"segments": -1}, "segments is -1"),
+        ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
+        ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
+        ({"positions": "rotary"}, "positions is 'rotary'; it can be 'learned'"),
+        ({"activation": "relu"}, "activation is 'relu'"),
+        ({"hidden": 64.0}, "hidden is 64.0; it must be of type int"),
+        ({"width": 5}, "unknown setting 'width'"),
+    ],
+)
+def test_impossible_encoders_are_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        EncoderConfig.from_dict(ENCODER.to_dict() | change)
+
+
+@pytest.mark.parametrize("change", [{"next_sentence": True}, {"labels": ("a", "b")}])
+def test_heads_that_read_the_pooler_need_it(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="need the pooler"):
+        ModelConfig(encoder=ENCODER, pooler=False, **change)
+
+
+def test_a_label_stands_once() -> None:
+    with pytest.raises(ConfigError, match="twice in a, b, a"):
+        ModelConfig(encoder=ENCODER, labels=("a", "b", "a"))
+
+
+def test_a_config_comes_back_from_json() -> None:
+    assert ModelConfig.from_dict(CONFIG.to_dict()) == CONFIG
+
+
+def test_parts_that_are_not_asked_for_are_not_there() -> None:
+    model = Model(ModelConfig(encoder=ENCODER, pooler=False))
+    assert model.pooler is None
+    assert not model.heads
+    assert {name.partition(".")[0] for name in model.state_dict()} == {"encoder"}

@@ -1,0 +1,165 @@
+"""Losses: their formulas, and batches of one step adding up to one large batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch, Target, pack
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.classify import Classify
+from bertsmith.objectives.losses import Losses
+from bertsmith.objectives.masked_lm import masked_lm
+from bertsmith.objectives.next_sentence import next_sentence
+from bertsmith.objectives.objective import Objective, cross_entropy
+
+ENCODER = EncoderConfig(
+    vocabulary=99, hidden=32, layers=2, heads=4, feed_forward=37, longest=23, dropout=0.0,
+    attention_dropout=0.0, initial_std=0.3,
+)  # fmt: skip
+LENGTHS = (13, 7, 2, 19, 5, 11)
+OBJECTIVE = Objective(
+    {"masked_lm": masked_lm, "next_sentence": next_sentence, "classify": Classify(smoothing=0.1)}
+)
+
+
+@pytest.fixture
+def model() -> Model:
+    config = ModelConfig(
+        encoder=ENCODER, masked_lm=True, next_sentence=True, labels=("a", "b", "c", "d", "e"),
+        classifier_dropout=0.0,
+    )  # fmt: skip
+    return build_model(config, seed=3)
+
+
+def batch(first: int = 0, last: int = len(LENGTHS)) -> Batch:
+    """Some of six sequences, each the same whichever are asked for; odd ones have no label."""
+    ids, kinds, at, words, start = [], [], [], [], 0
+    for number in range(first, last):
+        generator = np.random.default_rng(number)
+        ids.append(generator.integers(5, 99, LENGTHS[number]))
+        kinds.append(generator.integers(0, 2, LENGTHS[number]))
+        chosen = np.flatnonzero(generator.random(LENGTHS[number]) < 0.1 * (number + 1))
+        at.append(chosen + start)
+        words.append(generator.integers(5, 99, len(chosen)))
+        start += LENGTHS[number]
+    numbers = torch.arange(first, last)
+    even = (numbers % 2 == 0).nonzero().flatten()
+    targets = {
+        "masked_lm": Target(
+            at=torch.from_numpy(np.concatenate(at)), labels=torch.from_numpy(np.concatenate(words))
+        ),
+        "next_sentence": Target(at=numbers - first, labels=numbers // 2 % 2),
+        "classify": Target(at=even, labels=numbers[even] % 5),
+    }
+    return pack(ids, kinds, targets)
+
+
+def gradients(model: Model) -> dict[str, Tensor]:
+    found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return found
+
+
+def test_cross_entropy_is_minus_the_log_of_the_right_one() -> None:
+    logits = torch.randn(13, 7, generator=torch.Generator().manual_seed(1)) * 4
+    labels = torch.arange(13) % 7
+    loss = cross_entropy(logits, labels)
+    exact = logits.double().exp()
+    right = exact[torch.arange(13), labels] / exact.sum(-1)
+    assert float(loss.sum) == pytest.approx(float(-right.log().sum()), rel=1e-6)
+    assert loss.count == 13
+    assert int(loss.correct) == int((exact.argmax(-1) == labels).sum())
+
+
+def test_smoothing_gives_every_class_its_share() -> None:
+    logits = torch.randn(13, 7, generator=torch.Generator().manual_seed(1)) * 4
+    labels = torch.arange(13) % 7
+    wanted = torch.full((13, 7), 0.2 / 7, dtype=torch.float64)
+    wanted[torch.arange(13), labels] += 0.8
+    expected = -(wanted * logits.double().log_softmax(-1)).sum()
+    assert float(cross_entropy(logits, labels, 0.2).sum) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_losses_are_float32_under_autocast() -> None:
+    logits = torch.randn(13, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(logits, torch.zeros(13, dtype=torch.long))
+    assert loss.sum.dtype == torch.float32
+    assert float(loss.sum) == pytest.approx(
+        float(-logits.double().log_softmax(-1)[:, 0].sum()), rel=1e-6
+    )
+
+
+@torch.no_grad()
+def test_terms_are_the_losses_over_their_targets(model: Model) -> None:
+    packed = batch()
+    parts = OBJECTIVE(model, packed).parts
+    hidden = model.encoder(packed)
+    words = torch.full((packed.tokens,), -100)
+    words[packed.targets["masked_lm"].at] = packed.targets["masked_lm"].labels
+    everywhere = F.cross_entropy(model.masked_lm(hidden), words, ignore_index=-100)
+    mean = {name: float(loss.sum) / loss.count for name, loss in parts.items()}
+    assert mean["masked_lm"] == pytest.approx(float(everywhere), rel=1e-5)
+    following = F.cross_entropy(
+        model.next_sentence(hidden, packed), packed.targets["next_sentence"].labels
+    )
+    assert mean["next_sentence"] == pytest.approx(float(following), rel=1e-5)
+    kinds = torch.tensor([0, -100, 2, -100, 4, -100])
+    classes = F.cross_entropy(model.classify(hidden, packed), kinds, label_smoothing=0.1)
+    assert mean["classify"] == pytest.approx(float(classes), rel=1e-5)
+    counts = {name: loss.count for name, loss in parts.items()}
+    assert counts == {"masked_lm": int((words >= 0).sum()), "next_sentence": 6, "classify": 3}
+
+
+def test_totals_of_a_step_add_up_to_one_large_batch(model: Model) -> None:
+    whole = OBJECTIVE(model, batch())
+    total = whole.total()
+    total.backward()
+    expected = gradients(model)
+
+    pieces = [batch(0, 1), batch(1, 4), batch(4, 6)]
+    counts: Counter[str] = Counter()
+    for piece in pieces:
+        counts.update({name: len(target) for name, target in piece.targets.items()})
+    assert counts == {name: loss.count for name, loss in whole.parts.items()}
+    assert len({len(piece.targets["masked_lm"]) for piece in pieces}) == 3
+    added = torch.zeros(())
+    for piece in pieces:
+        part = OBJECTIVE(model, piece).total(counts)
+        part.backward()
+        added += part.detach()
+    assert float(added) == pytest.approx(float(total.detach()), rel=1e-5)
+    found = gradients(model)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert float((found[name] - gradient).abs().max()) < 1e-5, name
+
+
+def test_a_term_without_targets_adds_nothing(model: Model) -> None:
+    none = Target(at=torch.zeros(0, dtype=torch.long), labels=torch.zeros(0, dtype=torch.long))
+    packed = batch()
+    empty = dataclasses.replace(packed, targets={**packed.targets, "masked_lm": none})
+    losses = OBJECTIVE(model, empty)
+    assert losses.parts["masked_lm"].count == 0
+    others = {name: part for name, part in losses.parts.items() if name != "masked_lm"}
+    assert torch.equal(losses.total(), Losses(parts=others).total())
+    losses.total().backward()
+    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
+
+
+def test_only_the_terms_whose_targets_are_there_are_computed(model: Model) -> None:
+    packed = batch()
+    some = dataclasses.replace(packed, targets={"classify": packed.targets["classify"]})
+    runs: list[int] = []
+    model.encoder.register_forward_hook(lambda *_: runs.append(1))
+    assert list(OBJECTIVE(model, some).parts) == ["classify"]
+    assert list(OBJECTIVE(model, packed).parts) == ["masked_lm", "next_sentence", "classify"]
+    assert len(runs) == 2

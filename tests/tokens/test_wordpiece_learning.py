@@ -1,0 +1,113 @@
+"""Vocabularies learned from text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from bertsmith.errors import VocabularyError
+from bertsmith.tokens import learning
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.learning import count_words, learn_wordpiece
+from bertsmith.tokens.statistics import measure_fit
+from bertsmith.tokens.vocabulary import SPECIALS
+
+TEXTS = (
+    "The lower the newest widest lowest, the WIDER the newer.",
+    "Déjà vu: the new and the low, the wide and the newest!",
+    "lowered lowering newest newer widened widening",
+) * 7
+
+
+def test_special_tokens_first_then_characters_then_joined_pieces() -> None:
+    made = learn_wordpiece(TEXTS, size=60)
+    assert made.vocabulary[:5] == SPECIALS
+    assert (made.pad_id, made.unknown_id, made.cls_id, made.sep_id, made.mask_id) == tuple(range(5))
+    assert made.size == 60
+    lengths = [len(piece.removeprefix("##")) for piece in made.vocabulary[5:]]
+    first_joined = next(place for place, length in enumerate(lengths) if length > 1)
+    assert set(lengths[:first_joined]) == {1}
+    assert min(lengths[first_joined:]) > 1
+    assert "the" in made.vocabulary
+    assert made.pieces("The newest") == ["the", "newest"]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_rules_are_applied_and_every_text_can_be_told(lowercase: bool) -> None:
+    made = learn_wordpiece(TEXTS, size=200, lowercase=lowercase)
+    assert made.lowercase is lowercase
+    assert ("T" in made.vocabulary, "é" in "".join(made.vocabulary)) == (not lowercase,) * 2
+    fit = measure_fit(made, TEXTS)
+    assert fit.unknown == 0
+    assert fit.words == 7 * (12 + 15 + 6)
+    assert 1 <= fit.pieces_per_word < 1.2
+
+
+def test_learning_is_the_same_in_every_process() -> None:
+    code = (
+        "from bertsmith.tokens.learning import learn_wordpiece\n"
+        "texts = [' '.join(f'{a}{b}{c}' for c in 'xyzéß' for b in 'uvw') for a in 'abcdefghi']\n"
+        "print(learn_wordpiece(texts * 3, size=150).fingerprint)"
+    )
+    prints = {
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+        for _ in range(3)
+    }
+    assert len(prints) == 1
+
+
+def test_rare_characters_are_left_out_of_a_small_alphabet() -> None:
+    made = learn_wordpiece([*TEXTS, "żółw"], size=120, alphabet=18, min_frequency=1)
+    singles = {p.removeprefix("##") for p in made.vocabulary[5:] if len(p.removeprefix("##")) == 1}
+    assert len(singles) == 18
+    assert "ł" not in singles
+    assert measure_fit(made, ["żółw the"]).unknown == 1
+
+
+def test_pairs_met_too_rarely_are_not_joined() -> None:
+    texts = ["abab " * 3, "cdcd"]
+    assert {"abab", "cdcd"} <= set(learn_wordpiece(texts, size=40, min_frequency=1).vocabulary)
+    careful = learn_wordpiece(texts, size=40, min_frequency=3)
+    assert ("abab" in careful.vocabulary, "cdcd" in careful.vocabulary) == (True, False)
+    assert careful.pieces("abab cdcd") == ["abab", "c", "##d", "##c", "##d"]
+
+
+def test_a_stream_is_read_once() -> None:
+    read: list[str] = []
+
+    def stream() -> Iterator[str]:
+        for text in TEXTS:
+            read.append(text)
+            yield text
+
+    assert learn_wordpiece(stream(), size=80).vocabulary == (
+        learn_wordpiece(list(TEXTS), size=80).vocabulary
+    )
+    assert len(read) == len(TEXTS)
+
+
+def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "_MOST_CHUNKS", 3)
+    counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
+    assert counts["a"] == 4
+    assert len(counts) <= 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [
+        ([], 100, "no text"),
+        (["", " \n", "\x00"], 100, "no text"),
+        (["y" * 101], 100, "no text"),
+        (TEXTS, 5, "vocabulary of 5"),
+        (TEXTS, 2_000_000, "vocabulary of 2000000"),
+        (TEXTS, 20, "alphabet"),
+    ],
+)
+def test_what_cannot_be_learned(texts: list[str], size: int, message: str) -> None:
+    with pytest.raises(VocabularyError, match=message) as caught:
+        learn_wordpiece(texts, size=size)
+    assert caught.value.remedy

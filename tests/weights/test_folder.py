@@ -1,0 +1,247 @@
+"""Model folders of ours: what is saved comes back, and only whole folders are ever seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bertsmith.batches.batch import Batch, pack
+from bertsmith.errors import DiskError, ModelFolderError
+from bertsmith.layers.positions import Positions, sinusoidal_table
+from bertsmith.models.model import Model, ModelConfig
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model, save_model, start_from
+
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+FILES = {
+    "README.md", "config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json",
+    "tokenizer_config.json", "vocab.txt",
+}  # fmt: skip
+
+
+def batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    ids = [torch.randint(99, (n,), generator=generator).numpy() for n in (13, 1, 7)]
+    return pack(ids, [each % 2 for each in ids])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    tensors = change(load_file(folder / "model.safetensors"))
+    save_file(
+        {name: each.contiguous() for name, each in tensors.items()}, folder / "model.safetensors"
+    )
+
+
+def test_a_saved_folder_has_the_files_of_the_hub(saved: Path) -> None:
+    assert set(contents(saved)) == FILES
+    assert (saved / "README.md").read_text() == "# Card\n"
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}
+
+
+def test_what_is_saved_comes_back(saved: Path, model: Model, tokenizer: Tokenizer) -> None:
+    back, read = load_model(saved)
+    assert back.config == model.config
+    assert not back.training
+    assert read.fingerprint == tokenizer.fingerprint
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+    assert all(parameter.requires_grad for parameter in back.parameters())
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+@pytest.mark.parametrize("segments", [0, 2, 3])
+def test_save_load_save_is_equal_to_the_bit(
+    tmp_path: Path,
+    config: ModelConfig,
+    make: Callable[[ModelConfig], Model],
+    tokenizer: Tokenizer,
+    positions: Positions,
+    segments: int,
+) -> None:
+    encoder = dataclasses.replace(config.encoder, positions=positions, segments=segments)
+    model = make(dataclasses.replace(config, encoder=encoder))
+    save_model(tmp_path / "first", model, tokenizer)
+    back, read = load_model(tmp_path / "first")
+    save_model(tmp_path / "second", back, read)
+    assert contents(tmp_path / "first") == contents(tmp_path / "second")
+    assert back.config == model.config
+    with torch.no_grad():
+        assert torch.equal(back.encoder(batch()), model.encoder(batch()))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"pooler": False},
+        {},
+        {"masked_lm": True, "pooler": False},
+        {"masked_lm": True, "next_sentence": True},
+        {"labels": ("yes", "no", "perhaps")},
+    ],
+)
+def test_the_heads_are_those_the_file_holds(
+    tmp_path: Path,
+    config: ModelConfig,
+    make: Callable[[ModelConfig], Model],
+    tokenizer: Tokenizer,
+    parts: dict[str, Any],
+) -> None:
+    model = make(ModelConfig(encoder=config.encoder, **parts))
+    save_model(tmp_path / "model", model, tokenizer)
+    assert load_model(tmp_path / "model")[0].config == model.config
+
+
+def test_constants_that_were_trained_elsewhere_are_learned_now(
+    tmp_path: Path,
+    config: ModelConfig,
+    make: Callable[[ModelConfig], Model],
+    tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    encoder = dataclasses.replace(config.encoder, positions="sinusoidal", segments=0)
+    folder = tmp_path / "model"
+    save_model(folder, make(dataclasses.replace(config, encoder=encoder)), tokenizer)
+    trained = sinusoidal_table(23, 32) + 0.001
+    rewrite(folder, lambda tensors: tensors | {POSITIONS: trained})
+    back = load_model(folder)[0]
+    assert back.config.encoder == dataclasses.replace(encoder, positions="learned")
+    assert torch.equal(back.state_dict()["encoder.embeddings.positions.weight"], trained)
+    assert "was trained" in capsys.readouterr().err
+
+
+def test_start_from_keeps_the_encoder_and_draws_the_head(saved: Path, model: Model) -> None:
+    first, _ = start_from(saved, labels=("a", "b", "c"), seed=1)
+    again, _ = start_from(saved, labels=("a", "b", "c"), seed=1)
+    other, _ = start_from(saved, labels=("a", "b", "c"), seed=2)
+    old, states = model.state_dict(), [each.state_dict() for each in (first, again, other)]
+    assert first.config.labels == ("a", "b", "c")
+    assert set(first.heads) == {"classify"}
+    for name in states[0]:
+        if not name.startswith("heads."):
+            assert torch.equal(states[0][name], old[name]), name
+    head = "heads.classify.weight"
+    assert torch.equal(states[0][head], states[1][head])
+    assert not torch.equal(states[0][head], states[2][head])
+    assert 0.02 < states[0][head].std() < 0.03
+    assert states[0][head].abs().max() <= 2 * 0.03
+
+
+def test_start_from_draws_a_pooler_where_there_is_none(
+    tmp_path: Path,
+    config: ModelConfig,
+    make: Callable[[ModelConfig], Model],
+    tokenizer: Tokenizer,
+) -> None:
+    encoder = dataclasses.replace(config.encoder, positions="sinusoidal")
+    model = make(ModelConfig(encoder=encoder, pooler=False))
+    save_model(tmp_path / "model", model, tokenizer)
+    started, _ = start_from(tmp_path / "model", labels=("a", "b"), seed=5)
+    assert started.pooler is not None
+    assert 0.02 < started.pooler.dense.weight.std() < 0.03
+    packed = batch()
+    with torch.no_grad():
+        hidden = started.encoder(packed)
+        assert torch.equal(hidden, model.encoder(packed))
+        assert started.classify(hidden, packed).shape == (3, 2)
+
+
+def test_a_model_folder_is_replaced_whole(saved: Path, model: Model, tokenizer: Tokenizer) -> None:
+    with torch.no_grad():
+        model.get_parameter("heads.classify.bias").add_(1)
+    save_model(saved, model, tokenizer)
+    assert set(contents(saved)) == FILES - {"README.md"}
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}
+    back = load_model(saved)[0]
+    assert torch.equal(*(each.get_parameter("heads.classify.bias") for each in (back, model)))
+
+
+def test_through_a_link_the_folder_it_leads_to_is_replaced(
+    saved: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    link = saved.parent / "latest"
+    link.symlink_to(saved)
+    save_model(link, model, tokenizer, card="new\n")
+    assert link.is_symlink()
+    assert (saved / "README.md").read_text() == "new\n"
+
+
+def test_a_folder_with_anything_else_in_it_is_left_alone(
+    saved: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    (saved / "notes.txt").write_text("mine")
+    before = contents(saved)
+    with pytest.raises(ModelFolderError, match=r"holds 'notes\.txt'"):
+        save_model(saved, model, tokenizer)
+    assert contents(saved) == before
+    with pytest.raises(ModelFolderError, match="is a file"):
+        save_model(saved / "notes.txt", model, tokenizer)
+
+
+def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
+    saved: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    before = contents(saved)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(DiskError, match="cannot be written"):
+            save_model(saved, model, tokenizer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert contents(saved) == before
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}
+
+
+def test_a_rename_that_fails_brings_the_old_folder_back(
+    saved: Path, model: Model, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rename(path: Path, target: Path) -> Path:
+        if path.name == ".model.saving":
+            raise OSError(28, "No space left on device")
+        return original(path, target)
+
+    before, original = contents(saved), Path.rename
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(DiskError, match="No space left on device; make room"):
+        save_model(saved, model, tokenizer)
+    assert contents(saved) == before
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}
+
+
+def test_a_save_that_is_broken_off_leaves_the_old_folder(
+    saved: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    class Interrupting(Tokenizer):
+        def save(self, folder: Path, *, longest: int | None = None) -> None:
+            super().save(folder, longest=longest)
+            raise KeyboardInterrupt
+
+    before = contents(saved)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(saved, model, Interrupting(tokenizer.vocabulary, tokenizer.rules))
+    assert contents(saved) == before
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}
+
+
+def test_a_save_that_was_killed_is_told_and_mended(
+    saved: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    aside = saved.with_name(".model.replaced")
+    saved.rename(aside)
+    (saved.parent / ".model.saving").mkdir()
+    with pytest.raises(ModelFolderError, match=r"interrupted; rename .*\.model\.replaced"):
+        load_model(saved)
+    save_model(saved, model, tokenizer)
+    load_model(saved)
+    assert {path.name for path in saved.parent.iterdir()} == {"model"}

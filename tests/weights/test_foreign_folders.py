@@ -1,0 +1,246 @@
+"""Folders that others made: old names and copies are read, what cannot be is told in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bertsmith.errors import ModelFolderError, UserError
+from bertsmith.models.model import Model
+from bertsmith.weights.folder import load_model, start_from
+
+Tensors = dict[str, Tensor]
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def rewrite(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
+    tensors = change(load_file(folder / "model.safetensors"))
+    copies = {name: each.clone().contiguous() for name, each in tensors.items()}
+    save_file(copies, folder / "model.safetensors")
+
+
+def set_config(folder: Path, **changes: object) -> None:
+    data = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(data))
+
+
+def without(*prefixes: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {k: v for k, v in tensors.items() if not k.startswith(prefixes)}
+
+
+def renamed(old: str, new: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {name.replace(old, new): each for name, each in tensors.items()}
+
+
+def same_weights(folder: Path, model: Model) -> bool:
+    state = load_model(folder)[0].state_dict()
+    return all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+
+
+def test_names_of_old_versions_are_read(saved: Path, model: Model) -> None:
+    rewrite(saved, renamed("LayerNorm.weight", "LayerNorm.gamma"))
+    rewrite(saved, renamed("LayerNorm.bias", "LayerNorm.beta"))
+    rewrite(saved, renamed("bert.", ""))
+    rewrite(saved, lambda tensors: tensors | {"embeddings.position_ids": torch.arange(23)[None]})
+    assert same_weights(saved, model)
+
+
+def test_equal_copies_of_tied_tensors_are_dropped(saved: Path, model: Model) -> None:
+    def add(tensors: Tensors) -> Tensors:
+        decoder = {
+            "cls.predictions.decoder.weight": tensors[WORDS],
+            "cls.predictions.decoder.bias": tensors["cls.predictions.bias"],
+        }
+        return tensors | decoder
+
+    rewrite(saved, add)
+    assert same_weights(saved, model)
+    rewrite(saved, without("cls.predictions.bias"))
+    assert same_weights(saved, model)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_an_untied_decoder_is_refused(saved: Path, name: str) -> None:
+    original = {"weight": WORDS, "bias": "cls.predictions.bias"}[name]
+    copy = f"cls.predictions.decoder.{name}"
+    rewrite(saved, lambda tensors: tensors | {copy: tensors[original] + 1e-3})
+    with pytest.raises(ModelFolderError, match=f"{copy} differs"):
+        load_model(saved)
+
+
+def test_half_precision_is_read(saved: Path, model: Model) -> None:
+    rewrite(saved, lambda tensors: {name: each.bfloat16() for name, each in tensors.items()})
+    state = load_model(saved)[0].state_dict()
+    for name, each in model.state_dict().items():
+        assert torch.equal(state[name], each.bfloat16().float())
+
+
+def test_heads_of_other_kinds_are_told_and_left_out(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(saved, lambda tensors: tensors | {"qa_outputs.weight": torch.zeros(2, 32)})
+    set_config(saved, architectures=["BertForTokenClassification"])
+    config = load_model(saved)[0].config
+    assert config.labels == ()
+    assert config.masked_lm
+    told = capsys.readouterr().err
+    assert "classifier.bias, classifier.weight, qa_outputs.weight" in told
+    assert started_labels(saved) == ("x", "y")
+
+
+def test_a_regression_is_no_classifier(saved: Path) -> None:
+    set_config(saved, problem_type="regression")
+    assert load_model(saved)[0].config.labels == ()
+    assert started_labels(saved) == ("x", "y")
+
+
+def started_labels(folder: Path) -> tuple[str, ...]:
+    return start_from(folder, labels=("x", "y"))[0].config.labels
+
+
+def test_labels_of_a_head_that_is_not_wanted_do_not_matter(saved: Path) -> None:
+    set_config(saved, id2label={"0": "only"})
+    with pytest.raises(ModelFolderError, match="5 outputs"):
+        load_model(saved)
+    assert started_labels(saved) == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without("bert.encoder.layer.2."), r"lacks the tensor .*layer\.2\..* and 15 more"),
+        (without("bert.pooler.dense.bias"), "lacks the tensor bert.pooler.dense.bias"),
+        (without("cls.predictions.transform"), "cls.predictions.transform.dense.weight and 3 more"),
+        (without("classifier.weight"), "lacks the tensor classifier.weight"),
+        (without("bert."), "lacks"),
+        (lambda t: t | {QUERY: t[QUERY][:31]}, r"query.weight has the shape \(31, 32\)"),
+        (lambda t: t | {WORDS: torch.zeros(98, 32)}, r"asks for \(99, 32\)"),
+        (lambda t: t | {"classifier.bias": torch.zeros(4)}, "4 outputs"),
+        (lambda t: t | {"classifier.bias": torch.zeros(5, 1)}, r"shape \(5, 1\)"),
+        (lambda t: t | {WORDS: torch.zeros(99, 32).int()}, "of type I32"),
+        (lambda t: t | {"embeddings.LayerNorm.bias": torch.zeros(32)}, "holds both"),
+        (lambda t: t | {"encoder.layer.3.output.x": torch.zeros(3)}, "layer.3.output.x, which"),
+        (lambda t: t | {QUERY.replace("query", "distance"): t[WORDS]}, "distance.weight, which"),
+    ],
+)
+def test_weights_that_do_not_fit_the_config_are_refused(
+    saved: Path, change: Callable[[Tensors], Tensors], told: str
+) -> None:
+    rewrite(saved, change)
+    with pytest.raises(ModelFolderError, match=told) as caught:
+        load_model(saved)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_hidden_layers": 10**12},
+        {"vocab_size": 10**15},
+        {"hidden_size": 4 * 10**15},
+        {"max_position_embeddings": 10**15},
+    ],
+)
+def test_a_huge_config_costs_nothing(saved: Path, change: dict[str, int]) -> None:
+    set_config(saved, **change)
+    with pytest.raises(ModelFolderError):
+        load_model(saved)
+
+
+def test_spare_rows_of_the_table_are_read_but_not_a_strange_vocabulary(
+    saved: Path, tmp_path: Path
+) -> None:
+    lines = (saved / "vocab.txt").read_text().split()
+    (saved / "tokenizer.json").unlink()
+    (saved / "vocab.txt").write_text("\n".join(lines[:91]) + "\n")
+    model, tokenizer = load_model(saved)
+    assert (model.config.encoder.vocabulary, tokenizer.size) == (99, 91)
+    (saved / "vocab.txt").write_text("\n".join([*lines, "more"]) + "\n")
+    with pytest.raises(ModelFolderError, match="100 pieces, its token table 99 rows"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("config.json", "no model folder: it has no config.json"),
+        ("model.safetensors", "no model folder: it has no model.safetensors"),
+    ],
+)
+def test_a_folder_that_is_no_model_is_told(saved: Path, missing: str, told: str) -> None:
+    (saved / missing).unlink()
+    with pytest.raises(ModelFolderError, match=told):
+        load_model(saved)
+
+
+def test_places_that_are_no_folder_are_told(saved: Path) -> None:
+    with pytest.raises(ModelFolderError, match="no such folder"):
+        load_model(saved / "nowhere")
+    with pytest.raises(ModelFolderError, match="is a file; name the model folder"):
+        load_model(saved / "model.safetensors")
+
+
+def test_a_tokenizer_that_is_missing_is_told(saved: Path) -> None:
+    (saved / "vocab.txt").unlink()
+    (saved / "tokenizer.json").unlink()
+    with pytest.raises(UserError):
+        load_model(saved)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "model.pt", "best.pth", "last.ckpt", "model.ckpt.data-00000-of-00001"],
+)
+def test_pickled_weights_are_refused_and_never_opened(saved: Path, name: str) -> None:
+    (saved / "model.safetensors").unlink()
+    (saved / name).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    for place in (saved, saved / name):
+        with pytest.raises(ModelFolderError, match="bertsmith convert"):
+            load_model(place)
+
+
+def test_pickled_weights_beside_whole_ones_do_not_matter(saved: Path, model: Model) -> None:
+    (saved / "training_args.bin").write_bytes(b"x")
+    assert same_weights(saved, model)
+
+
+def test_weights_in_several_files_are_told(saved: Path) -> None:
+    (saved / "model.safetensors").rename(saved / "model-00001-of-00002.safetensors")
+    (saved / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ModelFolderError, match="several files"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt"])
+def test_links_that_lead_out_of_the_folder_are_refused(
+    saved: Path, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "outside"
+    (saved / name).rename(outside)
+    (saved / name).symlink_to("../outside")
+    with pytest.raises(ModelFolderError, match=f"{name}: is a link that leads out"):
+        load_model(saved)
+
+
+def test_links_of_the_hubs_cache_are_followed(saved: Path, tmp_path: Path, model: Model) -> None:
+    blobs, snapshot = tmp_path / "hub" / "blobs", tmp_path / "hub" / "snapshots" / "abc"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, path in enumerate(saved.iterdir()):
+        path.rename(blobs / str(number))
+        (snapshot / path.name).symlink_to(f"../../blobs/{number}")
+    assert same_weights(snapshot, model)
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(saved: Path) -> None:
+    (saved / "config.json").unlink()
+    (saved / "config.json").mkdir()
+    with pytest.raises(ModelFolderError, match="is no file"):
+        load_model(saved)

@@ -1,0 +1,174 @@
+"""config.json: read, checked, written, and what transformers makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig
+
+from bertsmith.errors import ModelFolderError
+from bertsmith.layers.feed_forward import Activation
+from bertsmith.layers.positions import Positions
+from bertsmith.models.model import ModelConfig
+from bertsmith.weights.hub_config import HubConfig, architecture, hub_config
+
+PLAIN: dict[str, Any] = {
+    "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "intermediate_size": 37, "max_position_embeddings": 23,
+}  # fmt: skip
+
+
+def read(folder: Path, data: object) -> HubConfig:
+    path = folder / "config.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return HubConfig(path)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("segments", [0, 1, 3])
+def test_our_config_comes_back(
+    tmp_path: Path,
+    config: ModelConfig,
+    positions: Positions,
+    activation: Activation,
+    segments: int,
+) -> None:
+    encoder = dataclasses.replace(
+        config.encoder, positions=positions, activation=activation, segments=segments
+    )
+    config = dataclasses.replace(config, encoder=encoder)
+    back = read(tmp_path, hub_config(config, pad_id=0))
+    assert back.encoder == encoder
+    assert back.labels(5) == config.labels
+    assert back.classifier_dropout == 0.2
+    assert back.classifies
+
+
+def test_transformers_reads_the_same_settings(tmp_path: Path, config: ModelConfig) -> None:
+    read(tmp_path, hub_config(config, pad_id=6))
+    there = BertConfig.from_pretrained(tmp_path)
+    encoder = config.encoder
+    assert (there.vocab_size, there.hidden_size, there.intermediate_size) == (99, 32, 37)
+    assert (there.num_hidden_layers, there.num_attention_heads) == (3, 4)
+    assert (there.max_position_embeddings, there.type_vocab_size) == (23, 2)
+    assert (there.hidden_dropout_prob, there.attention_probs_dropout_prob) == (0.15, 0.05)
+    assert (there.layer_norm_eps, there.initializer_range) == (1e-7, 0.03)
+    assert (there.classifier_dropout, there.pad_token_id) == (0.2, 6)
+    assert (there.hidden_act, there.problem_type) == ("gelu", "single_label_classification")
+    assert tuple(there.id2label[n] for n in range(5)) == config.labels
+    assert encoder.dropout == 0.15
+
+
+def test_what_transformers_leaves_out_has_its_defaults(tmp_path: Path) -> None:
+    config = read(tmp_path, PLAIN | {"hidden_dropout_prob": 0.3})
+    assert config.encoder.segments == 2
+    assert config.encoder.activation == "gelu"
+    assert config.encoder.norm_epsilon == 1e-12
+    assert config.classifier_dropout == 0.3
+    assert config.labels(2) == ("LABEL_0", "LABEL_1")
+    assert config.architecture == ""
+    assert config.classifies
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
+def test_both_names_of_the_tanh_gelu(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path, PLAIN | {"hidden_act": name}).encoder.activation == "gelu_tanh"
+
+
+def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
+    harmless = {
+        "gradient_checkpointing": False, "use_cache": True, "_name_or_path": "x", "dtype": "half",
+        "directionality": "bidi", "pooler_type": "first_token_transform", "pruned_heads": {},
+        "is_decoder": False, "position_embedding_type": "absolute", "pad_token_id": 0,
+    }  # fmt: skip
+    assert read(tmp_path, PLAIN | harmless).encoder == read(tmp_path, PLAIN).encoder
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
+        ({"quantization_config": {"bits": 8}}, "quantization_config"),
+        ({"auto_map": {"AutoModel": "x--y.Z"}}, "auto_map"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'; it can be gelu, gelu_new"),
+        ({"hidden_act": ["gelu"]}, "hidden_act"),
+        ({"bertsmith_positions": "rotary"}, "bertsmith_positions is 'rotary'"),
+        ({"vocab_size": "99"}, "vocab_size is '99'"),
+        ({"vocab_size": True}, "vocab_size is True"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"type_vocab_size": 0}, "type_vocab_size is 0"),
+        ({"num_attention_heads": 5}, "multiple of heads"),
+        ({"hidden_dropout_prob": 1.5}, "dropout is 1.5"),
+        ({"layer_norm_eps": "tiny"}, "layer_norm_eps is 'tiny'"),
+        ({"classifier_dropout": "no"}, "classifier_dropout is 'no'"),
+        ({"classifier_dropout": 1.5}, "classifier_dropout is 1.5"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ModelFolderError, match=told):
+        read(tmp_path, PLAIN | change)
+
+
+@pytest.mark.parametrize("key", [key for key in PLAIN if key != "model_type"])
+def test_a_missing_size_is_told(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ModelFolderError, match=f"{key} is missing"):
+        read(tmp_path, {k: v for k, v in PLAIN.items() if k != key})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\u20ac" * 400_000, "[" * 100_000])
+def test_what_is_no_json_object_is_told(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ModelFolderError, match=r"config\.json"):
+        read(tmp_path, text)
+
+
+def test_labels_follow_the_numbers_not_the_file(tmp_path: Path) -> None:
+    names = {"10": "k", "2": "c", "0": "a", "1": "b"} | {str(n): f"x{n}" for n in range(3, 10)}
+    assert read(tmp_path, PLAIN | {"id2label": names}).labels(11) == (
+        "a", "b", "c", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "k",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"id2label": {"0": "a", "1": "b"}}, "3 outputs"),
+        ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "3 outputs"),
+        ({"id2label": ["a", "b", "c"]}, "3 outputs"),
+        ({"id2label": {"0": "a", "1": "b", "2": "a"}}, "name of its own"),
+        ({"id2label": {"0": "a", "1": "b", "2": 4}}, "name of its own"),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 0, "b": 2, "c": 1}},
+            "label2id and id2label contradict",
+        ),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ModelFolderError, match=told):
+        read(tmp_path, PLAIN | change).labels(3)
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [
+        ({}, "BertModel"),
+        ({"masked_lm": True}, "BertForMaskedLM"),
+        ({"masked_lm": True, "next_sentence": True}, "BertForPreTraining"),
+        ({"next_sentence": True}, "BertForNextSentencePrediction"),
+        ({"labels": ("a", "b")}, "BertForSequenceClassification"),
+    ],
+)
+def test_architecture(config: ModelConfig, parts: dict[str, Any], name: str) -> None:
+    assert architecture(ModelConfig(encoder=config.encoder, **parts)) == name

@@ -1,0 +1,115 @@
+"""Safetensors files: what is damaged is told, what is whole is read to the bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from bertsmith.errors import DiskError, ModelFolderError
+from bertsmith.weights.tensors import TensorFile, write_tensors
+
+F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+
+
+def write_raw(path: Path, header: object, data: bytes) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_what_is_written_is_read_by_us_and_by_the_library(tmp_path: Path) -> None:
+    tensors = {"b": torch.randn(7, 3), "a": torch.randn(13)[::2], "c": torch.randn(2, 5).T}
+    write_tensors(tmp_path / "x", tensors)
+    ours, theirs = TensorFile(tmp_path / "x"), load_file(tmp_path / "x")
+    for name, tensor in tensors.items():
+        assert torch.equal(ours.read(name), tensor)
+        assert torch.equal(theirs[name], tensor)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read_as_float32(tmp_path: Path, kind: torch.dtype) -> None:
+    tensor = torch.randn(7, 13).to(kind)
+    save_file({"a": tensor, "odd": torch.zeros(3, dtype=torch.uint8)}, tmp_path / "x")
+    read = TensorFile(tmp_path / "x").read("a")
+    assert read.dtype == torch.float32
+    assert torch.equal(read, tensor.float())
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "told"),
+    [
+        (b"{ ", b"", "no JSON"),
+        (b"[]", b"", "incomplete"),
+        (b'{"a": 1, "a": 2}', b"", "no JSON"),
+        (b"[" * 200_000, b"", "no JSON"),
+        ({"a": 5}, b"", "'a' cannot be understood"),
+        ({"a": F32 | {"dtype": "F31"}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"dtype": ["F32"]}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"shape": [2, -3]}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"shape": [2, True]}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"shape": [2**60, 2**60]}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"shape": [1] * 9}}, bytes(24), "cannot be understood"),
+        ({"a": F32 | {"shape": [2, 4]}}, bytes(24), "not the size"),
+        ({"a": F32 | {"data_offsets": [24, 0]}}, bytes(24), "not the size"),
+        ({"a": F32 | {"data_offsets": [4, 28]}}, bytes(28), "hole"),
+        ({"a": F32, "b": F32}, bytes(24), "overlaps"),
+        ({"a": F32}, bytes(23), "23 bytes of data where its header tells of 24"),
+        ({"a": F32}, bytes(25), "25 bytes"),
+    ],
+)
+def test_a_damaged_file_is_told(tmp_path: Path, header: object, data: bytes, told: str) -> None:
+    path = write_raw(tmp_path / "x.safetensors", header, data)
+    with pytest.raises(ModelFolderError, match=told) as caught:
+        TensorFile(path)
+    assert caught.value.where == path
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", bytes(8), b"\xff" * 80, b"\x40" + bytes(7)])
+def test_what_is_no_safetensors_file_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ModelFolderError, match=r"no safetensors file|damaged"):
+        TensorFile(tmp_path / "x")
+
+
+def test_a_pointer_of_git_lfs_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    with pytest.raises(ModelFolderError, match="git lfs pull"):
+        TensorFile(tmp_path / "x")
+
+
+def test_types_and_values_that_are_no_weights_are_told(tmp_path: Path) -> None:
+    save_file({"i": torch.arange(5), "n": torch.tensor([1.0, float("nan")])}, tmp_path / "x")
+    file = TensorFile(tmp_path / "x")
+    with pytest.raises(ModelFolderError, match="type I64"):
+        file.read("i")
+    with pytest.raises(ModelFolderError, match="no numbers"):
+        file.read("n")
+
+
+def test_a_missing_folder_to_write_to_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DiskError, match="cannot be written"):
+        write_tensors(tmp_path / "no" / "x", {"a": torch.zeros(3)})
+
+
+@given(at=st.integers(0, 200), value=st.integers(0, 255))
+def test_no_changed_byte_does_worse_than_a_told_error(
+    tmp_path_factory: pytest.TempPathFactory, at: int, value: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "changed.safetensors"
+    save_file({"a": torch.ones(2, 3), "b": torch.ones(7)}, path)
+    content = bytearray(path.read_bytes())
+    content[at % len(content)] = value
+    path.write_bytes(content)
+    try:
+        file = TensorFile(path)
+        for name in file.entries:
+            file.read(name)
+    except ModelFolderError:
+        pass
