@@ -23,6 +23,9 @@ from pathlib import Path
 class UserError(ValueError):
     """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
 
+    usual_remedy = ""
+    """What to do where nothing better is said."""
+
     def __init__(
         self,
         what: str,
@@ -34,7 +37,7 @@ class UserError(ValueError):
         self.what = " ".join(what.split())
         self.where = where
         self.line = line
-        self.remedy = " ".join(remedy.split())
+        self.remedy = " ".join((remedy or self.usual_remedy).split())
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -48,25 +51,37 @@ class UserError(ValueError):
 class ConfigError(UserError):
     """A setting that is unknown, of the wrong type or impossible."""
 
+    usual_remedy = "change that setting"
+
 
 class CorpusError(UserError):
     """Text that cannot be read."""
+
+    usual_remedy = "check the path"
 
 
 class ExampleError(UserError):
     """Labelled data that cannot be read, or labels that do not fit."""
 
+    usual_remedy = "check the path"
+
 
 class VocabularyError(UserError):
     """A vocabulary that cannot be learned or read."""
+
+    usual_remedy = "use the vocabulary's own folder, or learn one: bertsmith vocab learn"
 
 
 class StoreError(UserError):
     """A token store that is damaged or made for something else."""
 
+    usual_remedy = "run `bertsmith prepare` again"
+
 
 class ModelFolderError(UserError):
     """A folder that is no model, or one that we must not or cannot load."""
+
+    usual_remedy = "name another model folder, or fetch this one again"
 
 
 class RunFolderError(UserError):

@@ -25,9 +25,10 @@ def encode_pair(
     kept_first, kept_second = kept(
         len(first), None if second is None else len(second), longest=longest
     )
-    parts = [[cls_id], first[:kept_first], [sep_id]]
+    cls, sep = np.array([cls_id]), np.array([sep_id])
+    parts = [cls, first[:kept_first], sep]
     if second is not None:
-        parts += [second[:kept_second], [sep_id]]
+        parts += [second[:kept_second], sep]
     ids = np.concatenate(parts).astype(np.int32)
     segments = np.zeros(len(ids), np.int8)
     segments[kept_first + 2 :] = 1

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 
 from bertsmith.batches.store import HELD_OUT, VOCABULARY, StoreIndex
 from bertsmith.batches.writing import EncodedDocuments, StoreWriter
+from bertsmith.disk import new_folder
 from bertsmith.errors import StoreError
 from bertsmith.text.documents import Document
 from bertsmith.text.sentences import split_sentences
@@ -55,12 +56,7 @@ def prepare_store(
     """
     if out.exists():
         raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    writers = [StoreWriter(partial, vocabulary=tokenizer.size)]
-    try:
-        writers.append(StoreWriter(partial / HELD_OUT, vocabulary=tokenizer.size))
+    with new_folder(out) as partial, _writers(partial, tokenizer.size) as writers:
         sides = _Sides(held_out)
         with _encoders(tokenizer, workers) as encoder:
             for side, encoded in _encoded(sides.groups(documents), encoder, workers):
@@ -70,13 +66,18 @@ def prepare_store(
         index = _finish(writers, tokenizer, sides.duplicates)
         if not index.tokens:
             raise StoreError("no text to train on was left", where=out, remedy="give more text")
-        partial.rename(out)
-    except BaseException:
+    return index
+
+
+@contextmanager
+def _writers(folder: Path, vocabulary: int) -> Iterator[list[StoreWriter]]:
+    """Writers of the two stores, training first; their files are closed whatever happens."""
+    writers = [StoreWriter(place, vocabulary=vocabulary) for place in (folder, folder / HELD_OUT)]
+    try:
+        yield writers
+    finally:
         for writer in writers:
             writer.abandon()
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return index
 
 
 class _Sides:
@@ -170,6 +171,11 @@ def _encoders(tokenizer: Tokenizer, workers: int) -> Iterator[_Encoder]:
     )
     try:
         yield _There(pool)
+    except BrokenProcessPool as error:
+        raise StoreError(
+            "one of the processes that encode was killed, perhaps for want of memory",
+            remedy="give fewer --workers",
+        ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -193,14 +199,18 @@ class _There:
         self._pool = pool
 
     def submit(self, group: Group) -> Future[EncodedDocuments]:
-        return self._pool.submit(_encode_in_worker, group)
+        # the processes start here and inherit this: Ctrl-C is for the parent to answer
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._pool.submit(_encode_in_worker, group)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker_tokenizer: list[Tokenizer] = []
 
 
 def _start_worker(tokenizer: Tokenizer) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers for all of them
     _worker_tokenizer.append(tokenizer)
 
 

@@ -29,7 +29,7 @@ class SampleConfig(Config):
 
     longest: int = 128
     """Tokens a sequence at most, [CLS] and [SEP] included."""
-    tokens_per_batch: int = 4096
+    tokens_per_batch: int = 8192
     """Tokens a batch at most."""
     pairs: bool = True
     """Two segments and the next-sentence objective, or one segment."""

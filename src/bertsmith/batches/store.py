@@ -114,7 +114,6 @@ class TokenStore:
             raise StoreError(
                 "the vocabulary beside the store is not the one the store was made with",
                 where=self.folder,
-                remedy="run `bertsmith prepare` again",
             )
         return tokenizer
 
@@ -129,7 +128,6 @@ class TokenStore:
             raise StoreError(
                 "offsets and counts disagree",
                 where=self.folder,
-                remedy="run `bertsmith prepare` again",
             )
 
 
@@ -144,12 +142,11 @@ def _read_index(folder: Path) -> StoreIndex:
     try:
         index = StoreIndex.load(path)
     except ConfigError as error:
-        raise StoreError(str(error), remedy="run `bertsmith prepare` again") from error
+        raise StoreError(error.what, where=error.where, line=error.line) from error
     if index.format != FORMAT or index.type not in ("uint16", "uint32"):
         raise StoreError(
             f"format {index.format} with {index.type} is not one this version reads",
             where=path,
-            remedy="run `bertsmith prepare` again",
         )
     return index
 
@@ -161,10 +158,9 @@ def _check_file(path: Path, record: FileRecord, *, verify: bool) -> None:
         raise StoreError(
             "is missing or has another size than when it was written",
             where=path,
-            remedy="run `bertsmith prepare` again",
         )
     if verify and file_hash(path) != record.sha256:
-        raise StoreError("was altered", where=path, remedy="run `bertsmith prepare` again")
+        raise StoreError("was altered", where=path)
 
 
 def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.integer]:
@@ -172,7 +168,6 @@ def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.inte
         raise StoreError(
             f"should hold {count} numbers of {kind.itemsize} bytes",
             where=path,
-            remedy="run `bertsmith prepare` again",
         )
     if not count:
         return np.zeros(0, kind)  # an empty file cannot be mapped

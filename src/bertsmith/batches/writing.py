@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -58,7 +59,9 @@ class _HashedFile:
 
     def abandon(self) -> None:
         if self._file is not None:
-            self._file.close()
+            # closing writes what is left, which a full disk refuses once more
+            with suppress(OSError):
+                self._file.close()
 
 
 class StoreWriter:
@@ -71,7 +74,7 @@ class StoreWriter:
         self._shard_limit = shard_bytes // self.type.itemsize
         self._shards: list[int] = []
         self._records: list[FileRecord] = []
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self._tokens: _HashedFile | None = None
         self._sentences = _HashedFile(folder / "sentences.bin")
         self._documents = _HashedFile(folder / "documents.bin")

@@ -38,13 +38,13 @@ class Objective:
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """Cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
 
-    A target counts as correct when no class has a larger logit than its own; in bfloat16 that
-    includes some ties, so figures to quote are taken in float32.
+    A target counts as correct when its logit is larger than every other; ties are wrong.
     """
     with torch.autocast(logits.device.type, enabled=False):
         wide = logits.float()
         loss = F.cross_entropy(wide, labels, reduction="sum", label_smoothing=smoothing)
         # amax is 25 times faster than argmax on a CPU
-        own = wide.detach().gather(-1, labels[:, None]).squeeze(-1)
-        correct = (own >= wide.detach().amax(-1)).sum()
+        shown, at = wide.detach(), labels[:, None]
+        own = shown.gather(-1, at).squeeze(-1)
+        correct = (own > shown.scatter(-1, at, -torch.inf).amax(-1)).sum()
     return Loss(sum=loss, count=len(labels), correct=correct)

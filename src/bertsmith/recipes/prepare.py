@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from bertsmith.batches.preparing import prepare_store
@@ -68,5 +69,6 @@ def describe(store: TokenStore) -> str:
 
 def _watched(corpus: Corpus, bar: Bar) -> Iterator[Document]:
     for document in corpus:
-        bar.move_to(corpus.bytes_read)
+        with suppress(OSError):  # a pipe does not tell how far it was read
+            bar.move_to(corpus.bytes_read)
         yield document

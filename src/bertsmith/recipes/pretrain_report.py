@@ -38,7 +38,10 @@ def model_card(
             "tokens seen",
             f"{state.tokens:,} in {state.step:,} steps, {state.place.epoch + 1} epochs",
         ),
-        ("time", f"{state.seconds / 60:.1f} minutes of training on {run.device}, {run.threads} threads"),
+        (
+            "time",
+            f"{state.seconds / 60:.1f} minutes of training on {run.device}, {run.threads} threads",
+        ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),
         *(

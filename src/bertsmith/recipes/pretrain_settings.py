@@ -53,7 +53,9 @@ class PretrainConfig(Config):
     samples: SampleConfig = field(default_factory=SampleConfig)
     """The sequences."""
     optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=3e-3, beta_2=0.98, matrices="muon")
+        default_factory=lambda: OptimiserConfig(
+            rate=3e-3, beta_2=0.95, matrices="muon", muon_rate=0.03
+        )
     )
     """The optimiser."""
     schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(warm_up=0.05))

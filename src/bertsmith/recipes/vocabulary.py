@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from bertsmith.disk import new_folder
 from bertsmith.errors import VocabularyError
 from bertsmith.log import progress, say
 from bertsmith.text.corpus import Corpus
@@ -38,16 +38,11 @@ def learn_vocabulary(
         size=size,
         cased=cased,
     )
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
+    with new_folder(out) as partial:
         tokenizer.save(partial)
-        partial.replace(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     say(describe(tokenizer, fit))
+    if tokenizer.size < size:
+        say(f"the text has no more than these; {size:,} were asked for")
     say(f"next: bertsmith prepare CORPUS --vocab {out} --out store")
     return tokenizer
 

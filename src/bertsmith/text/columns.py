@@ -154,7 +154,7 @@ def _headless(head: Head, file: TextFile) -> Places:
 
 
 def _unfound(role: str, head: Head, file: TextFile) -> UserError:
-    remedy = f"name it with --columns.{role}; the columns are: {listed(head.names)}"
+    remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if head.delimited:
         remedy += "; in a file without header, columns are named by number, from 0"
     return file.fault(f"no column that looks like the {role}", 1, remedy)

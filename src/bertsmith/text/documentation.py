@@ -7,15 +7,16 @@ packages, read with `ast`: nothing is imported or executed.
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import sysconfig
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from bertsmith.text.prose import prose
 from bertsmith.text.wordlists import words
 
 LARGEST_FILE = 2_000_000
@@ -24,12 +25,15 @@ _SKIPPED_FOLDERS = words("""
     test tests idle_test lib2to3 __pycache__ _vendor vendor vendored _vendored externals extern
     third_party thirdparty _bundled bundled
 """)
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_CODE_PROMPT = re.compile(r"\s*(>>>|\.\.\.|In \[)")
+_LETTER = re.compile(r"[^\W\d_]")
 _TEST_FILE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleText:
-    """The prose of one module, in the order of its source; `package` is its top-level name."""
+    """The documentation of one module, in source order; `package` is its top-level name."""
 
     package: str
     module: str
@@ -58,7 +62,7 @@ def documentation_files() -> list[ModuleFile]:
 
 
 def python_documentation() -> Iterator[ModuleText]:
-    """The prose of every module that has some, help topics first; the order is fixed.
+    """The documentation of every module that has some, help topics first; the order is fixed.
 
     Files that cannot be read, decoded or parsed are passed over. Texts that say the same in two
     modules are not told apart: that is the caller's affair.
@@ -79,9 +83,18 @@ def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
         package = file.module.split(".", 1)[0]
         named = {file.module: list(_docstrings(tree))}
     for module, texts in named.items():
-        paragraphs = tuple(paragraph for text in texts for paragraph in prose(text))
+        paragraphs = tuple(chain.from_iterable(map(docstring_paragraphs, texts)))
         if paragraphs:
             yield ModuleText(package=package, module=module, paragraphs=paragraphs)
+
+
+def docstring_paragraphs(docstring: str) -> Iterator[str]:
+    """The paragraphs of a docstring, one line each, without lines of code and of mere marks."""
+    for block in _BLANK_LINES.split(inspect.cleandoc(docstring)):
+        lines = [line for line in block.splitlines() if not _CODE_PROMPT.match(line)]
+        paragraph = " ".join(" ".join(line for line in lines if _LETTER.search(line)).split())
+        if paragraph:
+            yield paragraph
 
 
 def _sources(root: Path, skip: frozenset[Path]) -> Iterator[ModuleFile]:

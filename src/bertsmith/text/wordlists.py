@@ -1,4 +1,4 @@
-"""English words that the rules for sentences and prose know by name."""
+"""English words that the rules for sentences know by name."""
 
 from __future__ import annotations
 
@@ -29,9 +29,4 @@ STARTERS = words("""
     although because what who which where why how no not yes one some many most all
 """)
 """Words that begin sentences, and are hardly ever names."""
-
-COMMON = words("""
-    the a an of to is in and for that this with be are or as by on if it from not which when can at
-    will has have was no all any its these you your we one only
-""")
 """Words of which one stands in nearly every English sentence."""

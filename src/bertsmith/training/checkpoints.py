@@ -13,20 +13,21 @@ renamed, and the folder's own entry flushed.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
+from bertsmith.disk import flush_to_disk, writing
 from bertsmith.errors import ConfigError, RunFolderError
 from bertsmith.log import say
+from bertsmith.weights.tensors import write_tensors
 
 _KEPT = 2
 
@@ -55,32 +56,40 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Commit a checkpoint to `folder` and delete all but the newest two; returns its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Commit a checkpoint to `folder` and delete all but the newest two; returns its folder.
+
+    Raises `DiskError`; the earlier checkpoints are then as they were.
+    """
     final = folder / f"step-{checkpoint.state.step:08}"
     temporary = folder / f".{final.name}.partial"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        save_file(_contiguous(checkpoint.weights), temporary / "weights.safetensors")
-        save_file(_contiguous(checkpoint.optimiser), temporary / "optimiser.safetensors")
-        checkpoint.state.dump(temporary / "state.json")
-        manifest = {
-            path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)}
-            for path in sorted(temporary.iterdir())
-        }
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        for path in (*temporary.iterdir(), temporary):
-            flush_to_disk(path)
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    flush_to_disk(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(".step-*.partial"):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            temporary.mkdir()
+            _write(temporary, checkpoint)
+            shutil.rmtree(final, ignore_errors=True)
+            temporary.rename(final)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        flush_to_disk(folder)
     for old in sorted(folder.glob("step-*"))[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    write_tensors(folder / "weights.safetensors", checkpoint.weights, as_float=False)
+    write_tensors(folder / "optimiser.safetensors", checkpoint.optimiser, as_float=False)
+    checkpoint.state.dump(folder / "state.json")
+    manifest = {
+        path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+        for path in sorted(folder.iterdir())
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    for path in (*folder.iterdir(), folder):
+        flush_to_disk(path)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -120,20 +129,9 @@ def _damage(path: Path) -> str:
             return "the manifest lacks files"
         State.load(path / "state.json")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return str(error) if isinstance(error, OSError | ConfigError) else "manifest is damaged"
+        if isinstance(error, ConfigError):
+            return f"state.json {error.what}"
+        return str(error) if isinstance(error, OSError) else "manifest is damaged"
     except SafetensorError as error:
         return str(error)
     return ""
-
-
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.training.muon import Muon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class Optimiser:
         ]
         if orthogonal:
             self.parts.append(
-                torch.optim.Muon(
+                Muon(
                     orthogonal,
                     lr=config.muon_rate,
                     weight_decay=config.weight_decay,

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bertsmith.disk import disk_error, flush_to_disk, made_folder
 from bertsmith.errors import DiskError, ModelFolderError
 
 
 @contextmanager
-def new_folder(folder: Path, replaceable: Collection[str]) -> Iterator[Path]:
+def replaced_folder(folder: Path, replaceable: Collection[str]) -> Iterator[Path]:
     """An empty folder to fill; it takes the name asked for once all that is in it is on the disk.
 
     A folder that already has the name is replaced if it holds nothing but `replaceable` files,
     `ModelFolderError` otherwise. Whatever fails, `DiskError` included, leaves it as it was.
     """
-    folder = folder.resolve()
-    _check_replaceable(folder, replaceable)
-    fresh = folder.with_name(f".{folder.name}.saving")
+    final = folder.resolve()
+    _check_replaceable(final, replaceable)
+    fresh = final.with_name(f".{final.name}.saving")
     try:
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        yield fresh
-        for path in fresh.iterdir():
-            _flush(path)
-        _flush(fresh)
-        _exchange(fresh, folder)
-        _flush(folder.parent)
-    except OSError as error:
-        what = error.strerror or str(error)
-        raise DiskError(
-            f"cannot be written: {what}", where=folder, remedy="make room or name another folder"
-        ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        with made_folder(final.parent), _removed(fresh):
+            fresh.mkdir()
+            yield fresh
+            for path in (*fresh.iterdir(), fresh):
+                flush_to_disk(path)
+            _exchange(fresh, final)
+            flush_to_disk(final.parent)
+    except (OSError, DiskError) as error:
+        refusal = error.__cause__ if isinstance(error, DiskError) else error
+        assert isinstance(refusal, OSError)
+        raise disk_error(refusal, folder) from refusal
 
 
 def set_aside(folder: Path) -> Path:
@@ -78,9 +74,11 @@ def _exchange(fresh: Path, folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Without what an earlier attempt left in a folder's place, and leaving nothing there."""
+    shutil.rmtree(folder, ignore_errors=True)
     try:
-        os.fsync(descriptor)
+        yield
     finally:
-        os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)

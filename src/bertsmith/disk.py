@@ -1,0 +1,103 @@
+"""Writing to the disk: what it refuses is told in one line, and nothing half-written stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bertsmith.errors import DiskError
+
+_ELSEWHERE = "write elsewhere with --out"
+_PERMISSION = "get permission"
+_CURES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room in your quota",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EROFS: "make the file system writable",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EEXIST: "",
+    errno.ENOTDIR: "",
+    errno.EISDIR: "",
+    errno.ENAMETOOLONG: "",
+    errno.EIO: "",
+}
+
+
+def refused_by_disk(error: OSError) -> bool:
+    """Whether it is the disk or its owner that refuses, rather than a mistake of ours."""
+    return error.errno in _CURES
+
+
+def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
+    """What the disk refused, in one line; `then` says what to do once that is mended."""
+    cure = _CURES.get(error.errno or 0, "")
+    if then:
+        remedy = f"{cure or 'mend that'}, then {then}"
+    else:
+        remedy = f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE
+    what = f"cannot be written: {error.strerror or error}"
+    return DiskError(what, where=where, remedy=remedy)
+
+
+@contextmanager
+def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
+    """Turn what the disk refuses into a `DiskError` that names `where`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, DiskError) as error:
+        refusal = error.__cause__ if isinstance(error, DiskError) else error
+        if not isinstance(refusal, OSError) or not refused_by_disk(refusal):
+            raise
+        raise disk_error(refusal, where, then=then) from refusal
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """A folder to write in, made with all above it; of those made, the empty ones go again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill; it takes the name asked for once all of it is on the disk.
+
+    The name must be free, or that of an empty folder. Whatever fails leaves nothing; what the disk
+    refuses is a `DiskError`.
+    """
+    final = folder.resolve()
+    fresh = final.with_name(f".{final.name}.partial-{os.getpid()}")
+    with writing(folder), made_folder(final.parent):
+        try:
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir()
+            yield fresh
+            for path in (*fresh.rglob("*"), fresh):
+                flush_to_disk(path)
+            fresh.rename(final)
+            flush_to_disk(final.parent)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

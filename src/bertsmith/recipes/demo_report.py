@@ -1,0 +1,62 @@
+"""The page that the demo leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.recipes.demo_task import PRETRAINED, TaskOutcome
+from bertsmith.recipes.pretrain_report import add_curves, add_held_out
+from bertsmith.training.report import Report
+from bertsmith.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.demo import Fillings
+    from bertsmith.recipes.pretrain import PretrainOutcome
+
+
+def write_report(
+    path: Path,
+    outcome: PretrainOutcome,
+    fillings: Fillings,
+    task: TaskOutcome,
+    figures: Mapping[str, Any],
+) -> None:
+    """Write all that the demo printed, with its curves and settings."""
+    folder = RunFolder(outcome.folder)
+    state = outcome.state
+    report = Report("A BERT from this machine's documentation", "bertsmith demo")
+    report.text(
+        "In short",
+        [
+            f"{state.tokens / 1e6:.1f} million tokens in {state.seconds / 60:.1f} minutes of "
+            f"pre-training, {figures['tokens_per_second']:,} tokens a second; "
+            f"{figures['seconds']:.0f} seconds in all.",
+            f"Fine-tuned on {len(task.task.train)} labels: {task.verdict()}.",
+        ],
+    )
+    add_held_out(report, outcome.held_out)
+    report.table(
+        "Fill-mask, before and after",
+        ["sentence", "before", "after"],
+        [[sentence, _listed(before), _listed(after)] for sentence, before, after in fillings],
+        note="The five likeliest pieces with their probabilities.",
+    )
+    report.table(
+        "Fine-tuning: which package is a docstring from?",
+        ["contestant", "accuracy %", "by seed"],
+        task.rows(),
+        note=f"{task.verdict()}. {len(task.task.dev)} docstrings of other modules than those "
+        "learned from, names blanked out.",
+    )
+    report.confusion(f"Confusion of the best seed, {PRETRAINED}", task.confusion, task.task.labels)
+    add_curves(report, folder.log())
+    settings = folder.settings("pretrain")
+    assert settings is not None
+    report.settings("Settings of pre-training", settings)
+    report.write(path)
+
+
+def _listed(fillings: list[Any]) -> str:
+    return ", ".join(f"{each.piece} {100 * each.probability:.0f} %" for each in fillings)

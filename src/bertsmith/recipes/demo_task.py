@@ -1,0 +1,200 @@
+"""The demo's labelled task: which package does this docstring come from, its names blanked out?
+
+Eight packages, 50 labels each; the examples to measure with come from other modules than those to
+learn from. Three contestants see the same examples: the pre-trained encoder, the same network from
+random weights, and TF-IDF + logistic regression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.batches.randomness import permuted, stream, uniform
+from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
+from bertsmith.log import console, say
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.recipes.baselines import tfidf_baseline
+from bertsmith.recipes.seeds import FinetuneConfig, SeedResult, run_seed
+from bertsmith.text.documentation import ModuleText
+from bertsmith.weights.folder import start_from
+
+CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
+SETTINGS = FinetuneConfig(epochs=15, batch=16, rate=1e-3, longest=96)
+PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", "TF-IDF + logistic regression"
+
+_SHORTEST, _LONGEST = 80, 500
+_DEV_SHARE = 0.5
+# an identifier: points, underscores or digits inside, or a capital after a small letter
+_IDENTIFIER = re.compile(
+    r"[`'\"]*\b(?:\w+[._/]\w[\w./]*|_\w+|\w*[a-z][A-Z]\w*|\w*\d\w*)\b(?:\(\))?[`'\"]*"
+)
+_BLANK = "it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Texts and class numbers to learn from and to measure with, and the names of the classes."""
+
+    labels: tuple[str, ...]
+    train: list[str]
+    train_classes: NDArray[np.int64]
+    dev: list[str]
+    dev_classes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOutcome:
+    """How the contestants did: accuracies by contestant, and the confusions of the pre-trained."""
+
+    task: Task
+    accuracies: dict[str, list[float]]
+    confusion: list[list[int]]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Contestant, mean and spread, and single scores, in per cent."""
+        return [
+            (name, told(scores), ", ".join(f"{100 * score:.1f}" for score in scores))
+            for name, scores in self.accuracies.items()
+        ]
+
+    def verdict(self) -> str:
+        """Who wins, in one sentence."""
+        means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
+        first, second = sorted(means, key=lambda name: -means[name])[:2]
+        lead = 100 * (means[first] - means[second])
+        # the error of the difference of two means, from the binomial spread of the dev examples
+        error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
+        sure = "" if lead > 2 * error else " (within the error of so few examples: a draw)"
+        return f"{first} leads {second} by {lead:.1f} points{sure}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as plain JSON values."""
+        figures: dict[str, Any] = {"labels": len(self.task.train), "dev": len(self.task.dev)}
+        for name, scores in self.accuracies.items():
+            mean, spread = mean_and_spread(scores)
+            figures[name] = {"mean": mean, "spread": spread}
+        return figures
+
+
+def told(scores: list[float]) -> str:
+    """Mean and spread in per cent."""
+    mean, spread = mean_and_spread(scores)
+    return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"
+
+
+def make_task(modules: list[ModuleText]) -> Task:
+    """Choose the packages with most to say, and cut examples from their modules."""
+    texts: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
+    seen: set[str] = set()
+    for number, module in enumerate(modules):
+        is_dev = bool(uniform(stream(1), number) < _DEV_SHARE)
+        blank = _blanker(module)
+        for paragraph in module.paragraphs:
+            text = blank(paragraph)
+            if _SHORTEST <= len(text) <= _LONGEST and text not in seen:
+                seen.add(text)
+                texts[module.package].append((text, is_dev))
+    sizes = Counter({package: len(found) for package, found in texts.items()})
+    labels = tuple(sorted(package for package, _ in sizes.most_common(CLASSES)))
+    sides = [
+        _drawn(texts, labels, is_dev=is_dev, count=count)
+        for is_dev, count in ((False, LABELS_A_CLASS), (True, DEV_A_CLASS))
+    ]
+    (train, train_classes), (dev, dev_classes) = sides
+    return Task(
+        labels=labels, train=train, train_classes=train_classes, dev=dev, dev_classes=dev_classes
+    )
+
+
+def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
+    """Train the contestants with three seeds each, print the table and say who wins."""
+    pretrained, tokenizer = start_from(folder, labels=task.labels)
+    train, dev = (
+        encode_examples(tokenizer, texts, labels=classes, longest=SETTINGS.longest)
+        for texts, classes in ((task.train, task.train_classes), (task.dev, task.dev_classes))
+    )
+    results = {
+        PRETRAINED: _trained(
+            lambda seed: start_from(folder, labels=task.labels, seed=seed)[0], train, dev, seed
+        ),
+        RANDOM: _trained(lambda seed: _fresh(pretrained.config, seed), train, dev, seed),
+    }
+    accuracies = {name: [each.accuracy for each in found] for name, found in results.items()}
+    baseline = tfidf_baseline(
+        [(text, None) for text in task.train],
+        task.train_classes,
+        [(text, None) for text in task.dev],
+        task.dev_classes,
+    )
+    best = max(results[PRETRAINED], key=lambda result: result.rank)
+    confusion = confusion_matrix(task.dev_classes, best.predictions, len(task.labels))
+    outcome = TaskOutcome(
+        task=task,
+        accuracies=accuracies | {BASELINE: [baseline.accuracy]},
+        confusion=confusion.tolist(),
+    )
+    _tell(outcome)
+    return outcome
+
+
+def _trained(
+    make_model: Callable[[int], Model], train: EncodedExamples, dev: EncodedExamples, first: int
+) -> list[SeedResult]:
+    return [
+        run_seed(make_model, train, dev, SETTINGS, seed, title=f"fine-tuning, seed {seed}")[0]
+        for seed in range(first, first + SEEDS)
+    ]
+
+
+def _fresh(config: ModelConfig, seed: int) -> Model:
+    return build_model(config, seed=seed)
+
+
+def _tell(outcome: TaskOutcome) -> None:
+    task = outcome.task
+    say(
+        f"5. fine-tuning: which of {len(task.labels)} packages is a docstring from, names "
+        f"blanked out? {len(task.train)} labels; measured on {len(task.dev)} docstrings of other "
+        "modules"
+    )
+    table = Table("", "accuracy %", "by seed")
+    for row in outcome.rows():
+        table.add_row(*row)
+    console.print(table)
+    say(outcome.verdict())
+
+
+def _blanker(module: ModuleText) -> Callable[[str], str]:
+    """Replaces what names the package: its parts as words, and whatever looks like code."""
+    names = {part for part in module.module.replace("_", ".").split(".") if len(part) > 2}
+    own = re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
+
+    def blank(text: str) -> str:
+        text = _IDENTIFIER.sub(_BLANK, text)
+        return " ".join((own.sub(_BLANK, text) if own else text).split())
+
+    return blank
+
+
+def _drawn(
+    texts: dict[str, list[tuple[str, bool]]], labels: tuple[str, ...], *, is_dev: bool, count: int
+) -> tuple[list[str], NDArray[np.int64]]:
+    """At most `count` texts of each label from one side, and their class numbers."""
+    drawn: list[str] = []
+    classes: list[int] = []
+    for number, label in enumerate(labels):
+        found = [text for text, side in texts[label] if side == is_dev]
+        order = permuted(np.arange(len(found)), len(found), stream(2, number))[:count]
+        drawn += [found[place] for place in order.tolist()]
+        classes += [number] * len(order)
+    return drawn, np.array(classes, np.int64)

@@ -1,0 +1,64 @@
+"""Texts to answer for: lines of a file or of standard input, or the rows of a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.columns import Columns
+from bertsmith.text.documents import tidy
+from bertsmith.text.examples import Example, read_examples
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.tables import TABLES
+
+STANDARD_INPUT = "standard input"
+
+
+class Texts:
+    """A stream of texts to be read once; `blank` counts the empty lines passed over.
+
+    ``-`` is standard input, one text a line, and so is any file but .csv, .tsv, .jsonl and
+    .parquet, which are read as examples whose label may be missing. Raises `ExampleError`, with
+    file and line, for what cannot be read.
+    """
+
+    def __init__(self, file: str, columns: Columns) -> None:
+        self.file = file
+        self.blank = 0
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[Example]:
+        if self.file == "-":
+            return self._examples(_standard_input(), STANDARD_INPUT)
+        path = Path(self.file)
+        if kind_of(path) in TABLES:
+            return read_examples(path, self._columns, need_label=False)
+        return self._examples(TextFile(path, ExampleError).lines(), str(path))
+
+    def _examples(self, lines: Iterable[tuple[int, str]], source: str) -> Iterator[Example]:
+        empty = True
+        for line, written in lines:
+            empty = False
+            text = tidy(written)
+            if text:
+                yield Example(text=text, text_pair=None, label=None, source=source, line=line)
+            else:
+                self.blank += 1
+        if empty:
+            raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+def _standard_input() -> Iterator[tuple[int, str]]:
+    for line, written in enumerate(sys.stdin.buffer, 1):
+        try:
+            text = written.decode("utf-8-sig" if line == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ExampleError(
+                f"is not UTF-8: byte 0x{written[error.start]:02X}",
+                where=STANDARD_INPUT,
+                line=line,
+                remedy="convert it first: iconv -f WINDOWS-1252 -t UTF-8",
+            ) from error
+        yield line, text

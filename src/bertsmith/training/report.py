@@ -1,0 +1,190 @@
+"""A run told on one page: a self-contained HTML file of curves, tables and settings.
+
+The page loads nothing, needs no script, prints, and says every figure in text as well as in colour.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from bertsmith import __version__
+from bertsmith.training.report_confusion import confusion_html
+from bertsmith.training.report_curves import Series, curves_svg, in_words, require_matplotlib
+
+Cell = str | int | float | None
+
+
+class Report:
+    """A page that grows by sections, in the order they are added; all text is escaped."""
+
+    def __init__(self, title: str, subtitle: str = "") -> None:
+        """Start the page; `MissingExtra` when matplotlib, which draws the curves, is missing."""
+        require_matplotlib()
+        self.title = title
+        self.subtitle = subtitle
+        self._sections: list[tuple[str, str]] = []
+
+    def text(self, title: str, paragraphs: Sequence[str]) -> None:
+        """Add paragraphs of plain text."""
+        self._add(title, "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs))
+
+    def curves(
+        self,
+        title: str,
+        series: Mapping[str, Sequence[tuple[float, float]]],
+        *,
+        x_label: str,
+        y_label: str,
+        percent: bool = False,
+        note: str = "",
+    ) -> None:
+        """Add lines of (x, y) points over one axis; not-a-number leaves a gap.
+
+        Long series are drawn faint with their running mean on top. `percent` takes y from 0 to 1
+        and shows it as 0 % to 100 %.
+        """
+        drawn: Series = {name: list(points) for name, points in series.items()}
+        name = f"drawing-{len(self._sections) + 1}"
+        svg = curves_svg(drawn, name=name, x_label=x_label, y_label=y_label, percent=percent)
+        words = in_words(drawn, x_label=x_label, percent=percent)
+        caption = f'<figcaption class="note">{escape(words)}</figcaption>'
+        label = escape(f"{title}: {y_label} over {x_label}")
+        picture = f'<div role="img" aria-label="{label}">{svg}</div>'
+        self._add(title, f"<figure>{picture}{caption}</figure>{_note(note)}")
+
+    def table(
+        self,
+        title: str,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        note: str = "",
+    ) -> None:
+        """Add a table; columns of numbers, also of strings such as ``0.91 ± 0.02``, go right."""
+        rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
+        kinds = [' class="number"' if right else "" for right in rights]
+        head = "".join(
+            f'<th scope="col"{kind}>{escape(name)}</th>'
+            for name, kind in zip(header, kinds, strict=True)
+        )
+        body = ""
+        for row in rows:
+            cells = zip(row, kinds, strict=True)
+            body += f"<tr>{''.join(f'<td{kind}>{_shown(cell)}</td>' for cell, kind in cells)}</tr>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        self._add(title, _wide(title, table) + _note(note), long=len(rows) > 25)
+
+    def confusion(
+        self,
+        title: str,
+        matrix: Sequence[Sequence[int]],
+        labels: Sequence[str],
+        note: str = "",
+    ) -> None:
+        """Add a confusion matrix (labels, labels): rows the true class, columns the predicted.
+
+        Many classes are numbered across; beyond 20 the commonest confusions stand in a list.
+        """
+        page = _wide(title, confusion_html(matrix, labels))
+        self._add(title, page + _note(note), long=len(labels) > 25)
+
+    def settings(self, title: str, settings: Mapping[str, object]) -> None:
+        """Add names with their values; nested mappings are told by dotted path."""
+        pairs = "".join(
+            f"<dt>{escape(name)}</dt><dd>{escape(_plain(value))}</dd>"
+            for name, value in _flat(settings)
+        )
+        self._add(title, f"<dl>{pairs}</dl>", long=True)
+
+    def html(self) -> str:
+        """The whole page."""
+        page = resources.files("bertsmith.training").joinpath("report_page.html")
+        return Template(page.read_text(encoding="utf-8")).substitute(
+            title=escape(self.title),
+            subtitle=escape(self.subtitle),
+            version=escape(__version__),
+            body=self._contents() + "\n".join(html for _, html in self._sections),
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the page; a reader sees the old file or the new one, never a part."""
+        text = self.html()
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="xmlcharrefreplace") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp keeps others out; a report is as open as any new file
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def _contents(self) -> str:
+        if len(self._sections) < 4:
+            return ""
+        links = "".join(
+            f'<li><a href="#section-{number}">{escape(title)}</a></li>'
+            for number, (title, _) in enumerate(self._sections, 1)
+        )
+        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+
+    def _add(self, title: str, html: str, *, long: bool = False) -> None:
+        number = len(self._sections) + 1
+        kind = ' class="long"' if long else ""
+        opening = f'<section id="section-{number}"{kind}><h2>{escape(title)}</h2>'
+        self._sections.append((title, f"{opening}{html}</section>"))
+
+
+def _note(note: str) -> str:
+    return f'<p class="note">{escape(note)}</p>' if note else ""
+
+
+def _wide(title: str, html: str) -> str:
+    """Something that scrolls by itself when the window is narrower, also by keyboard."""
+    label = escape(title)
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{html}</div>'
+
+
+def _numeric(cell: Cell) -> bool:
+    if isinstance(cell, str):
+        kept = cell.replace("±", " ").replace("%", " ").replace(",", "").split()
+        try:
+            [float(word) for word in kept]
+        except ValueError:
+            return cell in ("", "-", "–")
+        return True
+    return True
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return f"{cell:,}" if isinstance(cell, int) else escape(cell)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value) or "–"
+    return "–" if value is None else str(value)
+
+
+def _flat(settings: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{prefix}{name}.")
+        else:
+            pairs.append((prefix + name, value))
+    return pairs

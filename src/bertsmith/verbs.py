@@ -1,0 +1,230 @@
+"""The verbs of the command line: each is a function that calls one recipe.
+
+Nothing slow is imported before a verb is known, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.command import Verb
+from bertsmith.config import Config
+from bertsmith.errors import ConfigError
+from bertsmith.text.layout import Layout
+
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+
+def learn_vocabulary(
+    corpus: list[str],
+    *,
+    out: Path,
+    size: int = 30_000,
+    cased: bool = False,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> None:
+    """Learn a WordPiece vocabulary from your text.
+
+    Args:
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        out: folder for the vocabulary
+        size: entries, special tokens included
+        cased: keep capitals and accents
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+    """
+    from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
+
+    recipe(corpus, out=out, size=size, cased=cased, text_column=text_column, layout=layout)
+
+
+def prepare(
+    corpus: list[str],
+    *,
+    vocab: Path,
+    out: Path,
+    workers: int | None = None,
+    held_out: float = 0.05,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> None:
+    """Turn your text into a store of token ids, which pre-training reads.
+
+    Args:
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        vocab: folder made by vocab learn, or a model folder
+        out: folder for the store
+        workers: processes that encode; one a core where none is given
+        held_out: share of the documents to measure with, never trained on
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+    """
+    from bertsmith.recipes.prepare import prepare as recipe
+
+    recipe(
+        corpus,
+        vocab=vocab,
+        out=out,
+        workers=workers,
+        held_out=held_out,
+        text_column=text_column,
+        layout=layout,
+    )
+
+
+def pretrain(
+    store: Path | None = None,
+    *,
+    out: Path,
+    model: Size | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    settings: Config | None = None,
+) -> None:
+    """Pre-train a BERT on a store, or go on with a run that was interrupted.
+
+    The learning rate decays to zero over the minutes or steps given. Where the run's folder holds
+    a run already, that one is resumed; then STORE may be left out.
+
+    Args:
+        store: folder made by prepare
+        out: folder of the run: checkpoints, log, report, and the model in it when done
+        model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large); small where
+            none is given
+        minutes: time to train
+        steps: updates to train, in place of minutes
+    """
+    from bertsmith.recipes.pretrain import pretrain as recipe
+    from bertsmith.recipes.pretrain_settings import PretrainConfig
+
+    if store is None and (model, minutes, steps, settings) != (None, None, None, None):
+        raise ConfigError(
+            "a run that goes on keeps its settings", remedy="leave them out, or name a store"
+        )
+    assert settings is None or isinstance(settings, PretrainConfig)
+    recipe(store, out=out, model=model or "small", minutes=minutes, steps=steps, settings=settings)
+
+
+def finetune(
+    model: Path,
+    train: Path,
+    *,
+    out: Path,
+    dev: Path | None = None,
+    seeds: int = 5,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    settings: Config | None = None,
+) -> None:
+    """Teach a model folder to classify texts or pairs of texts, from labelled examples.
+
+    Args:
+        model: folder of a pre-trained model
+        train: labelled examples, .csv, .tsv, .jsonl or .parquet
+        out: folder of the run, and of the model in it
+        dev: labelled examples to measure with; a tenth of the others where none are given
+        seeds: how often to train; the scores come with their mean and spread
+        text_column: column of the text, where its name is not a usual one
+        text_pair_column: column of the second text
+        label_column: column of the label
+    """
+    from bertsmith.recipes.finetune import finetune as recipe
+    from bertsmith.recipes.seeds import FinetuneConfig
+    from bertsmith.text.columns import Columns
+
+    settings = settings or FinetuneConfig()
+    assert isinstance(settings, FinetuneConfig)
+    columns = Columns(text=text_column, text_pair=text_pair_column, label=label_column)
+    recipe(model, train, out=out, dev=dev, seeds=seeds, columns=columns, settings=settings)
+
+
+def predict(
+    model: Path,
+    file: str = "-",
+    *,
+    top: int = 5,
+    format: Literal["table", "jsonl"] = "table",
+    longest: int | None = None,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+) -> None:
+    """Fill in [MASK], or name the classes of texts, by what the model folder holds.
+
+    Args:
+        model: folder of a model
+        file: texts, one a line or in the columns of a table; - is standard input
+        top: answers to show for each text
+        format: a table to read, or a JSON object a line
+        longest: tokens of a text that are read, where that is less than the model can
+        text_column: column of the text, where its name is not a usual one
+        text_pair_column: column of the second text
+    """
+    from bertsmith.recipes.predict import predict as recipe
+    from bertsmith.text.columns import Columns
+
+    columns = Columns(text=text_column, text_pair=text_pair_column)
+    recipe(model, file, top=top, format=format, columns=columns, longest=longest)
+
+
+def demo(
+    *, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0, json: bool = False
+) -> None:
+    """Train a small BERT on the documentation of this machine's Python, and use it.
+
+    Args:
+        minutes: time for pre-training; the rest takes two or three more
+        out: folder for everything made
+        seed: another seed is another run
+        json: print the figures as one JSON object on standard output
+    """
+    from bertsmith.recipes.demo import demo as recipe
+
+    figures = recipe(minutes=minutes, out=out, seed=seed)
+    if json:
+        print(json_format.dumps(figures))
+
+
+def _pretrain_settings() -> type[Config]:
+    from bertsmith.recipes.pretrain_settings import PretrainConfig
+
+    return PretrainConfig
+
+
+def _finetune_settings() -> type[Config]:
+    from bertsmith.recipes.seeds import FinetuneConfig
+
+    return FinetuneConfig
+
+
+VERBS = {
+    "demo": Verb(function=demo, examples=("", "--minutes 2 --out /tmp/demo --json")),
+    "vocab learn": Verb(
+        function=learn_vocabulary,
+        examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
+    ),
+    "prepare": Verb(
+        function=prepare,
+        examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
+    ),
+    "pretrain": Verb(
+        function=pretrain,
+        settings=_pretrain_settings,
+        examples=("store --out run --model mini --minutes 60", "--out run"),
+    ),
+    "finetune": Verb(
+        function=finetune,
+        settings=_finetune_settings,
+        examples=(
+            "run/model train.csv --out spam",
+            "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
+        ),
+    ),
+    "predict": Verb(
+        function=predict,
+        examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
+    ),
+}

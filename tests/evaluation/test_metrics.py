@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn
+
+from bertsmith.evaluation import metrics
+
+CASES = 250
+
+
+def cases(classes: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Random truths and predictions, from a single example to agreement and to nonsense."""
+    random = np.random.default_rng(classes)
+    found = []
+    for _ in range(CASES):
+        size = int(random.integers(1, 60))
+        true = random.integers(0, random.integers(1, classes + 1), size)
+        predicted = np.where(
+            random.random(size) < random.choice([0.0, 0.5, 1.0]),
+            true,
+            random.integers(0, random.integers(1, classes + 1), size),
+        )
+        found.append((true.astype(np.int64), predicted.astype(np.int64)))
+    return found
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_scores_equal_those_of_scikit_learn(classes: int) -> None:
+    with warnings.catch_warnings():
+        # it warns of a single class; its value is asked for all the same
+        warnings.simplefilter("ignore")
+        for true, predicted in cases(classes):
+            expected = sklearn.accuracy_score(true, predicted)
+            assert metrics.accuracy(true, predicted) == pytest.approx(expected, abs=1e-12)
+            expected = sklearn.f1_score(true, predicted, average="macro", zero_division=0)
+            assert metrics.macro_f1(true, predicted) == pytest.approx(expected, abs=1e-12)
+            expected = sklearn.matthews_corrcoef(true, predicted)
+            assert metrics.matthews(true, predicted) == pytest.approx(expected, abs=1e-12)
+            matrix = sklearn.confusion_matrix(true, predicted, labels=range(classes))
+            assert np.array_equal(metrics.confusion_matrix(true, predicted, classes), matrix)
+
+
+def test_binary_f1_equals_that_of_scikit_learn() -> None:
+    for true, predicted in cases(2):
+        for positive in (0, 1):
+            expected = sklearn.f1_score(
+                true == positive, predicted == positive, average="binary", zero_division=0
+            )
+            found = metrics.binary_f1(true, predicted, positive)
+            assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_matthews_does_not_overflow() -> None:
+    true = np.zeros(300_000, np.int64)
+    true[100_000:] = 1
+    predicted = np.roll(true, 10_000)
+    expected = sklearn.matthews_corrcoef(true, predicted)
+    assert metrics.matthews(true, predicted) == pytest.approx(expected, abs=1e-12)
+
+
+def test_mean_and_spread() -> None:
+    mean, spread = metrics.mean_and_spread([0.9, 0.8, 0.85, 0.95])
+    assert mean == pytest.approx(0.875, abs=1e-12)
+    assert spread == pytest.approx(np.std([0.9, 0.8, 0.85, 0.95], ddof=1), abs=1e-12)
+    assert metrics.mean_and_spread([0.9]) == (0.9, None)

@@ -1,0 +1,49 @@
+"""A small pre-trained model's folder, and labelled texts that it can learn to tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights.folder import save_model
+
+WORDS = tuple(f"word{n}" for n in range(30))
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Tokenizer:
+    return Tokenizer((*SPECIALS, *WORDS, "good", "bad"), BasicRules(lowercase=True))
+
+
+@pytest.fixture(scope="session")
+def base_folder(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
+    """A model folder with the heads of pre-training; no dropout, as pre-training leaves it."""
+    encoder = EncoderConfig(
+        vocabulary=37, hidden=24, layers=2, heads=3, feed_forward=48, longest=40,
+        dropout=0.0, attention_dropout=0.0, initial_std=0.1,
+    )  # fmt: skip
+    config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+    folder = tmp_path_factory.mktemp("base") / "model"
+    save_model(folder, build_model(config, seed=2), tiny_tokenizer)
+    return folder
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """160 texts, half of them with the word good (up), half with the word bad (down)."""
+    random = np.random.default_rng(4)
+    rows = ["label\ttext"]
+    for number in range(160):
+        words = random.choice(WORDS, random.integers(3, 9)).tolist()
+        words.insert(int(random.integers(0, len(words))), "bad" if number % 2 else "good")
+        rows.append(f"{'down' if number % 2 else 'up'}\t{' '.join(words)}")
+    path = tmp_path / "labelled.tsv"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from bertsmith.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
+from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.weights.folder import load_model
+
+QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)
+
+
+@pytest.fixture(scope="module")
+def outcome(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path
+) -> tuple[Path, FinetuneOutcome]:
+    """A run of three seeds, and its training file."""
+    folder = tmp_path_factory.mktemp("finetune")
+    random = np.random.default_rng(4)
+    rows = ["label\ttext"]
+    for number in range(160):
+        words = [f"word{n}" for n in random.integers(0, 30, random.integers(3, 9))]
+        words.insert(int(random.integers(0, len(words))), "bad" if number % 2 else "good")
+        rows.append(f"{'down' if number % 2 else 'up'}\t{' '.join(words)}")
+    train = folder / "train.tsv"
+    train.write_text("\n".join(rows), encoding="utf-8")
+    return train, finetune(base_folder, train, out=folder / "run", seeds=3, settings=QUICK)
+
+
+def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome]) -> None:
+    _, found = outcome
+    assert len(found.seeds) == 3
+    assert found.best.accuracy >= 0.9
+    assert found.baseline is not None
+    assert found.baseline.accuracy >= 0.9
+    assert found.majority == 0.5
+    results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
+    scores = [seed["accuracy"] for seed in results["seeds"]]
+    assert results["accuracy"]["mean"] == pytest.approx(np.mean(scores))
+    assert results["accuracy"]["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert results["best_seed"] == found.best.seed
+    assert (results["train"], results["dev"]) == (144, 16)
+    assert "Confusion" in (found.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_model_kept_is_that_of_the_best_seed_and_loads_elsewhere(
+    outcome: tuple[Path, FinetuneOutcome],
+) -> None:
+    _, found = outcome
+    model, _ = load_model(found.model)
+    assert model.config.labels == ("down", "up")
+    assert model.config.encoder.dropout == model.config.classifier_dropout == 0.05
+    # transformers' classifier gives the predictions that were measured
+    reference = AutoModelForSequenceClassification.from_pretrained(found.model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(found.model)
+    with torch.no_grad():
+        inputs = tokenizer([e.text for e in found.data.dev], return_tensors="pt", padding=True)
+        predictions = reference(**inputs).logits.argmax(-1)
+    assert predictions.tolist() == found.best.predictions.tolist()
+    card = (found.model / "README.md").read_text(encoding="utf-8")
+    assert "best of them on these very examples" in card
+
+
+def test_nothing_but_the_best_model_stays_on_the_disk(
+    outcome: tuple[Path, FinetuneOutcome],
+) -> None:
+    weights = list(outcome[1].folder.rglob("*.safetensors"))
+    assert weights == [outcome[1].model / "model.safetensors"]
+
+
+def test_a_run_goes_on_with_the_seeds_that_have_no_result(
+    outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path
+) -> None:
+    train, found = outcome
+    folder = tmp_path / "run"
+    shutil.copytree(found.folder, folder)
+    shutil.rmtree(folder / "seeds" / "seed-1")
+    marked = folder / "seeds" / "seed-0" / "result.json"
+    content = json.loads(marked.read_text(encoding="utf-8"))
+    marked.write_text(json.dumps(content | {"seconds": 12345.0}), encoding="utf-8")
+    again = finetune(base_folder, train, out=folder, seeds=3, settings=QUICK)
+    assert again.seeds[0].seconds == 12345.0
+    assert again.seeds[1].accuracy == found.seeds[1].accuracy
+    assert again.seeds[1].losses == found.seeds[1].losses
+
+
+def test_the_folder_of_another_run_is_refused(
+    outcome: tuple[Path, FinetuneOutcome], base_folder: Path
+) -> None:
+    train, found = outcome
+    with pytest.raises(RunFolderError, match=r"settings\.epochs was 4, now 5"):
+        finetune(base_folder, train, out=found.folder, seeds=3, settings=replace(QUICK, epochs=5))
+    before = train.read_text(encoding="utf-8")
+    train.write_text(before + "\nup\tword1 good", encoding="utf-8")
+    try:
+        with pytest.raises(RunFolderError, match="train_hash"):
+            finetune(base_folder, train, out=found.folder, seeds=3, settings=QUICK)
+    finally:
+        train.write_text(before, encoding="utf-8")
+
+
+def test_labels_keep_the_order_of_the_model_trained_on(
+    outcome: tuple[Path, FinetuneOutcome], tmp_path: Path
+) -> None:
+    train, found = outcome
+    shuffled = tmp_path / "model"
+    shutil.copytree(found.model, shuffled)
+    config = json.loads((shuffled / "config.json").read_text(encoding="utf-8"))
+    config |= {"id2label": {"0": "up", "1": "down"}, "label2id": {"up": 0, "down": 1}}
+    (shuffled / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    quickest = replace(QUICK, epochs=1, baseline=False)
+    again = finetune(shuffled, train, out=tmp_path / "run", seeds=1, settings=quickest)
+    assert again.data.labels == ("up", "down")
+    assert load_model(again.model)[0].config.labels == ("up", "down")
+
+
+def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"text": f"word{n % 30} good", "text_pair": "good" if n % 2 else "bad", "label": n % 2}
+        for n in range(40)
+    ]
+    rows[5]["text"] = "word3 " * 100_000
+    train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
+    train.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    dev.write_text("\n".join(map(json.dumps, rows[:8])), encoding="utf-8")
+    settings = replace(QUICK, epochs=1, longest=20)
+    found = finetune(base_folder, train, out=tmp_path / "run", dev=dev, seeds=1, settings=settings)
+    told = capsys.readouterr().err
+    assert "8 of the dev examples have a text that is also in train" in told
+    assert "2 of 48 examples were longer than the limit and were cut" in told
+    assert found.data.labels == ("0", "1")
+    assert (len(found.data.train), len(found.data.dev), found.cut) == (40, 8, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "dev", "message"),
+    [
+        ("label\ttext\nup\tone\nup\ttwo\n", None, "train.tsv: has one class only, 'up'"),
+        ("label\ttext\na\tone\nb\ttwo\nc\tthree\n", None, "every example a label of its own"),
+        ("label\ttext\nup\tone\ndown\ttwo\n", None, "too few examples"),
+        ("kind\twords\nup\tone two\nx\ty\n", None, "train.tsv:1: no column"),
+        (
+            "label\ttext\nup\tone\ndown\ttwo\nup\tsix\n",
+            "label\ttext\nup\tone\nsideways\ttwo\n",
+            "dev.tsv:3: unknown label 'sideways'",
+        ),
+        (
+            "label\ttext\nup\tone\ndown\ttwo\nup\tsix\n",
+            "label\ttext\ttext_pair\nup\tone\ttwo\n",
+            "dev.tsv:2: is a pair of texts",
+        ),
+    ],
+)
+def test_bad_examples_are_named_and_nothing_is_written(
+    base_folder: Path, tmp_path: Path, content: str, dev: str | None, message: str
+) -> None:
+    train, dev_file = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    train.write_text(content, encoding="utf-8")
+    if dev is not None:
+        dev_file.write_text(dev, encoding="utf-8")
+    with pytest.raises(ExampleError) as raised:
+        finetune(
+            base_folder,
+            train,
+            out=tmp_path / "run",
+            dev=None if dev is None else dev_file,
+            settings=QUICK,
+        )
+    assert message in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_model_is_refused(labelled: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError):
+        finetune(tmp_path, labelled, out=tmp_path / "run", settings=QUICK)
+    assert not (tmp_path / "run").exists()
+
+
+def test_impossible_settings_are_refused(base_folder: Path, labelled: Path, tmp_path: Path) -> None:
+    for settings in ({"epochs": 0}, {"batch": 0}, {"dev_share": 1.0}, {"rate": 0.0}):
+        with pytest.raises(ConfigError):
+            FinetuneConfig.from_dict(settings)
+    with pytest.raises(ConfigError, match="seeds is 0"):
+        finetune(base_folder, labelled, out=tmp_path / "run", seeds=0)

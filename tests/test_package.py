@@ -1,0 +1,134 @@
+"""The package as a whole: its version, its marks, its imports and its sizes."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import statistics
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+import bertsmith
+from bertsmith.batches.batch import Batch
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "bertsmith"
+FILES = sorted(SOURCE.rglob("*.py"))
+MODULES = [
+    ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    for file in FILES
+]
+WITHOUT_TORCH = ("text", "tokens", "cli", "command", "config", "errors", "log", "verbs")
+
+# Each line of standard input is imported; told is what the imports changed besides sys.modules.
+IMPORT_ALL = """
+import importlib, json, logging, os, sys, threading
+before = dict(os.environ), sorted(os.listdir()), sys.excepthook
+for name in sys.stdin.read().split():
+    importlib.import_module(name)
+assert before == (dict(os.environ), sorted(os.listdir()), sys.excepthook)
+assert not logging.getLogger("bertsmith").handlers
+assert threading.active_count() == 1, threading.enumerate()
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def _import_in_new_process(modules: list[str], folder: Path) -> set[str]:
+    """Every module loaded after these; fails on warnings and on anything printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_ALL],
+        input="\n".join(modules),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.stderr == ""
+    loaded: set[str] = set(ast.literal_eval(done.stdout))
+    return loaded
+
+
+def _functions() -> Iterator[tuple[str, int]]:
+    """Every function of the package with its number of lines."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                place = f"{file.relative_to(SOURCE)}:{node.lineno} {node.name}"
+                yield place, node.end_lineno - node.lineno + 1
+
+
+def test_version_is_said_alike_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert bertsmith.__version__ == project["version"] == metadata.version("bertsmith")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {bertsmith.__version__}" in changes
+
+
+def test_type_checkers_are_told_that_it_is_typed() -> None:
+    assert resources.files("bertsmith").joinpath("py.typed").is_file()
+
+
+def test_all_modules_import_without_doing_anything(tmp_path: Path) -> None:
+    loaded = _import_in_new_process(MODULES, tmp_path)
+    assert set(MODULES) <= loaded
+    # rivals, referees and optional packages
+    assert not loaded & {"transformers", "matplotlib", "jsonargparse", "beartype", "tensorboard"}
+
+
+def test_text_and_help_do_without_torch(tmp_path: Path) -> None:
+    light = [
+        name for name in MODULES if name.split(".")[1:2] and name.split(".")[1] in WITHOUT_TORCH
+    ]
+    assert len(light) > len(WITHOUT_TORCH) - 1
+    assert "torch" not in _import_in_new_process(light, tmp_path)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_names_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    names: list[str] = list(getattr(module, "__all__", ()))
+    assert len(names) == len(set(names))
+    assert [each for each in names if not hasattr(module, each)] == []
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lines = {f.relative_to(SOURCE): len(f.read_text(encoding="utf-8").splitlines()) for f in FILES}
+    assert {file: count for file, count in lines.items() if count > 300} == {}
+    assert statistics.median(lines.values()) <= 150
+
+
+def test_functions_can_be_read_at_a_glance() -> None:
+    sizes = dict(_functions())
+    assert {place: size for place, size in sizes.items() if size > 60} == {}
+    assert sorted(sizes.values())[int(0.95 * len(sizes))] <= 40
+
+
+def test_pins_fit_the_ranges_of_the_project() -> None:
+    pins = [
+        line
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    # no local build, no address: the file has to hold for whoever installs
+    assert [pin for pin in pins if pin.count("==") != 1 or set(pin) & set("+/@ ")] == []
+    assert len({pin.partition("==")[0].lower() for pin in pins}) == len(pins)
+
+
+def test_shapes_are_checked_in_tests() -> None:
+    with pytest.raises(TypeCheckError):
+        Batch(
+            ids=torch.zeros(3, dtype=torch.long),
+            segments=torch.zeros(4, dtype=torch.long),
+            positions=torch.zeros(3, dtype=torch.long),
+            offsets=torch.tensor([0, 3]),
+            lengths=(3,),
+        )

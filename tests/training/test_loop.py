@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import RunFolderError, TrainingDiverged
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import (
+    Model,
+    ModelConfig,
+    build_model,
+    start_positions_as_sinusoids,
+)
+from bertsmith.objectives.losses import Losses
+from bertsmith.objectives.masked_lm import masked_lm
+from bertsmith.objectives.next_sentence import next_sentence
+from bertsmith.objectives.objective import Objective
+from bertsmith.text.documents import Document
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.loop import FitConfig, fit
+from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.training.precision import Precision
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Budget
+from invented import SYLLABLES
+
+Matrices = Literal["adamw", "muon"]
+
+OBJECTIVE = Objective({"masked_lm": masked_lm, "next_sentence": next_sentence})
+
+
+def small_model(vocabulary: int, seed: int = 5, dropout: float = 0.1) -> Model:
+    encoder = EncoderConfig(
+        vocabulary=vocabulary,
+        hidden=28,
+        layers=3,
+        heads=7,
+        feed_forward=37,
+        longest=41,
+        dropout=dropout,
+        attention_dropout=dropout,
+    )
+    return build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=seed)
+
+
+def small_batches(store: TokenStore, tokenizer: Tokenizer, tokens: int = 300) -> PretrainingBatches:
+    config = SampleConfig(longest=41, tokens_per_batch=tokens)
+    return PretrainingBatches(store, tokenizer, config, seed=3)
+
+
+def config_of(steps: int, matrices: Matrices = "muon", **changes: Any) -> FitConfig:  # noqa: ANN401
+    optimiser = OptimiserConfig(rate=2e-3, matrices=matrices)
+    config = FitConfig(budget=Budget(steps=steps), optimiser=optimiser, log_every=1, seed=9)
+    return replace(config, **changes)
+
+
+def losses_of(folder: RunFolder) -> list[tuple[float, float]]:
+    return [(line["masked_lm_loss"], line["next_sentence_loss"]) for line in folder.log()]
+
+
+class Stopping:
+    """Batches that ask for a stop, as Ctrl-C does, when they are drawn the n-th time."""
+
+    def __init__(self, batches: PretrainingBatches, after: int, number: int) -> None:
+        self._batches, self._left, self._number = batches, after, number
+
+    def take(self, place: Place) -> tuple[Batch, Place]:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), self._number)
+        return self._batches.take(place)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("matrices", ["adamw", "muon"])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    precision: Precision,
+    matrices: Matrices,
+) -> None:
+    batches = small_batches(store, tokenizer)
+    config = config_of(13, matrices, precision=precision)
+    whole, parts = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "parts")
+    for folder in (whole, parts):
+        folder.path.mkdir()
+    straight = small_model(tokenizer.size)
+    fit(config, straight, OBJECTIVE, batches, folder=whole)
+    for after, number in ((4, signal.SIGINT), (5, signal.SIGTERM)):
+        stopping = Stopping(batches, after, number)
+        with pytest.raises(Interrupted, match="stopped after step"):
+            fit(config, small_model(tokenizer.size), OBJECTIVE, stopping, folder=parts)
+    torch.rand(7)  # whatever else the process drew must not matter
+    resumed = small_model(tokenizer.size, seed=77)
+    assert fit(config, resumed, OBJECTIVE, batches, folder=parts).step == 13
+    assert losses_of(parts) == losses_of(whole)
+    assert len(losses_of(parts)) == 13
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """In text where each word tells the next one, masked words become certain."""
+    texts = [" ".join(SYLLABLES[(n + i) % 10] for i in range(180 + n)) + "." for n in range(40)]
+    documents = [Document(source="cycle", line=1, paragraphs=(text,)) for text in texts]
+    prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
+    config = SampleConfig(longest=41, tokens_per_batch=1000, pairs=False)
+    batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
+    folder, model = RunFolder(tmp_path), small_model(tokenizer.size, dropout=0.0)
+    start_positions_as_sinusoids(model, 0.1)
+    optimiser = OptimiserConfig(rate=1e-2, matrices="muon")
+    fit(config_of(200, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
+    lines = folder.log()
+    assert lines[0]["masked_lm_loss"] == pytest.approx(math.log(tokenizer.size), abs=0.2)
+    assert lines[-1]["masked_lm_accuracy"] > 0.6
+    assert lines[-1]["masked_lm_loss"] < 2.0
+
+
+def test_accumulated_batches_make_one_step(store: TokenStore, tokenizer: Tokenizer) -> None:
+    """Four small batches in one step equal one batch of all their sequences."""
+
+    class Joined:
+        def take(self, place: Place) -> tuple[Batch, Place]:
+            batches = small_batches(store, tokenizer)
+            after = place
+            for _ in range(4):
+                _, after = batches.take(after)
+            index = torch.arange(place.index, after.index).numpy()
+            return batches.samples(index, place.epoch), after
+
+    models = []
+    for source, accumulate in ((small_batches(store, tokenizer), 4), (Joined(), 1)):
+        model = small_model(tokenizer.size, dropout=0.0)
+        config = config_of(2, "adamw", accumulate=accumulate, precision="fp32")
+        fit(config, model, OBJECTIVE, source)
+        models.append(model.state_dict())
+    for name, tensor in models[0].items():
+        assert torch.allclose(tensor, models[1][name], atol=2e-5), name
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_before_any_weight_changes(
+    store: TokenStore, tokenizer: Tokenizer, value: float
+) -> None:
+    calls = []
+    weights: list[dict[str, torch.Tensor]] = []
+
+    def breaking(model: Model, batch: Batch) -> Losses:
+        calls.append(1)
+        losses = OBJECTIVE(model, batch)
+        if len(calls) < 3:
+            return losses
+        weights.append({name: t.clone() for name, t in model.state_dict().items()})
+        broken = replace(losses.parts["masked_lm"], sum=losses.parts["masked_lm"].sum * value)
+        return Losses(parts={"masked_lm": broken})
+
+    model = small_model(tokenizer.size)
+    with pytest.raises(TrainingDiverged, match=r"at step 3.*learning rate"):
+        fit(config_of(9), model, breaking, small_batches(store, tokenizer))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, weights[0][name]), name
+
+
+def test_a_gradient_that_is_no_number_stops_too(store: TokenStore, tokenizer: Tokenizer) -> None:
+    model = small_model(tokenizer.size)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.encoder.embeddings.norm.weight.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(TrainingDiverged, match="gradient is nan at step 1"):
+        fit(config_of(3), model, OBJECTIVE, small_batches(store, tokenizer))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_gradients_are_clipped(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped: list[float] = []
+
+    def watch(optimiser: Optimiser, factor: float) -> None:
+        gradients = [parameter.grad for parameter in optimiser.names]
+        stepped.append(torch.stack([g.norm() for g in gradients if g is not None]).norm().item())
+
+    monkeypatch.setattr(Optimiser, "step", watch)
+    for clip in (0.37, 0.0):
+        folder = RunFolder(tmp_path / str(clip))
+        folder.path.mkdir()
+        config = config_of(1, clip=clip, precision="fp32")
+        fit(
+            config,
+            small_model(tokenizer.size),
+            OBJECTIVE,
+            small_batches(store, tokenizer),
+            folder=folder,
+        )
+        whole = folder.log()[0]["gradient_norm"]
+        assert whole > 0.5
+        assert stepped.pop() == pytest.approx(clip or whole, rel=1e-4)
+
+
+def test_damaged_checkpoints_are_passed_over(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, batches = RunFolder(tmp_path), small_batches(store, tokenizer)
+    config = config_of(9, checkpoint_minutes=1e-9)
+    fit(config, small_model(tokenizer.size), OBJECTIVE, batches, folder=folder)
+    kept = sorted(folder.checkpoints.iterdir())
+    assert [path.name for path in kept] == ["step-00000008", "step-00000009"]
+    weights = kept[1] / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    resumed = small_model(tokenizer.size, seed=0)
+    state = fit(config, resumed, OBJECTIVE, batches, folder=folder)
+    assert state.step == 9
+    assert [line["step"] for line in folder.log()] == [*range(1, 10), 9]
+    assert losses_of(folder)[-1] == losses_of(folder)[-2]
+    assert "weights.safetensors is damaged; passed over" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    for path in folder.checkpoints.glob("*/manifest.json"):
+        path.write_text(json.dumps({"../../escape": {}}))
+    with pytest.raises(RunFolderError, match="no checkpoint is whole"):
+        fit(config, resumed, OBJECTIVE, batches, folder=folder)
+
+
+def test_a_minute_budget_ends_and_decays(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path)
+    config = config_of(1, budget=Budget(minutes=0.02))
+    state = fit(
+        config,
+        small_model(tokenizer.size),
+        OBJECTIVE,
+        small_batches(store, tokenizer),
+        folder=folder,
+    )
+    assert state.seconds >= 1.2
+    rates = [line["rate"] for line in folder.log()]
+    assert rates[0] == 0
+    assert rates[-1] < 0.2 * max(rates)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.errors import ConfigError
+from bertsmith.training.schedule import Budget, ScheduleConfig
+
+shares = st.floats(0, 1)
+
+
+def test_linear_warm_up_and_decay() -> None:
+    schedule = ScheduleConfig(warm_up=0.1)
+    assert [schedule.factor(p) for p in (0, 0.05, 0.1, 0.55, 1)] == pytest.approx(
+        [0, 0.5, 1, 0.5, 0]
+    )
+
+
+def test_hold_and_cosine() -> None:
+    schedule = ScheduleConfig(warm_up=0.0, hold=0.5, decay="cosine")
+    assert [schedule.factor(p) for p in (0, 0.5, 0.75, 1)] == pytest.approx([1, 1, 0.5, 0])
+    assert schedule.factor(0.625) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
+    assert ScheduleConfig(decay="none").factor(1.0) == 1.0
+
+
+@given(warm_up=shares, hold=shares, progress=shares, decay=st.sampled_from(["linear", "cosine"]))
+def test_factors_are_shares(warm_up: float, hold: float, progress: float, decay: str) -> None:
+    if warm_up + hold <= 1:
+        schedule = ScheduleConfig(warm_up=warm_up, hold=hold, decay=decay)  # type: ignore[arg-type]
+        assert 0 <= schedule.factor(progress) <= 1
+
+
+def test_budgets() -> None:
+    assert Budget(steps=8).progress(2, 1e9) == 0.25
+    assert Budget(minutes=2.0).progress(10**9, 30) == 0.25
+    assert Budget(minutes=2.0).progress(1, 500) == 1
+    for wrong in ({}, {"steps": 3, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}):
+        with pytest.raises(ConfigError):
+            Budget(**wrong)
+    with pytest.raises(ConfigError):
+        ScheduleConfig(warm_up=0.7, hold=0.4)
