@@ -16,15 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import RunFolderError
-from bertsmith.inference.fill_mask import Filling, fill_mask
-from bertsmith.log import console, progress, say
-from bertsmith.models.model import Model
+from bertsmith.log import progress, say
 from bertsmith.recipes.demo_corpus import as_documents, read_documentation, tell_corpus
+from bertsmith.recipes.demo_fillings import SENTENCES, Blank, fill, tell
 from bertsmith.recipes.demo_report import write_report
 from bertsmith.recipes.demo_task import TaskOutcome, carry_out_task, make_task
 from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
@@ -38,18 +35,7 @@ from bertsmith.training.schedule import Budget
 
 SIZE, PIECES, HELD_OUT = "tiny", 4096, 0.05
 MARKER = "demo.json"
-SENTENCES = (
-    "open the [MASK] for reading .",
-    "return a new [MASK] object .",
-    "raises an error if the [MASK] does not exist .",
-    "if true , return the [MASK] of the array along the given axis .",
-    "convert a string to an [MASK] .",
-    "the default [MASK] is none .",
-)
 WORDS = ("tweeting", "documentation", "asynchronously", "tensors", "deserialization", "file")
-
-Fillings = list[tuple[str, list[Filling], list[Filling]]]
-"""A sentence with the likeliest pieces before and after training."""
 
 
 def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> dict[str, Any]:
@@ -64,28 +50,16 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     _clear(out)
     modules = read_documentation()
     tokenizer = _prepare(modules, out)
-    outcome, fillings = _pretrain(out, tokenizer, minutes, seed)
-    tell_fillings(fillings)
+    outcome, blanks = _pretrain(out, tokenizer, minutes, seed)
+    say("4. fill-mask")
+    tell(blanks)
     task = carry_out_task(make_task(modules), outcome.folder / "model", seed)
     figures = _figures(outcome, task, out) | {"seconds": round(time.perf_counter() - began, 1)}
-    write_report(out / "report.html", outcome, fillings, task, figures)
+    write_report(out / "report.html", outcome, blanks, task, figures)
     write_json(out / MARKER, figures)
     say(f"all in {figures['seconds']:.0f} s; report: {figures['report']}")
     say(f"try: echo 'open the [MASK] for reading.' | bertsmith predict {figures['model']}")
     return figures
-
-
-def tell_fillings(fillings: Fillings) -> None:
-    """Print what the model puts into blanks, before and after training."""
-    table = Table("fill-mask", "before training", "after training", title_justify="left")
-    for sentence, before, after in fillings:
-        table.add_row(sentence.replace("[", r"\["), in_words(before), in_words(after))
-    console.print(table)
-
-
-def in_words(fillings: list[Filling]) -> str:
-    """Pieces with their probabilities, the likeliest first."""
-    return ", ".join(f"{each.piece} {100 * each.probability:.0f} %" for each in fillings)
 
 
 def _clear(out: Path) -> None:
@@ -120,19 +94,16 @@ def _prepare(modules: list[ModuleText], out: Path) -> Tokenizer:
 
 def _pretrain(
     out: Path, tokenizer: Tokenizer, minutes: float, seed: int
-) -> tuple[PretrainOutcome, Fillings]:
+) -> tuple[PretrainOutcome, list[Blank]]:
     settings = PretrainConfig(seed=seed)
     run = resolve(out / "store", SIZE, Budget(minutes=minutes), settings)
-    before = _fill(start(run, tokenizer), tokenizer)
+    before = fill(start(run, tokenizer), tokenizer)
+    say("3. pre-training: masked LM and next sentence, from random weights")
     outcome = pretrain(
         out / "store", out=out / "pretraining", model=SIZE, minutes=minutes, settings=settings
     )
-    after = _fill(outcome.model, tokenizer)
-    return outcome, list(zip(SENTENCES, before, after, strict=True))
-
-
-def _fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
-    return [fill_mask(model, tokenizer, sentence)[0] for sentence in SENTENCES]
+    after = fill(outcome.model, tokenizer)
+    return outcome, [Blank(*each) for each in zip(SENTENCES, before, after, strict=True)]
 
 
 def _figures(outcome: PretrainOutcome, task: TaskOutcome, out: Path) -> dict[str, Any]:

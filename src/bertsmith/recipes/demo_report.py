@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertsmith.recipes.demo_fillings import HEADER, Blank
 from bertsmith.recipes.demo_task import PRETRAINED, TaskOutcome
+from bertsmith.recipes.pretrain import PretrainOutcome
 from bertsmith.recipes.pretrain_report import add_curves, add_held_out
 from bertsmith.training.report import Report
 from bertsmith.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from bertsmith.recipes.demo import Fillings
-    from bertsmith.recipes.pretrain import PretrainOutcome
 
 
 def write_report(
     path: Path,
     outcome: PretrainOutcome,
-    fillings: Fillings,
+    blanks: list[Blank],
     task: TaskOutcome,
     figures: Mapping[str, Any],
 ) -> None:
@@ -39,8 +37,8 @@ def write_report(
     add_held_out(report, outcome.held_out)
     report.table(
         "Fill-mask, before and after",
-        ["sentence", "before", "after"],
-        [[sentence, _listed(before), _listed(after)] for sentence, before, after in fillings],
+        HEADER,
+        [blank.row() for blank in blanks],
         note="The five likeliest pieces with their probabilities.",
     )
     report.table(
@@ -56,7 +54,3 @@ def write_report(
     assert settings is not None
     report.settings("Settings of pre-training", settings)
     report.write(path)
-
-
-def _listed(fillings: list[Any]) -> str:
-    return ", ".join(f"{each.piece} {100 * each.probability:.0f} %" for each in fillings)
