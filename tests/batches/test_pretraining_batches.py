@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ MILLION = 1_000_000
 def batches_of(
     store: TokenStore, tokenizer: Tokenizer, *, pairs: bool = True, seed: int = 11
 ) -> PretrainingBatches:
-    return PretrainingBatches(store, tokenizer, SampleConfig(longest=96, pairs=pairs), seed=seed)
+    config = SampleConfig(longest=96, tokens_per_batch=4096, pairs=pairs)
+    return PretrainingBatches(store, tokenizer, config, seed=seed)
 
 
 def stream_of(batches: PretrainingBatches, tokens: int) -> Iterator[Batch]:
@@ -224,7 +226,48 @@ def test_one_document_cannot_be_paired(
     assert batches_of(TokenStore(folder), tokenizer, pairs=False).take(Place())[0].tokens
 
 
-@pytest.mark.parametrize("wrong", [{"share": 0.0}, {"as_mask": 0.95}, {"as_random": -0.1}])
-def test_impossible_masking_is_refused(wrong: dict[str, float]) -> None:
+def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], list[bool]]]:
+    """For each sequence, without its specials: which tokens begin a word, which are predicted."""
+    predicted = torch.zeros(batch.tokens, dtype=torch.bool)
+    predicted[batch.targets["masked_lm"].at] = True
+    begins = torch.from_numpy(~tokenizer.continues)[originals(batch)]
+    for start, end in pairwise(batch.offsets.tolist()):
+        yield begins[start + 1 : end - 1].tolist(), predicted[start + 1 : end - 1].tolist()
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_whole_words_and_spans(
+    store: TokenStore, tokenizer: Tokenizer, unit: Literal["word", "span"]
+) -> None:
+    config = SampleConfig(longest=96, pairs=False, masking=MaskingConfig(unit=unit))
+    batches = PretrainingBatches(store, tokenizer, config, seed=4)
+    ordinary = masked = as_mask = words = torn = 0
+    lengths = []
+    for batch in stream_of(batches, 200_000):
+        target = batch.targets["masked_lm"]
+        masked += len(target)
+        as_mask += int((batch.ids[target.at] == tokenizer.mask_id).sum())
+        for begins, predicted in runs_of(batch, tokenizer):
+            ordinary += len(predicted)
+            words += sum(begins)
+            # the first piece may continue a word that was cut at the window's start
+            torn += sum(
+                a != b
+                for a, b, new in zip(predicted, predicted[1:], begins[1:], strict=False)
+                if not new
+            )
+            at_words = [p for p, new in zip(predicted, begins, strict=True) if new]
+            lengths += [len(list(run)) for taken, run in groupby(at_words) if taken]
+    assert torn == 0
+    assert abs(100 * masked / ordinary - 15) <= 0.3
+    assert abs(100 * as_mask / masked - 80) <= 2
+    # words fall beside each other by chance; spans are 3.8 words on average, and some touch
+    assert np.mean(lengths) == pytest.approx({"word": 1.18, "span": 4.2}[unit], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"share": 0.0}, {"as_mask": 0.95}, {"as_random": -0.1}, {"span": 0.5}]
+)
+def test_impossible_masking_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         MaskingConfig(**wrong)

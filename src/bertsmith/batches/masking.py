@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,11 @@ from bertsmith.batches.randomness import Bits, below, bits, uniform
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.tokens.tokenizer import Tokenizer
+
+Numbers = NDArray[np.int64]
+
+# Joshi et al. 2019, section 3.1
+_LONGEST_SPAN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +29,10 @@ class MaskingConfig(Config):
     """Share of these replaced by [MASK]."""
     as_random: float = 0.1
     """Share of these replaced by a random token; the rest stay as they are."""
+    unit: Literal["token", "word", "span"] = "token"
+    """What is chosen at once: tokens, whole words, or spans of words as SpanBERT's."""
+    span: float = 5.0
+    """Words a span on average, before spans of over ten are cut (geometric lengths)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -31,6 +41,8 @@ class MaskingConfig(Config):
             raise ConfigError(
                 f"as_mask {self.as_mask} and as_random {self.as_random} are no shares of one whole"
             )
+        if self.span < 1:
+            raise ConfigError(f"span is {self.span}", remedy="it must be at least 1 word")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +61,68 @@ class Masking:
         self.config = config
         self._mask_id = tokenizer.mask_id
         self._ordinary = tokenizer.ordinary_ids
+        self._continues = tokenizer.continues
         self._special = np.zeros(tokenizer.size, bool)
         self._special[sorted(tokenizer.special_ids)] = True
 
-    def __call__(self, ids: NDArray[np.int64], lengths: NDArray[np.int64], keys: Bits) -> Masked:
+    def __call__(self, ids: Numbers, lengths: Numbers, keys: Bits) -> Masked:
         """Mask packed sequences: `ids` (tokens,), `lengths` and `keys` (sequences,).
 
-        The share is met in expectation in every sequence, however short: the number of its
-        targets is the share of its ordinary tokens, rounded up or down at random.
+        The share is met in expectation in every sequence, however short: units are taken in random
+        order until it is, and the one that would exceed it with the probability that makes up for
+        what is missing.
         """
         sequence = np.repeat(np.arange(len(lengths)), lengths)
-        starts = np.cumsum(lengths) - lengths
-        column = np.arange(len(ids)) - starts[sequence]
+        column = np.arange(len(ids)) - (np.cumsum(lengths) - lengths)[sequence]
         candidates = np.flatnonzero(~self._special[ids])
+        if not len(candidates):
+            return Masked(ids=ids, at=candidates, labels=candidates)
         owner = sequence[candidates]
-        maskable = np.bincount(owner, minlength=len(lengths))
-        count = np.floor(maskable * self.config.share + uniform(keys, -1)).astype(np.int64)
-        order = np.lexsort((bits(keys[owner], column[candidates]), owner))
-        rank = np.arange(len(order)) - (np.cumsum(maskable) - maskable)[owner[order]]
-        at = np.sort(candidates[order[rank < count[owner[order]]]])
-        return self._hide(ids, at, keys[sequence[at]], column[at])
+        first = self._unit_starts(ids[candidates], candidates, owner, keys, column[candidates])
+        unit = np.cumsum(first) - 1
+        taken = self._taken(
+            owner[first], column[candidates][first], np.bincount(unit), len(lengths), keys
+        )[unit]
+        at = candidates[taken]
+        # a span is hidden, exchanged or shown as a whole (Joshi et al. 2019, section 3.1)
+        together = column[candidates][first][unit[taken]]
+        drawn_at = together if self.config.unit == "span" else column[at]
+        return self._hide(ids, at, keys[sequence[at]], column[at], drawn_at)
+
+    def _unit_starts(
+        self, ids: Numbers, at: Numbers, owner: Numbers, keys: Bits, column: Numbers
+    ) -> NDArray[np.bool_]:
+        """Which candidates (candidates,) begin a unit; all of a sequence's stand in its order."""
+        if self.config.unit == "token":
+            return np.ones(len(ids), bool)
+        beside = np.r_[False, (np.diff(at) == 1) & (np.diff(owner) == 0)]
+        word: NDArray[np.bool_] = ~self._continues[ids] | ~beside
+        if self.config.unit == "word":
+            return word
+        ends = uniform(bits(keys[owner], -4), column) < 1 / self.config.span
+        start = word & (~beside | ends)
+        # words since the span began; one in ten at the latest begins another
+        number = np.cumsum(word) - 1
+        begun = np.maximum.accumulate(np.where(start, number, 0))
+        return np.asarray(start | (word & ((number - begun) % _LONGEST_SPAN == 0)))
+
+    def _taken(
+        self, owner: Numbers, column: Numbers, size: Numbers, sequences: int, keys: Bits
+    ) -> NDArray[np.bool_]:
+        """Which units (units,) of `size` tokens to predict."""
+        order = np.lexsort((bits(keys[owner], column), owner))
+        tokens = np.bincount(owner, size, sequences)
+        sizes, owners = size[order], owner[order]
+        before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
+        missing = tokens[owners] * self.config.share - before
+        taken = np.empty(len(size), bool)
+        taken[order] = uniform(keys, -1)[owners] * sizes < missing
+        return taken
 
     def _hide(
-        self, ids: NDArray[np.int64], at: NDArray[np.int64], keys: Bits, column: NDArray[np.int64]
+        self, ids: Numbers, at: Numbers, keys: Bits, column: Numbers, drawn_at: Numbers
     ) -> Masked:
-        action = uniform(bits(keys, -2), column)
+        action = uniform(bits(keys, -2), drawn_at)
         random = self._ordinary[below(len(self._ordinary), bits(keys, -3), column)]
         config = self.config
         hidden = ids.copy()
