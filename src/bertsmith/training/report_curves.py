@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bertsmith.errors import MissingExtra
+from bertsmith.log import short_number
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 Points = list[tuple[float, float]]
@@ -51,7 +52,7 @@ def curves_svg(series: Series, *, name: str, x_label: str, y_label: str, percent
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, PercentFormatter
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -61,7 +62,8 @@ def curves_svg(series: Series, *, name: str, x_label: str, y_label: str, percent
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
         if percent:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         if len(series) > 1:
@@ -85,7 +87,7 @@ def in_words(series: Series, *, x_label: str, percent: bool) -> str:
             x, y = finite[-1]
             low, high = min(y for _, y in finite), max(y for _, y in finite)
             last, bottom, top = (_value(v, percent=percent) for v in (y, low, high))
-            told.append(f"{name}: {last} at {x_label} {x:,.6g} (lowest {bottom}, highest {top})")
+            told.append(f"{name}: {last} at {x_label} {_tick(x)} (lowest {bottom}, highest {top})")
         else:
             told.append(f"{name}: no values")
     return "; ".join(told) + "."
@@ -125,6 +127,11 @@ def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: A
     marker = "o" if len(points) <= 30 else ""
     columns = zip(*points, strict=True) if points else ((), ())
     axes.plot(*columns, dash, color=colour, label=label, linewidth=1.8, marker=marker, markersize=4)
+
+
+def _tick(value: float) -> str:
+    """A place on the axis: plain below a thousand, shortened above."""
+    return short_number(value) if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _value(value: float, *, percent: bool) -> str:
