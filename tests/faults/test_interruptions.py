@@ -38,27 +38,26 @@ def started(*arguments: str, place: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    for _ in range(1200):
+    for _ in range(600):
         if happened():
             return
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
         assert process.poll() is None, process.stderr and process.stderr.read()
-    raise AssertionError("nothing has happened for a minute")
+    raise AssertionError("nothing has happened for half a minute")
 
 
 def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
     """Exit status and standard error after a signal to the command and all its processes."""
     os.killpg(process.pid, number)
+    # the pipe ends when the last of them has ended
     _, told = process.communicate(timeout=60)
-    with pytest.raises(ProcessLookupError):  # none of its processes is left
-        os.killpg(process.pid, 0)
     return process.returncode, told
 
 
 def test_pretraining_says_how_to_go_on_and_does(shared: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "run" / "log.jsonl"
-    settings = "--model tiny --steps 150 --log_every 1 --samples.tokens_per_batch 320"
+    settings = "--model tiny --steps 80 --log_every 1 --samples.tokens_per_batch 320"
     command = f"pretrain {shared['store']} --out run {settings}"
     with started(*command.split(), place=tmp_path) as process:
         wait_until(lambda: log.exists() and log.stat().st_size > 0, process)
@@ -67,14 +66,14 @@ def test_pretraining_says_how_to_go_on_and_does(shared: dict[str, str], tmp_path
     line = told.splitlines()[-1]
     said, _, command = line.partition("; go on with: bertsmith ")
     stopped = int(said.removeprefix("bertsmith: stopped after step ").removesuffix(", saved"))
-    assert 1 <= stopped < 150
+    assert 1 <= stopped < 80
     again = subprocess.run(
         [*COMMAND, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "going on with the run in run" in again.stderr
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-    assert steps == list(range(1, 151))
-    assert json.loads((tmp_path / "run/result.json").read_text())["state"]["step"] == 150
+    assert steps == list(range(1, 81))
+    assert json.loads((tmp_path / "run/result.json").read_text())["state"]["step"] == 80
     assert (tmp_path / "run/model/model.safetensors").exists()
 
 
@@ -99,11 +98,9 @@ def test_reading_a_corpus(
     if workers:
         arguments += ["--vocab", shared["vocab"], "--workers", str(workers)]
     with started(*arguments, place=tmp_path) as process, (tmp_path / "a.txt").open("w") as corpus:
-        # enough for several groups, so that something has been written and all processes run
-        for number_of_document in range(4000):
-            corpus.write(f"{number_of_document} {TEXT}\n\n")
+        # what has been taken is several groups by then: the processes that encode are starting
+        for document in range(3000):
+            corpus.write(f"{document} {TEXT}\n\n")
         corpus.flush()
-        if workers:
-            wait_until(lambda: any((tmp_path / "below").glob(".made*/tokens*")), process)
         assert interrupted(process, number) == (status, f"bertsmith: {said}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]

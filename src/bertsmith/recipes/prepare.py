@@ -44,9 +44,11 @@ def prepare(
         )
     store = TokenStore(out)
     say(describe(store))
-    if index.documents + (index.duplicates > 0) == 1:
+    single = index.documents == 1
+    if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
-    say(f"next: bertsmith pretrain {out} --out run --minutes 30")
+    pairs = " --samples.pairs false" if single else ""
+    say(f"next: bertsmith pretrain {out} --out run --minutes 30{pairs}")
     return store
 
 
