@@ -16,6 +16,7 @@ from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import RunFolderError, TrainingDiverged
+from bertsmith.models.bert import bert
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import (
     Model,
@@ -118,12 +119,15 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     texts = [" ".join(SYLLABLES[(n + i) % 10] for i in range(180 + n)) + "." for n in range(40)]
     documents = [Document(source="cycle", line=1, paragraphs=(text,)) for text in texts]
     prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
-    config = SampleConfig(longest=41, tokens_per_batch=1000, pairs=False)
+    config = SampleConfig(longest=41, tokens_per_batch=2000, pairs=False)
     batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
-    folder, model = RunFolder(tmp_path), small_model(tokenizer.size, dropout=0.0)
+    narrow = {"hidden": 64, "heads": 2, "feed_forward": 256, "dropout": 0.0}
+    encoder = bert("tiny", tokenizer.size, longest=41, **narrow)
+    model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=5)
     start_positions_as_sinusoids(model, 0.1)
-    optimiser = OptimiserConfig(rate=1e-2, matrices="muon")
-    fit(config_of(200, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
+    folder = RunFolder(tmp_path)
+    optimiser = OptimiserConfig(rate=3e-3, beta_2=0.95, matrices="muon", muon_rate=0.03)
+    fit(config_of(110, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
     lines = folder.log()
     assert lines[0]["masked_lm_loss"] == pytest.approx(math.log(tokenizer.size), abs=0.2)
     assert lines[-1]["masked_lm_accuracy"] > 0.6
