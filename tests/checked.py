@@ -14,7 +14,7 @@ _LIKE_MYPY = BeartypeConf(is_pep484_tower=True)
 def checked(thing: Any) -> Any:  # noqa: ANN401
     """`thing` with its arguments and results checked at every call."""
     try:
-        return beartype(thing, conf=_LIKE_MYPY)
+        return beartype(conf=_LIKE_MYPY)(thing)
     except (BeartypeDecorHintPep673Exception, BeartypeDecorHintPep3119Exception):
         # jaxtyping hands methods over one by one, and beartype knows Self only in whole classes;
         # a protocol that is not for run time has nothing that could be checked

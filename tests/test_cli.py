@@ -115,7 +115,7 @@ def test_every_verb_explains_all_its_arguments(
     shown = capsys.readouterr().out
     arguments = VERBS[name].function.__annotations__.keys() - {"return", "settings"}
     for argument in arguments:
-        option = "--" + argument.replace("_", "-")
+        option = "--" + argument.removesuffix("_").replace("_", "-")
         assert option in shown or f"\n  {argument.upper()}" in shown, argument
     # an argument without an explanation has nothing behind it, neither here nor on the next line
     lines = shown[shown.index("options:") :].splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -196,3 +197,32 @@ def test_overview_lists_every_verb() -> None:
     assert page.startswith("All about bread.\n")
     assert "  bake      Bake bread from flour.\n  slice up  Slice bread.\n" in page
     assert "  bertsmith slice up loaf\n" in page
+
+
+def test_an_underscore_at_the_end_of_a_name_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    def lend(book: str, *, from_: str | None = None) -> None:
+        """Lend a book.
+
+        Args:
+            book: its title
+            from_: who lends it
+        """
+
+    verb = Verb(function=lend, examples=("Emma --from Ann",))
+    assert read_arguments("lend", verb, ["Emma", "--from", "Ann"]) == {
+        "book": "Emma",
+        "from_": "Ann",
+    }
+    with pytest.raises(SystemExit):
+        read_arguments("lend", verb, ["--help"])
+    assert "--from FROM " in capsys.readouterr().out
+
+
+def test_defaults_may_depend_on_the_arguments() -> None:
+    def defaults(given: Mapping[str, Any]) -> Settings:
+        return Settings(batch=len(given["flour"]))
+
+    verb = dataclasses.replace(BAKE, defaults=defaults)
+    arguments = ["rye", "wheat", "--out", "loaf", "--optimiser.kind", "adamw"]
+    settings = read_arguments("bake", verb, arguments)["settings"]
+    assert settings == Settings(batch=2, optimiser=Optimiser(rate=3e-3, kind="adamw"))

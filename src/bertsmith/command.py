@@ -1,8 +1,9 @@
 """A typed function as a verb of the command line: signature as syntax, docstring as help.
 
 Parameters before the ``*`` become positional arguments (a list takes one or more), the others
-options. A parameter named ``settings`` takes a `Config`, whose fields become dotted options and
-whose values can also come from a file by ``--config``.
+options; an underscore at the end of a name, where Python keeps the word for itself, is left out.
+A parameter named ``settings`` takes a `Config`, whose fields become dotted options and whose values
+can also come from a file by ``--config``.
 """
 
 from __future__ import annotations
@@ -30,11 +31,16 @@ _CONFIG = 'write TOML (clip = 1.0) in a .toml file, JSON ({"clip": 1.0}) in any 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """Something the command line can do; `settings` imports its class when the verb is used."""
+    """Something the command line can do; `settings` imports its class when the verb is used.
+
+    `defaults` makes of the arguments given the settings that others are changes to; without it
+    they are those of the class.
+    """
 
     function: Callable[..., object]
     examples: tuple[str, ...]
     settings: Callable[[], type[Config]] | None = None
+    defaults: Callable[[Mapping[str, Any]], Config] | None = None
 
     @property
     def summary(self) -> str:
@@ -56,12 +62,20 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
     values = vars(given.as_flat())
     file = values.pop("config", None)
     known = inspect.signature(verb.function).parameters
-    overrides = {key: values.pop(key) for key in set(values) - set(known)}
+    overrides = {key: _plain(values.pop(key)) for key in set(values) - set(known)}
     # without defaults, a positional left out comes as None all the same
     values = {key: value for key, value in values.items() if value is not None}
     if verb.settings is not None and (file is not None or overrides):
-        values["settings"] = _settings(verb.settings(), file, overrides)
+        defaults = verb.defaults(values) if verb.defaults else verb.settings()()
+        values["settings"] = _settings(defaults, file, overrides)
     return values
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """A value of an option, with the settings inside a list as `Config` wants them."""
+    if isinstance(value, argparse.Namespace):
+        return {key: _plain(each) for key, each in vars(value).items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def help_page(verbs: Mapping[str, Verb], description: str) -> str:
@@ -134,7 +148,9 @@ def _add(
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
         if required:
             settings["required"] = True
-        parser.add_argument(_option(parameter.name), **settings)
+        if parameter.name.endswith("_"):
+            settings["metavar"] = parameter.name.removesuffix("_").upper()
+        parser.add_argument(_option(parameter.name), dest=parameter.name, **settings)
     else:
         settings["metavar"] = parameter.name.upper()
         if several or not required:
@@ -168,12 +184,11 @@ def _plain_kind(kind: str) -> str:
 
 
 def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.removesuffix("_").replace("_", "-")
 
 
-def _settings(kind: type[Config], file: Path | None, overrides: dict[str, Any]) -> Config:
-    """The settings of their kind: defaults, below a file's values, below the options given."""
-    settings = kind()
+def _settings(settings: Config, file: Path | None, overrides: dict[str, Any]) -> Config:
+    """The settings: defaults, below a file's values, below the options given."""
     if file is not None:
         try:
             settings = settings.override(**_flat(_read(file)))

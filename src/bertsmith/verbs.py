@@ -6,8 +6,9 @@ Nothing slow is imported before a verb is known, so that help comes at once.
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
@@ -39,6 +40,32 @@ def learn_vocabulary(
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
     recipe(corpus, out=out, size=size, cased=cased, text_column=text_column, layout=layout)
+
+
+def extend_vocabulary(
+    model: Path,
+    corpus: list[str],
+    *,
+    add: int,
+    out: Path,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> None:
+    """Add to a model's vocabulary the pieces that save most on your text.
+
+    New pieces start as the mean of those they replace; pretrain --from trains them.
+
+    Args:
+        model: folder of a model
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        add: pieces to add
+        out: folder for the model with the larger vocabulary
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+    """
+    from bertsmith.recipes.extend import extend as recipe
+
+    recipe(model, corpus, add=add, out=out, text_column=text_column, layout=layout)
 
 
 def prepare(
@@ -80,8 +107,10 @@ def pretrain(
     *,
     out: Path,
     model: Size | None = None,
+    from_: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    force: bool = False,
     settings: Config | None = None,
 ) -> None:
     """Pre-train a BERT on a store, or go on with a run that was interrupted.
@@ -94,18 +123,35 @@ def pretrain(
         out: folder of the run: checkpoints, log, report, and the model in it when done
         model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large); small where
             none is given
+        from_: folder of a model to train further, in place of a new one; its vocabulary must be
+            the store's. Network and dropout are its own, and so is whether there are pairs; the
+            optimiser is AdamW at a rate of 1e-4
         minutes: time to train
         steps: updates to train, in place of minutes
+        force: go on whatever the check before training finds
     """
     from bertsmith.recipes.pretrain import pretrain as recipe
     from bertsmith.recipes.pretrain_settings import PretrainConfig
 
-    if store is None and (model, minutes, steps, settings) != (None, None, None, None):
+    if store is None and any(
+        given is not None for given in (model, from_, minutes, steps, settings)
+    ):
         raise ConfigError(
             "a run that goes on keeps its settings", remedy="leave them out, or name a store"
         )
+    if from_ is not None and model is not None:
+        raise ConfigError("--model and --from exclude each other", remedy="leave one of them out")
     assert settings is None or isinstance(settings, PretrainConfig)
-    recipe(store, out=out, model=model or "small", minutes=minutes, steps=steps, settings=settings)
+    recipe(
+        store,
+        out=out,
+        model=model or "small",
+        parent=from_,
+        minutes=minutes,
+        steps=steps,
+        settings=settings,
+        force=force,
+    )
 
 
 def finetune(
@@ -194,6 +240,13 @@ def _pretrain_settings() -> type[Config]:
     return PretrainConfig
 
 
+def _pretrain_defaults(given: Mapping[str, Any]) -> Config:
+    from bertsmith.recipes.continuing import continued
+
+    parent = given.get("from_")
+    return _pretrain_settings()() if parent is None else continued(parent)
+
+
 def _finetune_settings() -> type[Config]:
     from bertsmith.recipes.seeds import FinetuneConfig
 
@@ -206,6 +259,10 @@ VERBS = {
         function=learn_vocabulary,
         examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
     ),
+    "vocab extend": Verb(
+        function=extend_vocabulary,
+        examples=("model notes/ --add 1000 --out extended",),
+    ),
     "prepare": Verb(
         function=prepare,
         examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
@@ -213,7 +270,12 @@ VERBS = {
     "pretrain": Verb(
         function=pretrain,
         settings=_pretrain_settings,
-        examples=("store --out run --model mini --minutes 60", "--out run"),
+        defaults=_pretrain_defaults,
+        examples=(
+            "store --out run --model mini --minutes 60",
+            "--out run",
+            "store --from model --out run --minutes 60",
+        ),
     ),
     "finetune": Verb(
         function=finetune,

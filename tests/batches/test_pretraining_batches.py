@@ -16,7 +16,8 @@ from sklearn.model_selection import cross_val_score
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.pretraining import IS_RANDOM, Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.segments import IS_RANDOM, Text
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import ConfigError, StoreError
 from bertsmith.text.documents import Document
@@ -26,9 +27,9 @@ MILLION = 1_000_000
 
 
 def batches_of(
-    store: TokenStore, tokenizer: Tokenizer, *, pairs: bool = True, seed: int = 11
+    store: TokenStore, tokenizer: Tokenizer, *, text: Text = "next_sentence", seed: int = 11
 ) -> PretrainingBatches:
-    config = SampleConfig(longest=96, tokens_per_batch=4096, pairs=pairs)
+    config = SampleConfig(longest=96, tokens_per_batch=4096, text=text)
     return PretrainingBatches(store, tokenizer, config, seed=seed)
 
 
@@ -152,7 +153,7 @@ def test_lengths_do_not_give_the_label_away(million: list[Batch]) -> None:
 
 
 def test_an_epoch_reads_nearly_all_text(store: TokenStore, tokenizer: Tokenizer) -> None:
-    batches = batches_of(store, tokenizer, pairs=False)
+    batches = batches_of(store, tokenizer, text="within_documents")
     batch = batches.samples(np.arange(batches.sequences), 0)
     assert batch.tokens == store.tokens + 2 * batches.sequences
     found = np.bincount(originals(batch), minlength=tokenizer.size)
@@ -185,7 +186,7 @@ def test_the_same_text_is_masked_elsewhere_in_the_next_epoch(
         for document in some_documents
     ]
     prepare_store(short, tokenizer, folder, held_out=0.0)
-    batches = batches_of(TokenStore(folder), tokenizer, pairs=False)
+    batches = batches_of(TokenStore(folder), tokenizer, text="within_documents")
     masks = []
     for epoch in (0, 1):
         batch = batches.samples(np.arange(batches.sequences), epoch)
@@ -223,7 +224,8 @@ def test_one_document_cannot_be_paired(
     prepare_store(some_documents[:1], tokenizer, folder, held_out=0.0)
     with pytest.raises(StoreError, match="blank lines between documents"):
         batches_of(TokenStore(folder), tokenizer)
-    assert batches_of(TokenStore(folder), tokenizer, pairs=False).take(Place())[0].tokens
+    alone = batches_of(TokenStore(folder), tokenizer, text="within_documents")
+    assert alone.take(Place())[0].tokens
 
 
 def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], list[bool]]]:
@@ -239,7 +241,7 @@ def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], li
 def test_whole_words_and_spans(
     store: TokenStore, tokenizer: Tokenizer, unit: Literal["word", "span"]
 ) -> None:
-    config = SampleConfig(longest=96, pairs=False, masking=MaskingConfig(unit=unit))
+    config = SampleConfig(longest=96, text="within_documents", masking=MaskingConfig(unit=unit))
     batches = PretrainingBatches(store, tokenizer, config, seed=4)
     ordinary = masked = as_mask = words = torn = 0
     lengths = []

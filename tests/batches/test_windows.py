@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -52,3 +54,46 @@ def test_windows_are_found_in_any_order(store: TokenStore, tokenizer: Tokenizer)
     some = np.array([windows.count - 1, 0, 5])
     assert windows.cut(some, 2).starts.tolist() == every.starts[some].tolist()
     assert windows.cut(some, 2).ends.tolist() == every.ends[some].tolist()
+
+
+@pytest.mark.parametrize("budget", [6, 13, 61, 3000])
+@pytest.mark.parametrize("epoch", [0, 7])
+def test_windows_across_documents_cover_every_token_once(
+    store: TokenStore, tokenizer: Tokenizer, budget: int, epoch: int
+) -> None:
+    windows = Windows(store, budget, tokenizer.continues, seed=3, across=True)
+    cuts = windows.cut(np.arange(windows.count), epoch)
+    assert cuts.starts[0] == 0
+    assert cuts.ends[-1] == store.tokens
+    assert (cuts.starts[1:] == cuts.ends[:-1]).all()
+    assert (cuts.starts < cuts.ends).all()
+    assert (cuts.lengths <= budget).all()
+    # nothing but the first and the last one is short
+    assert cuts.lengths[1:-1].min() > 0.5 * budget
+    starts = store.document_starts()
+    for start, end, document, joints in zip(
+        cuts.starts, cuts.ends, cuts.documents, cuts.joints, strict=True
+    ):
+        parts = windows.by_document(int(start), int(end))
+        edges = [int(start), *starts[(start < starts) & (starts < end)].tolist(), int(end)]
+        assert parts == list(pairwise(edges))
+        assert starts[document] <= start < starts[document + 1]
+        assert joints == len(parts) - 1
+        assert len(np.concatenate([store.read(*part) for part in parts])) == end - start
+
+
+def test_tiny_windows_are_never_empty(store: TokenStore, tokenizer: Tokenizer) -> None:
+    for budget in (5, 6, 7, 13, 20):
+        for across in (False, True):
+            windows = Windows(store, budget, tokenizer.continues, seed=3, across=across)
+            cuts = windows.cut(np.arange(min(windows.count, 2000)), 0)
+            assert (cuts.starts < cuts.ends).all()
+            assert (cuts.lengths <= budget).all()
+
+
+def test_a_store_shorter_than_a_window_is_one(store: TokenStore, tokenizer: Tokenizer) -> None:
+    windows = Windows(store, 10**6, tokenizer.continues, seed=3, across=True)
+    assert windows.count == 1
+    cuts = windows.cut(np.array([0]), 5)
+    assert cuts.ends.tolist() == [store.tokens]
+    assert cuts.joints.tolist() == [store.index.documents - 1]

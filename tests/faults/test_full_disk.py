@@ -60,7 +60,8 @@ def test_pretraining_goes_on_with_the_same_command(shell: Shell, limited: Limite
         f"bertsmith: run/checkpoints: {REFUSED}, "
         "then give the same command again: it goes on with what is saved"
     )
-    assert set(everything()) == {"run", "run/run.json", "run/log.jsonl", "run/checkpoints"}
+    begun = {"run.json", "preflight.json", "log.jsonl", "checkpoints"}
+    assert set(everything()) == {"run", *(f"run/{name}" for name in begun)}
     assert shell.run(command)[0] == 0
     assert Path("run/model/model.safetensors").exists()
 

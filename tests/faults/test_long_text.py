@@ -20,7 +20,7 @@ def test_a_long_line_is_learned_prepared_and_trained_on(shell: Shell) -> None:
     assert status == 0
     assert "4 documents" in told
     assert "200k words" in told
-    assert shell.run(f"pretrain store --out run {PRETRAIN}")[0] == 0
+    assert shell.run(f"pretrain store --out run --force {PRETRAIN}")[0] == 0
     assert json.loads(Path("run/result.json").read_text())["state"]["step"] == 2
 
 

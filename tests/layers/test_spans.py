@@ -26,11 +26,18 @@ def inputs(kind: torch.dtype = torch.float32, *, grad: bool = False) -> Inputs:
     return query.requires_grad_(grad), key.requires_grad_(grad), value.requires_grad_(grad)
 
 
-def spans(lengths: tuple[int, ...] = LENGTHS) -> Spans:
-    return Spans(torch.tensor([0, *lengths]).cumsum(0), lengths)
+def spans(lengths: tuple[int, ...] = LENGTHS, *, causal: bool = False) -> Spans:
+    return Spans(torch.tensor([0, *lengths]).cumsum(0), lengths, causal)
 
 
-def plain(query: Tensor, key: Tensor, value: Tensor, masks: list[Tensor] | None = None) -> Tensor:
+def plain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    masks: list[Tensor] | None = None,
+    *,
+    causal: bool = False,
+) -> Tensor:
     """Equation 1 of Vaswani et al. 2017, word for word, a sequence and a head at a time."""
     out, begin = [], 0
     for number, length in enumerate(LENGTHS):
@@ -39,7 +46,8 @@ def plain(query: Tensor, key: Tensor, value: Tensor, masks: list[Tensor] | None 
         heads = []
         for head in range(HEADS):
             scores = query[part, head] @ key[part, head].T / math.sqrt(WIDTH)
-            weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+            seen = scores.exp().tril() if causal else scores.exp()
+            weights = seen / seen.sum(-1, keepdim=True)
             if masks:
                 weights = weights * masks[number][head]
             heads.append(weights @ value[part, head])
@@ -47,41 +55,53 @@ def plain(query: Tensor, key: Tensor, value: Tensor, masks: list[Tensor] | None 
     return torch.cat(out)
 
 
-def attend(each: Inputs) -> Tensor:
-    return spans().attend(*each)
+Way = Callable[[Inputs, Spans], Tensor]
 
 
-def padded(each: Inputs) -> Tensor:
-    return spans()._padded(*each, 0.0)
+def attend(each: Inputs, spans: Spans) -> Tensor:
+    return spans.attend(*each)
 
 
-def one_by_one(each: Inputs) -> Tensor:
-    return spans()._one_by_one(*each)
+def padded(each: Inputs, spans: Spans) -> Tensor:
+    return spans._padded(*each, 0.0)
 
 
-@pytest.mark.parametrize("way", [attend, padded, one_by_one])
+def one_by_one(each: Inputs, spans: Spans) -> Tensor:
+    return spans._one_by_one(*each)
+
+
+every_way = pytest.mark.parametrize("way", [attend, padded, one_by_one])
+both_directions = pytest.mark.parametrize("causal", [False, True])
+
+
+@every_way
+@both_directions
 @pytest.mark.parametrize("grad", [False, True])
-def test_every_way_gives_the_plain_formula(way: Callable[[Inputs], Tensor], grad: bool) -> None:
-    expected = plain(*inputs(torch.float64))
-    found = way(inputs(grad=grad))
+def test_every_way_gives_the_plain_formula(way: Way, causal: bool, grad: bool) -> None:
+    expected = plain(*inputs(torch.float64), causal=causal)
+    found = way(inputs(grad=grad), spans(causal=causal))
     assert found.shape == (TOKENS, HEADS, WIDTH)
     assert float((found.detach() - expected).abs().max()) < 1e-6
 
 
-@pytest.mark.parametrize("way", [attend, padded, one_by_one])
-def test_every_way_has_the_gradients_of_the_plain_formula(way: Callable[[Inputs], Tensor]) -> None:
+@every_way
+@both_directions
+def test_every_way_has_the_gradients_of_the_plain_formula(way: Way, causal: bool) -> None:
     exact, rough = inputs(torch.float64, grad=True), inputs(grad=True)
     weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
-    (plain(*exact) * weights.double()).sum().backward()
-    (way(rough) * weights).sum().backward()
+    (plain(*exact, causal=causal) * weights.double()).sum().backward()
+    (way(rough, spans(causal=causal)) * weights).sum().backward()
     for expected, found in zip(exact, rough, strict=True):
         assert expected.grad is not None
         assert found.grad is not None
         assert float((found.grad - expected.grad).abs().max()) < 1e-5
 
 
+@both_directions
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_backward_pass_is_the_derivative_of_the_forward_pass(dropout: float) -> None:
+def test_the_backward_pass_is_the_derivative_of_the_forward_pass(
+    dropout: float, causal: bool
+) -> None:
     lengths = (4, 1, 3)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (
@@ -91,13 +111,14 @@ def test_the_backward_pass_is_the_derivative_of_the_forward_pass(dropout: float)
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         torch.manual_seed(6)  # the same weights dropped each time
-        return spans(lengths).attend(query, key, value, dropout)
+        return spans(lengths, causal=causal).attend(query, key, value, dropout)
 
     assert torch.autograd.gradcheck(run, (query, key, value))
 
 
+@both_directions
 def test_dropped_weights_have_the_gradients_of_the_plain_formula(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, causal: bool
 ) -> None:
     made: list[Tensor] = []
 
@@ -108,9 +129,9 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
     original = spans_module._dropout_mask
     monkeypatch.setattr(spans_module, "_dropout_mask", remembered)
     rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
-    found = spans().attend(*rough, 0.25)
+    found = spans(causal=causal).attend(*rough, 0.25)
     assert [each.shape for each in made] == [(HEADS, n, n) for n in LENGTHS]
-    expected = plain(*exact, masks=[each.double() for each in made])
+    expected = plain(*exact, masks=[each.double() for each in made], causal=causal)
     assert float((found - expected).detach().abs().max()) < 1e-5
     weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
     (found * weights).sum().backward()
@@ -141,6 +162,18 @@ def test_a_sequence_sees_itself_only() -> None:
     assert same.tolist() == [not 14 <= token < 21 for token in range(TOKENS)]
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_causal_token_sees_nothing_after_it(grad: bool) -> None:
+    query, key, value = inputs(grad=grad)
+    before = spans(causal=True).attend(query, key, value)
+    later = torch.arange(TOKENS) == 18
+    after = spans(causal=True).attend(
+        query, key + later[:, None, None].float(), value - later[:, None, None].float()
+    )
+    same = (before == after).flatten(1).all(1)
+    assert same.tolist() == [not 18 <= token < 21 for token in range(TOKENS)]
+
+
 def test_bf16_training_is_close_to_float32() -> None:
     exact = inputs(grad=True)
     rough = inputs(torch.bfloat16, grad=True)
@@ -161,9 +194,12 @@ def test_bf16_training_is_close_to_float32() -> None:
     ("kind", "dropout", "bound"),
     [(torch.float32, 0.0, 1e-4), (torch.bfloat16, 0.0, 1e-2), (torch.bfloat16, 1e-6, 1e-2)],
 )
-def test_cuda_gives_the_plain_formula(kind: torch.dtype, dropout: float, bound: float) -> None:
-    on_cuda = Spans(spans().offsets.cuda(), LENGTHS)
+@both_directions
+def test_cuda_gives_the_plain_formula(
+    kind: torch.dtype, dropout: float, bound: float, causal: bool
+) -> None:
+    on_cuda = Spans(spans().offsets.cuda(), LENGTHS, causal)
     query, key, value = (each.cuda() for each in inputs(kind))
-    expected = plain(*inputs(torch.float64))
+    expected = plain(*inputs(torch.float64), causal=causal)
     found = on_cuda.attend(query, key, value, dropout).cpu()
     assert float((found - expected).norm() / expected.norm()) < bound

@@ -119,7 +119,7 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     texts = [" ".join(SYLLABLES[(n + i) % 10] for i in range(180 + n)) + "." for n in range(40)]
     documents = [Document(source="cycle", line=1, paragraphs=(text,)) for text in texts]
     prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
-    config = SampleConfig(longest=41, tokens_per_batch=2000, pairs=False)
+    config = SampleConfig(longest=41, tokens_per_batch=2000, text="within_documents")
     batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
     narrow = {"hidden": 64, "heads": 2, "feed_forward": 256, "dropout": 0.0}
     encoder = bert("tiny", tokenizer.size, longest=41, **narrow)

@@ -94,7 +94,7 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
     [
         ({"model_type": "roberta"}, "model_type is 'roberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"is_decoder": True}, "is_decoder is True"),
+        ({"is_decoder": "yes"}, "is_decoder is 'yes'"),
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),

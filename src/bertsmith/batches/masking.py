@@ -1,4 +1,4 @@
-"""Choosing and hiding the tokens that masked language modelling predicts."""
+"""Choosing the tokens that language modelling predicts, and hiding those that are masked."""
 
 from __future__ import annotations
 
@@ -129,3 +129,14 @@ class Masking:
         shown = np.where(action < config.as_mask + config.as_random, random, ids[at])
         hidden[at] = np.where(action < config.as_mask, self._mask_id, shown)
         return Masked(ids=hidden, at=at, labels=ids[at])
+
+
+def following(ids: Numbers, ordinary: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
+    """What left-to-right language modelling predicts of packed sequences, `ids` (tokens,).
+
+    Returns the places of the tokens that an ordinary token follows, (targets,), and these
+    following tokens; `ordinary` (vocabulary,) leaves out the special ones, so that nothing is
+    predicted across sequences.
+    """
+    at = np.flatnonzero(ordinary[ids[1:]])
+    return at, ids[at + 1]

@@ -1,4 +1,4 @@
-"""Batches for pre-training: pairs of segments with some tokens masked, from a token store."""
+"""Batches for pre-training, from a token store: masked or read from left to right."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.batches.masking import Masking, MaskingConfig
-from bertsmith.batches.randomness import below, bits, permuted, stream, uniform
+from bertsmith.batches.masking import Masking, MaskingConfig, following
+from bertsmith.batches.randomness import bits, permuted, stream
+from bertsmith.batches.segments import PAIRED, Sample, Segments, Text
 from bertsmith.batches.store import TokenStore
-from bertsmith.batches.windows import Cuts, Windows
+from bertsmith.batches.windows import Cuts
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, StoreError
 from bertsmith.tokens.tokenizer import Tokenizer
 
-IS_NEXT, IS_RANDOM = 0, 1
-
-# purposes of random streams, so that no two draw the same numbers
-_ORDER, _CUTS, _PAIRS, _RANDOM_DOCUMENT, _MASKS = range(5)
+# purposes of random streams; segments.py has those below
+_MASKS, _COPY_ORDER = 4, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +30,16 @@ class SampleConfig(Config):
     """Tokens a sequence at most, [CLS] and [SEP] included."""
     tokens_per_batch: int = 8192
     """Tokens a batch at most."""
-    pairs: bool = True
-    """Two segments and the next-sentence objective, or one segment."""
+    text: Text = "next_sentence"
+    """Two segments with next_sentence or sentence_order as an objective; or one segment, from one
+    document (within_documents) or going on into the next (across_documents)."""
+    left_to_right: bool = False
+    """Predict every token from those before it, instead of masked ones from both sides."""
+    copies: int = 0
+    """Copies of the text, each cut, paired and masked in its own way, that epochs take in turn;
+    0 makes a new one each epoch. The paper has 10."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    """Which tokens are predicted."""
+    """Which tokens are masked."""
 
     def __post_init__(self) -> None:
         if self.longest < 8:
@@ -43,6 +48,18 @@ class SampleConfig(Config):
             raise ConfigError(
                 f"tokens_per_batch ({self.tokens_per_batch}) holds no sequence of {self.longest}"
             )
+        if self.copies < 0:
+            raise ConfigError(f"copies is {self.copies}", remedy="it must be 0 or more")
+        if self.left_to_right and self.pairs:
+            raise ConfigError(
+                f"left to right, [CLS] sees no text to tell {self.text} from",
+                remedy="let text be within_documents or across_documents",
+            )
+
+    @property
+    def pairs(self) -> bool:
+        """Whether sequences are of two segments, with an objective that tells how they relate."""
+        return self.text in PAIRED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,153 +70,98 @@ class Place(Config):
     """Times the corpus was gone through."""
     index: int = 0
     """Sequences used in this epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    first: NDArray[np.integer]
-    second: NDArray[np.integer] | None
-    label: int | None
+    phase: int = 0
+    """Phases of sequence length gone through, where there are several."""
 
 
 class PretrainingBatches:
-    """The samples of a store in an order, pairing and masking that depend on (seed, epoch, index).
-
-    Next-sentence pairs (Devlin et al. 2018, section 3.1, task 2): a window of text is cut at a
-    beginning of a sentence into A and B; for half of the windows B is exchanged for text of the
-    same length from another document, mostly by swapping with the neighbour in the epoch's order,
-    so that little text is seen twice and lengths tell nothing of the label. A window without a
-    beginning of a sentence inside stays one segment and carries no label.
-    """
+    """The sequences of a store, in an order and with masks that depend on (seed, epoch, index)."""
 
     def __init__(
         self, store: TokenStore, tokenizer: Tokenizer, config: SampleConfig, seed: int
     ) -> None:
         if not store.tokens:
             raise StoreError("holds no text", where=store.folder)
-        if config.pairs and store.index.documents < 2:
+        if config.text == "next_sentence" and store.index.documents < 2:
             raise StoreError(
                 "holds one document, and a random next sentence needs another",
                 where=store.folder,
-                remedy="put blank lines between documents, or pre-train with --samples.pairs false",
+                remedy="put blank lines between documents, or pre-train with "
+                "--samples.text within_documents",
             )
         self.config = config
-        self._store = store
-        self._tokenizer = tokenizer
+        self._cls, self._sep = [tokenizer.cls_id], [tokenizer.sep_id]
+        self._ordinary = np.ones(tokenizer.size, bool)
+        self._ordinary[sorted(tokenizer.special_ids)] = False
         self._seed = seed
         self._masking = Masking(config.masking, tokenizer)
-        budget = config.longest - (3 if config.pairs else 2)
-        cuts_seed = int(stream(seed, _CUTS))
-        self._windows = Windows(store, budget, tokenizer.continues, cuts_seed)
+        self._segments = Segments(store, config.text, config.longest, tokenizer.continues, seed)
 
     @property
     def sequences(self) -> int:
         """Sequences an epoch."""
-        return self._windows.count
+        return self._segments.count
 
     def take(self, place: Place) -> tuple[Batch, Place]:
         """The batch that begins at a place, and the place after it."""
-        cuts = self._fill(place)
-        index = np.arange(place.index, place.index + len(cuts))
-        batch = self._batch(index, place.epoch, cuts)
-        after = replace(place, index=place.index + len(cuts))
-        return batch, after if after.index < self.sequences else Place(epoch=place.epoch + 1)
+        batch = self._filled(place)
+        after = place.index + batch.sequences
+        if after < self.sequences:
+            return batch, replace(place, index=after)
+        return batch, replace(place, epoch=place.epoch + 1, index=0)
 
-    def _fill(self, place: Place) -> Cuts:
-        """As many windows from a place on as the token budget holds."""
-        budget, specials = self.config.tokens_per_batch, 3 if self.config.pairs else 2
+    def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
+        """The sequences with these numbers of an epoch as one batch."""
+        index, copy = self._in_copy(index, epoch)
+        return self._batch(index, copy, self._segments.cut(index, copy))
+
+    def _filled(self, place: Place) -> Batch:
+        """As many sequences from a place on as the token budget holds."""
+        budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.longest)
         while True:
             index = np.arange(place.index, min(place.index + guess, self.sequences))
-            cuts = self._windows.cut(self._numbers(index, place.epoch), place.epoch)
-            sizes = np.cumsum(cuts.ends - cuts.starts + specials)
+            index, copy = self._in_copy(index, place.epoch)
+            cuts = self._segments.cut(index, copy)
+            sizes = np.cumsum(cuts.lengths + specials)
             if sizes[-1] >= budget or place.index + guess >= self.sequences:
-                return cuts.first(int(np.searchsorted(sizes, budget, side="right")))
+                count = int(np.searchsorted(sizes, budget, side="right"))
+                return self._batch(index[:count], copy, cuts.first(count))
             guess *= 2
 
-    def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
-        """The samples with these numbers of an epoch as one batch."""
-        return self._batch(index, epoch, self._windows.cut(self._numbers(index, epoch), epoch))
+    def _in_copy(self, index: NDArray[np.int64], epoch: int) -> tuple[NDArray[np.int64], int]:
+        """Which sequences these are of which copy of the text; without copies, of the epoch."""
+        if not self.config.copies:
+            return index, epoch
+        order = stream(self._seed, epoch, _COPY_ORDER)
+        return permuted(index, self.sequences, order), epoch % self.config.copies
 
-    def _batch(self, index: NDArray[np.int64], epoch: int, own: Cuts) -> Batch:
-        samples = self._pairs(index, epoch, own) if self.config.pairs else self._singles(own)
+    def _batch(self, index: NDArray[np.int64], copy: int, own: Cuts) -> Batch:
+        samples = self._segments.read(index, copy, own)
         ids, segments = zip(*(self._with_specials(sample) for sample in samples), strict=True)
         batch = pack(ids, segments)
-        keys = bits(stream(self._seed, epoch, _MASKS), index)
-        masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
-        targets = {
-            "masked_lm": Target(
-                at=torch.from_numpy(masked.at), labels=torch.from_numpy(masked.labels)
-            )
-        }
+        targets = {}
+        if self.config.left_to_right:
+            targets["left_to_right"] = _target(*following(batch.ids.numpy(), self._ordinary))
+        else:
+            keys = bits(stream(self._seed, copy, _MASKS), index)
+            masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
+            batch = replace(batch, ids=torch.from_numpy(masked.ids))
+            targets["masked_lm"] = _target(masked.at, masked.labels)
         if self.config.pairs:
-            at = [i for i, sample in enumerate(samples) if sample.label is not None]
-            labels = [sample.label for sample in samples if sample.label is not None]
-            targets["next_sentence"] = Target(
-                at=torch.tensor(at, dtype=torch.int64),
-                labels=torch.tensor(labels, dtype=torch.int64),
-            )
-        return replace(batch, ids=torch.from_numpy(masked.ids), targets=targets)
+            labels = [(i, each.label) for i, each in enumerate(samples) if each.label is not None]
+            targets[self.config.text] = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
+        return replace(batch, targets=targets)
 
-    def _numbers(self, index: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        return permuted(index, self.sequences, stream(self._seed, epoch, _ORDER))
-
-    def _singles(self, cuts: Cuts) -> list[_Sample]:
-        read = self._store.read
-        ranges = zip(cuts.starts.tolist(), cuts.ends.tolist(), strict=True)
-        return [_Sample(read(start, end), None, None) for start, end in ranges]
-
-    def _pairs(self, index: NDArray[np.int64], epoch: int, own: Cuts) -> list[_Sample]:
-        partner = np.where((index ^ 1) < self.sequences, index ^ 1, index)
-        other = self._windows.cut(self._numbers(partner, epoch), epoch)
-        key = stream(self._seed, epoch, _PAIRS)
-        share = 0.1 + 0.8 * uniform(key, index // 2)
-        random = bits(key, index // 2) & np.uint64(1) == 1
-        own_split = self._splits(own.starts, own.ends, share)
-        other_split = self._splits(other.starts, other.ends, share)
-        samples = []
-        for i, split in enumerate(own_split.tolist()):
-            start, end = int(own.starts[i]), int(own.ends[i])
-            if not start < split < end:
-                samples.append(_Sample(self._store.read(start, end), None, None))
-                continue
-            first = self._store.read(start, split)
-            if not random[i]:
-                samples.append(_Sample(first, self._store.read(split, end), IS_NEXT))
-                continue
-            document = int(other.documents[i])
-            begin = int(other_split[i])
-            if document == own.documents[i] or begin < 0:
-                document, begin = self._elsewhere(int(index[i]), int(own.documents[i]), epoch)
-            stop = min(begin + end - split, self._windows.document_end(document))
-            samples.append(_Sample(first, self._store.read(begin, stop), IS_RANDOM))
-        return samples
-
-    def _splits(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], share: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """The beginning of a sentence inside each window nearest to a share of it; -1 if none."""
-        sentences = self._store.sentences
-        wanted = starts + (ends - starts) * share
-        after = np.minimum(np.searchsorted(sentences, wanted), len(sentences) - 1)
-        up, down = np.asarray(sentences[after]), np.asarray(sentences[np.maximum(after - 1, 0)])
-        up_inside, down_inside = (starts < up) & (up < ends), (starts < down) & (down < ends)
-        nearer_up = up_inside & (~down_inside | (up - wanted <= wanted - down))
-        return np.where(nearer_up, up, np.where(down_inside, down, -1))
-
-    def _elsewhere(self, index: int, document: int, epoch: int) -> tuple[int, int]:
-        """A random document other than the given one, and a beginning of a sentence in it."""
-        key = stream(self._seed, epoch, _RANDOM_DOCUMENT, index)
-        drawn = int(below(self._store.index.documents - 1, key, 0))
-        drawn += drawn >= document
-        first, last = self._store.documents[drawn : drawn + 2].tolist()
-        sentence = first + int(below(last - first, key, 1))
-        return drawn, int(self._store.sentences[sentence])
-
-    def _with_specials(self, sample: _Sample) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        parts = [sample.first] if sample.second is None else [sample.first, sample.second]
-        cls, sep = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
-        ids = np.concatenate([cls, *(piece for part in parts for piece in (part, sep))])
+    def _with_specials(self, sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids = np.concatenate(
+            [self._cls, *(piece for part in sample.parts for piece in (part, self._sep))]
+        )
         segments = np.zeros(len(ids), np.int64)
-        segments[len(sample.first) + 2 :] = 1
+        if sample.label is not None:
+            segments[len(sample.parts[0]) + 2 :] = 1
         return ids, segments
+
+
+def _target(at: NDArray[np.int64], labels: NDArray[np.int64]) -> Target:
+    return Target(at=torch.from_numpy(at), labels=torch.from_numpy(labels))

@@ -38,11 +38,11 @@ class Embeddings(nn.Module):
         norm_epsilon: float,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, hidden)
-        self.segments = nn.Embedding(segments, hidden) if segments else None
+        self.tokens = _table(vocabulary, hidden)
+        self.segments = _table(segments, hidden) if segments else None
         self.positions: nn.Module | None = None
         if positions == "learned":
-            self.positions = nn.Embedding(longest, hidden)
+            self.positions = _table(longest, hidden)
         elif positions == "sinusoidal":
             self.positions = FixedTable(longest, hidden)
         self.norm = nn.LayerNorm(hidden, eps=norm_epsilon)
@@ -56,3 +56,14 @@ class Embeddings(nn.Module):
         if self.positions is not None:
             embedded = embedded + self.positions(positions)
         return self.dropout(self.norm(embedded))  # type: ignore[no-any-return]
+
+
+def _table(rows: int, hidden: int) -> nn.Embedding:
+    """A table of vectors; on the meta device without the filling, which imports torch's compiler.
+
+    That import takes a second, at every start that builds or loads a model.
+    """
+    weight = torch.empty(rows, hidden)
+    if not weight.is_meta:
+        nn.init.normal_(weight)
+    return nn.Embedding(rows, hidden, _weight=weight)

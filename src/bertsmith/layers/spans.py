@@ -26,10 +26,14 @@ from bertsmith.shapes import Heads, Offsets
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host."""
+    """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host.
+
+    With `causal`, a token sees itself and those before it only.
+    """
 
     offsets: Offsets
     lengths: tuple[int, ...]
+    causal: bool = False
 
     def attend(self, query: Heads, key: Heads, value: Heads, dropout: float = 0.0) -> Heads:
         """Scaled dot-product attention within each sequence (Vaswani et al. 2017, equation 1).
@@ -43,20 +47,14 @@ class Spans:
         if dropout == 0.0 and not (torch.is_grad_enabled() and query.requires_grad):
             return self._one_by_one(query, key, value)
         attended: Tensor = _PackedAttention.apply(  # type: ignore[no-untyped-call]
-            query, key, value, self.lengths, dropout
+            query, key, value, self.lengths, dropout, self.causal
         )
         return attended
 
     def _one_by_one(self, query: Heads, key: Heads, value: Heads) -> Heads:
-        parts = zip(
-            query.split(self.lengths),
-            key.split(self.lengths),
-            value.split(self.lengths),
-            strict=True,
-        )
         attended = [
-            F.scaled_dot_product_attention(*(part.transpose(0, 1)[None] for part in sequence))
-            for sequence in parts
+            F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=self.causal)
+            for q, k, v in _by_sequence(self.lengths, query, key, value)
         ]
         return torch.cat([part[0].transpose(0, 1) for part in attended])
 
@@ -64,7 +62,11 @@ class Spans:
         from torch.nn.attention.varlen import varlen_attn
 
         offsets, longest = self.offsets.int(), max(self.lengths)
-        attended = varlen_attn(query, key, value, offsets, offsets, longest, longest)
+        # tokens seen to the left and to the right; -1 is all
+        window = (-1, 0 if self.causal else -1)
+        attended = varlen_attn(
+            query, key, value, offsets, offsets, longest, longest, window_size=window
+        )
         assert isinstance(attended, Tensor)
         return attended
 
@@ -79,9 +81,11 @@ class Spans:
             padded = padded.index_copy(0, place, packed)
             return padded.view(sequences, longest, *packed.shape[1:]).transpose(1, 2)
 
-        real = torch.arange(longest, device=query.device) < lengths[:, None]
+        seen = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
+        if self.causal:
+            seen = seen & seen.new_ones(longest, longest).tril()
         attended = F.scaled_dot_product_attention(
-            spread(query), spread(key), spread(value), real[:, None, None], dropout
+            spread(query), spread(key), spread(value), seen, dropout
         )
         return attended.transpose(1, 2).flatten(0, 1).index_select(0, place)
 
@@ -97,14 +101,19 @@ class _PackedAttention(torch.autograd.Function):
         value: Tensor,
         lengths: tuple[int, ...],
         dropout: float,
+        causal: bool,
     ) -> Tensor:
         scale = 1 / math.sqrt(query.shape[-1])
         attended = torch.empty_like(value)
+        later = torch.ones(causal * max(lengths), max(lengths), dtype=torch.bool).triu(1)
         weights: list[Tensor] = []
         kept: list[Tensor] = []
         with torch.autocast("cpu", enabled=False):
             for q, k, v, out in _by_sequence(lengths, query, key, value, attended):
-                weight = torch.bmm(q * scale, k.transpose(1, 2)).softmax(-1)
+                score = torch.bmm(q * scale, k.transpose(1, 2))
+                if causal:
+                    score.masked_fill_(later[: q.shape[1], : q.shape[1]], -torch.inf)
+                weight = score.softmax(-1)
                 weights.append(weight)
                 if dropout:
                     kept.append(_dropout_mask(weight, dropout))
@@ -134,7 +143,7 @@ class _PackedAttention(torch.autograd.Function):
                 to_score.mul_(scale)
                 to_q.copy_(torch.bmm(to_score, k))
                 to_k.copy_(torch.bmm(to_score.transpose(1, 2), q))
-        return *gradients, None, None
+        return *gradients, None, None, None
 
 
 def _by_sequence(lengths: tuple[int, ...], *packed: Tensor) -> zip[tuple[Tensor, ...]]:

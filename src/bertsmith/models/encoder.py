@@ -39,6 +39,8 @@ class EncoderConfig(Config):
     """Learned as BERT's, sinusoidal (not trained), or none, to see what order is worth."""
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
+    causal: bool = False
+    """Whether a token sees only itself and those before it, for reading from left to right."""
     dropout: float = 0.1
     """Share of hidden values set to zero in training."""
     attention_dropout: float = 0.1
@@ -97,7 +99,7 @@ class Encoder(nn.Module):
 
     def hidden_states(self, batch: Batch) -> list[Hidden]:
         """The embeddings and every layer's output, each (tokens, hidden)."""
-        spans = Spans(batch.offsets, batch.lengths)
+        spans = Spans(batch.offsets, batch.lengths, self.config.causal)
         states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
         for block in self.blocks:
             states.append(block(states[-1], spans))

@@ -29,7 +29,7 @@ from bertsmith.text.documentation import ModuleText
 from bertsmith.weights.folder import start_from
 
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
-SETTINGS = FinetuneConfig(epochs=15, batch=16, rate=1e-3, longest=96)
+SETTINGS = FinetuneConfig(epochs=12, batch=16, rate=1e-3, longest=96)
 PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", "TF-IDF + logistic regression"
 
 _SHORTEST, _LONGEST = 80, 500

@@ -15,15 +15,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from rich.table import Table
-from rich.text import Text
-
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.batches.store import TokenStore
 from bertsmith.batches.survey import Survey, survey
 from bertsmith.errors import StoreError
-from bertsmith.log import console, short_number
+from bertsmith.log import say, short_number
 from bertsmith.models.model import Model
 from bertsmith.objectives.losses import Losses
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -33,7 +30,8 @@ from bertsmith.training.schedule import Budget
 
 Verdict = Literal["fine", "look", "stop"]
 
-_STEPS, _UNTIMED = 4, 1
+TRIAL_STEPS, _UNTIMED = 5, 1
+_TRIAL_TOKENS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +66,12 @@ class Preflight:
 
     def tell(self) -> None:
         """Print the page."""
-        table = Table("before training", "", "")
+        say("before training:")
+        width = max(len(finding.name) for finding in self.findings)
         for finding in self.findings:
-            style = {"fine": "", "look": "yellow", "stop": "bold red"}[finding.verdict]
-            said = "" if finding.verdict == "fine" else f"{finding.verdict}: {finding.remedy}"
-            table.add_row(finding.name, finding.found, Text(said), style=style)
-        console.print(table)
+            say(f"  {finding.name:<{width}}  {finding.found}")
+            if finding.verdict != "fine":
+                say(f"  {'':<{width}}  {finding.verdict}: {finding.remedy}")
 
     def stop(self, store: TokenStore) -> None:
         """Raise `StoreError` if anything found would waste the run."""
@@ -122,7 +120,7 @@ def measure(
     trial = copy.deepcopy(model).train()
     stepper, place = Optimiser(trial, optimiser), Place()
     tokens, loss, began = 0, math.nan, time.perf_counter()
-    for step in range(_UNTIMED + _STEPS):
+    for step in range(TRIAL_STEPS):
         if step == _UNTIMED:
             tokens, began = 0, time.perf_counter()
         for _ in range(accumulate):
@@ -140,7 +138,7 @@ def measure(
     unit = 1e-9 if sys.platform == "darwin" else 1.024e-6
     return Speed(
         tokens_per_second=tokens / seconds,
-        seconds_a_step=seconds / _STEPS,
+        seconds_a_step=seconds / (TRIAL_STEPS - _UNTIMED),
         peak_gigabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         first_loss=loss,
     )
@@ -148,6 +146,8 @@ def measure(
 
 def _corpus(store: TokenStore, tokenizer: Tokenizer, seen: Survey, *, pairs: bool) -> list[Finding]:
     index = store.index
+    # a handful of text is there to try things on, and nothing is lost on it
+    trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
     commonest = tokenizer.decode(seen.commonest_sentence.tolist()[:12])
     unknown = index.unknown / index.tokens
     findings = [
@@ -161,7 +161,7 @@ def _corpus(store: TokenStore, tokenizer: Tokenizer, seen: Survey, *, pairs: boo
             "documents nearly alike",
             f"{_percent(seen.near_duplicates)} share most of their text with another",
             seen.near_duplicates,
-            (0.3, 0.8),
+            (0.3, 0.8 * trial),
             "leave copies and templates out of the corpus",
         ),
         _judged(
@@ -173,7 +173,7 @@ def _corpus(store: TokenStore, tokenizer: Tokenizer, seen: Survey, *, pairs: boo
                 else ""
             ),
             seen.repeated_sentences,
-            (0.35, 0.6),
+            (0.35, 0.6 * trial),
             "repeated lines keep the loss near 7: remove boilerplate from the corpus",
         ),
         _judged(
@@ -192,7 +192,8 @@ def _corpus(store: TokenStore, tokenizer: Tokenizer, seen: Survey, *, pairs: boo
                 f"{_percent(single)}; they make no next-sentence pair",
                 single,
                 (0.5, 0.95),
-                "put blank lines between documents only, or train with --samples.pairs false",
+                "put blank lines between documents only, or train with "
+                "--samples.text within_documents",
             )
         )
     return findings

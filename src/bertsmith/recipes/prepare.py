@@ -47,7 +47,7 @@ def prepare(
     single = index.documents == 1
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
-    pairs = " --samples.pairs false" if single else ""
+    pairs = " --samples.text within_documents" if single else ""
     say(f"next: bertsmith pretrain {out} --out run --minutes 30{pairs}")
     return store
 

@@ -6,17 +6,16 @@ bertsmith pretrain store --out run --model mini --minutes 60
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.phases import PhasedBatches
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.store import INDEX, TokenStore
 from bertsmith.errors import ConfigError, RunFolderError
-from bertsmith.evaluation.held_out import evaluate_objective
 from bertsmith.log import say
 from bertsmith.models.bert import bert
 from bertsmith.models.model import (
@@ -25,10 +24,17 @@ from bertsmith.models.model import (
     build_model,
     start_positions_as_sinusoids,
 )
-from bertsmith.objectives.masked_lm import masked_lm
-from bertsmith.objectives.next_sentence import next_sentence
-from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.continuing import (
+    check_parent,
+    continued,
+    identify,
+    size_of,
+    start_from_parent,
+)
 from bertsmith.recipes.devices import best_device
+from bertsmith.recipes.preflight import check
+from bertsmith.recipes.pretrain_evaluation import describe, evaluate_held_out
 from bertsmith.recipes.pretrain_report import model_card, write_report
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -37,9 +43,9 @@ from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
-from bertsmith.weights.folder import save_model
+from bertsmith.weights.folder import read_config, save_model
 
-_HELD_OUT_TOKENS = 400_000
+_RESULT = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +64,18 @@ def pretrain(
     *,
     out: Path,
     model: str = "small",
+    parent: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
     settings: PretrainConfig | None = None,
+    force: bool = False,
 ) -> PretrainOutcome:
     """Pre-train a BERT on a store, or go on with the run in `out`.
 
+    With `parent`, a model folder, the weights start from its, whatever `model` says.
     Without `store` everything is taken from the run in `out`; with it, the settings must be those
-    of that run, if there is one. Raises `UserError` children, and `Interrupted` after Ctrl-C.
+    of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
+    `force` is given. Raises `UserError` children, and `Interrupted` after Ctrl-C.
     """
     folder = RunFolder(out)
     with folder.owned():
@@ -78,7 +88,9 @@ def pretrain(
             run = PretrainRun.from_dict(stored, where=out / "run.json")
         else:
             budget = Budget(steps=steps, minutes=minutes)
-            run = resolve(store, model, budget, settings or PretrainConfig())
+            run = resolve(store, model, budget, settings, parent)
+            # another number of threads would round differently in what is left to do
+            run = replace(run, threads=(stored or {}).get("threads", run.threads))
         opened = TokenStore(run.store)
         if run.store_hash != _hash(run.store):
             raise RunFolderError(
@@ -86,51 +98,96 @@ def pretrain(
                 where=out,
                 remedy="choose another --out",
             )
+        check_parent(run, opened)
         if folder.claim("pretrain", run):
-            say(f"going on with the run in {out}")
-        return carry_out(run, opened, folder)
+            ended = (out / _RESULT).exists()
+            say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
+        return carry_out(run, opened, folder, force=force)
 
 
-def resolve(store: Path, model: str, budget: Budget, settings: PretrainConfig) -> PretrainRun:
+def resolve(
+    store: Path,
+    model: str,
+    budget: Budget,
+    settings: PretrainConfig | None = None,
+    parent: Path | None = None,
+) -> PretrainRun:
     """A run with everything that decides its result."""
     TokenStore(store)
+    if settings is None:
+        settings = PretrainConfig() if parent is None else continued(parent)
     return PretrainRun(
         store=store.resolve(),
         store_hash=_hash(store),
-        model=model,
+        model=model if parent is None else size_of(parent),
         budget=budget,
         threads=torch.get_num_threads(),
         device=best_device().type,
         settings=settings,
+        parent=None if parent is None else identify(parent),
     )
 
 
-def carry_out(run: PretrainRun, store: TokenStore, folder: RunFolder) -> PretrainOutcome:
+def carry_out(
+    run: PretrainRun, store: TokenStore, folder: RunFolder, *, force: bool = False
+) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
     model = start(run, tokenizer).to(best_device())
-    batches = PretrainingBatches(store, tokenizer, settings.samples, settings.seed)
-    objective = objective_for(settings.samples)
-    _tell_plan(run, model, batches)
+    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
+    _tell_plan(run, model, batches.parts[-1])
+    if not folder.checkpoints.exists():
+        _preflight(run, store, tokenizer, model, batches.parts[-1], folder, force=force)
     try:
-        state = fit(fit_config(run), model, objective, batches, folder=folder, title="pre-training")
+        state = fit(
+            fit_config(run), model, PRETRAINING, batches, enter=batches.enter, folder=folder,
+            title="pre-training",
+        )  # fmt: skip
     except Interrupted as stopped:
-        raise Interrupted(
-            f"{stopped}, saved; go on with: bertsmith pretrain --out {folder.path}"
-        ) from None
+        command = f"bertsmith pretrain --out {shlex.quote(str(folder.path))}"
+        raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
     held_out = evaluate_held_out(model, tokenizer, store, settings.samples)
     say(describe(state, held_out))
-    write_json(folder.path / "result.json", {"state": state.to_dict(), "held_out": held_out})
+    write_json(folder.path / _RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, store.index, state, held_out)
     model.cpu()
-    model.config = _for_users(model.config)
+    model.config = _for_users(run, model.config)
     save_model(folder.model, model, tokenizer, card=card)
     write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
+
+
+def _preflight(
+    run: PretrainRun,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    model: Model,
+    batches: PretrainingBatches,
+    folder: RunFolder,
+    *,
+    force: bool,
+) -> None:
+    """Check before any training time is spent; what is found stays in preflight.json."""
+    settings = run.settings
+    found = check(
+        store,
+        tokenizer,
+        model,
+        batches,
+        PRETRAINING,
+        optimiser=settings.optimiser,
+        precision=settings.precision,
+        accumulate=settings.accumulate,
+        budget=run.budget,
+    )
+    found.tell()
+    if not force:
+        found.stop(store)
+    write_json(folder.path / "preflight.json", found.to_dict())
 
 
 def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
@@ -141,11 +198,16 @@ def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
             f"samples.longest ({run.settings.samples.longest}) exceeds network.longest "
             f"({network.longest})"
         )
+    if run.parent is not None:
+        return start_from_parent(run.parent, run.settings)
+    if network.position_start == "parent":
+        raise ConfigError("network.position_start is parent", remedy="name a model with --from")
     encoder = bert(
         run.model,
         tokenizer.size,
         longest=network.longest,
         positions=network.positions,
+        causal=run.settings.samples.left_to_right,
         activation=network.activation,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
@@ -158,56 +220,13 @@ def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
     return model
 
 
-def objective_for(samples: SampleConfig) -> Objective:
-    """Masked LM, with next sentence where the samples are pairs."""
-    if samples.pairs:
-        return Objective({"masked_lm": masked_lm, "next_sentence": next_sentence})
-    return Objective({"masked_lm": masked_lm})
-
-
-def evaluate_held_out(
-    model: Model, tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
-) -> dict[str, float]:
-    """Loss and accuracy of each objective on the held-out documents, in float32; {} without any.
-
-    The masks and pairs are always the same ones; at most 400,000 tokens are read.
-    """
-    held_out = store.held_out()
-    if held_out is None:
-        return {}
-    pairs = samples.pairs and held_out.index.documents > 1
-    config = replace(samples, tokens_per_batch=max(8192, samples.longest), pairs=pairs)
-    batches = PretrainingBatches(held_out, tokenizer, config, seed=1)
-    return evaluate_objective(model, objective_for(config), _once(batches))
-
-
-def describe(state: State, held_out: dict[str, float]) -> str:
-    """One line about what was learned."""
-    line = (
-        f"pre-training: {state.step:,} steps, {state.tokens / 1e6:.1f} M tokens, "
-        f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
-    )
-    if "masked_lm_loss" in held_out:
-        line += (
-            f"; held out: masked LM loss {held_out['masked_lm_loss']:.3f}, "
-            f"accuracy {held_out['masked_lm_accuracy']:.3f}"
-        )
-    if "next_sentence_accuracy" in held_out:
-        line += f", next sentence {held_out['next_sentence_accuracy']:.3f}"
-    return line
-
-
-def _once(batches: PretrainingBatches) -> Iterator[Batch]:
-    place, tokens = Place(), 0
-    while place.epoch == 0 and tokens < _HELD_OUT_TOKENS:
-        batch, place = batches.take(place)
-        tokens += batch.tokens
-        yield batch
-
-
-def _for_users(config: ModelConfig) -> ModelConfig:
+def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """The config to save: with the dropout that fine-tuning wants, whatever pre-training had."""
-    encoder = replace(config.encoder, dropout=0.1, attention_dropout=0.1)
+    dropout = attention_dropout = 0.1
+    if run.parent is not None:
+        own = read_config(run.parent.folder).encoder
+        dropout, attention_dropout = own.dropout, own.attention_dropout
+    encoder = replace(config.encoder, dropout=dropout, attention_dropout=attention_dropout)
     return replace(config, encoder=encoder)
 
 

@@ -14,6 +14,7 @@ from bertsmith import __version__
 from bertsmith.batches.store import StoreIndex
 from bertsmith.errors import MissingExtra
 from bertsmith.log import say
+from bertsmith.recipes.continuing import new_parts
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.training.checkpoints import State
 from bertsmith.training.report import Report
@@ -24,10 +25,13 @@ def model_card(
     run: PretrainRun, store: StoreIndex, state: State, held_out: Mapping[str, float]
 ) -> str:
     """The README.md of the model folder: what it was made of, how, and how good it is."""
-    pairs = run.settings.samples.pairs
-    objectives = "masked LM and next-sentence prediction" if pairs else "masked LM"
+    samples = run.settings.samples
+    objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
+    if samples.pairs:
+        objectives += f" and {samples.text.replace('_', '-')} prediction"
     rows = [
         ("network", f"BERT {run.model}, vocabulary {store.fingerprint[:16]}"),
+        *_parent_rows(run),
         ("objective", objectives),
         (
             "corpus",
@@ -51,6 +55,8 @@ def model_card(
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {__version__}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    parent = run.parent and run.parent.folder.name
+    origin = f"Trained further, from `{parent}`," if parent else "Pre-trained from scratch"
     return f"""---
 library_name: transformers
 pipeline_tag: fill-mask
@@ -58,12 +64,21 @@ tags: [bert, bertsmith]
 ---
 # A BERT encoder
 
-Pre-trained from scratch with bertsmith. Load it with `transformers` or `bertsmith`.
+{origin} with bertsmith. Load it with `transformers` or `bertsmith`.
 
 | what | value |
 |---|---|
 {table}
 """
+
+
+def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
+    if run.parent is None:
+        return []
+    rows = [("parent", f"{run.parent.folder.name}, SHA-256 {run.parent.files_hash}")]
+    if new := new_parts(run.parent, run.settings):
+        rows.append(("not in the parent", ", ".join(new)))
+    return rows
 
 
 def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> Path | None:

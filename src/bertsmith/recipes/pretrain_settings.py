@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bertsmith.batches.phases import Phase
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.config import Config
 from bertsmith.layers.feed_forward import Activation
@@ -30,8 +31,8 @@ class NetworkConfig(Config):
 
     positions: Positions = "learned"
     """Learned, sinusoidal (not trained) or none."""
-    position_start: Literal["sinusoidal", "random"] = "sinusoidal"
-    """What learned positions start from."""
+    position_start: Literal["sinusoidal", "random", "parent"] = "sinusoidal"
+    """What learned positions start from; parent: from those of the model that is continued."""
     position_scale: float = 0.05
     """Amplitude of the sinusoids that learned positions start from."""
     activation: Activation = "gelu"
@@ -52,6 +53,9 @@ class PretrainConfig(Config):
     """The network."""
     samples: SampleConfig = field(default_factory=SampleConfig)
     """The sequences."""
+    phases: tuple[Phase, ...] = ()
+    """Shares of the budget, before the rest of it, in which sequences are shorter; the paper's is
+    [{"share": 0.9, "longest": 128}] with samples.longest 512."""
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(
             rate=3e-3, beta_2=0.95, matrices="muon", muon_rate=0.03
@@ -75,6 +79,16 @@ class PretrainConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parent(Config):
+    """The model that a run continues."""
+
+    folder: Path
+    """Its folder."""
+    files_hash: str
+    """SHA-256 over its config, its weights and its vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PretrainRun(Config):
     """A resolved run: all that decides its result."""
 
@@ -92,6 +106,8 @@ class PretrainRun(Config):
     """Type of the device."""
     settings: PretrainConfig
     """All else."""
+    parent: Parent | None = None
+    """The model that is trained further, if the run does not start from random weights."""
 
 
 def fit_config(run: PretrainRun) -> FitConfig:

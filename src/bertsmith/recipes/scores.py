@@ -27,7 +27,7 @@ def tell(outcome: FinetuneOutcome) -> None:
     if outcome.degenerate:
         say(
             f"{outcome.degenerate} of {len(outcome.seeds)} seeds predict one class throughout: "
-            "lower the learning rate, or train for more epochs"
+            "try another --rate (small models want 3e-4 to 1e-3, large ones less), or more epochs"
         )
     say(outcome.choice())
 

@@ -17,6 +17,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.refining import refine
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
@@ -36,7 +37,8 @@ def learn_wordpiece(
     """Learn at most `size` pieces, special tokens [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4.
 
     `texts` is read once, in bounded memory. A pair of pieces is joined when it is met at least
-    `min_frequency` times. `alphabet` is the number of characters kept, the most frequent; words
+    `min_frequency` times; then the pieces that are missed least are exchanged for those that save
+    most (see `refine`). `alphabet` is the number of characters kept, the most frequent; words
     with others become [UNK]; None: a sixteenth of `size`, 256 to 1,000.
     Raises `VocabularyError` when there is no text or `size` cannot hold the alphabet.
     """
@@ -60,28 +62,46 @@ def learn_wordpiece(
             f"{size} pieces cannot hold the special tokens and the text's alphabet",
             remedy=f"choose a size of at least {2 * (len(SPECIALS) + len(start))}",
         )
-    return Tokenizer(_train(words, start, size, min_frequency), rules)
+    joined = _train(words, start, size, min_frequency)
+    fixed = frozenset((*SPECIALS, *start))
+    return Tokenizer(refine(joined, words, fixed=fixed, rarest=min_frequency), rules)
 
 
 def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
-    """How often each word occurs, in order of first occurrence.
+    """How often each word occurs, in order of first occurrence; see `WordCounter`."""
+    counter = WordCounter(rules)
+    for text in texts:
+        counter.add(text)
+    return counter.words()
+
+
+class WordCounter:
+    """Counts the words of texts as they come, in bounded memory.
 
     Counts stretches between blanks first, so the rules run once for each different one. Beyond two
-    million of them the rarest are forgotten, so memory is bounded and rare words counted low.
+    million of them the rarest are forgotten, so rare words are counted low.
     """
-    chunks: Counter[str] = Counter()
-    for text in texts:
-        chunks.update(text.split())
+
+    def __init__(self, rules: BasicRules) -> None:
+        self._rules = rules
+        self._chunks: Counter[str] = Counter()
+
+    def add(self, text: str) -> None:
+        """Count the words of a text."""
+        self._chunks.update(text.split())
         lowest = 1
-        while len(chunks) > _MOST_CHUNKS:
-            chunks = Counter({chunk: n for chunk, n in chunks.items() if n > lowest})
+        while len(self._chunks) > _MOST_CHUNKS:
+            self._chunks = Counter({chunk: n for chunk, n in self._chunks.items() if n > lowest})
             lowest *= 2
-    words: Counter[str] = Counter()
-    for chunk, number in chunks.items():
-        for word in rules.words(chunk):
-            if len(word) <= LONGEST_WORD:
-                words[word] += number
-    return words
+
+    def words(self) -> Counter[str]:
+        """How often each word occurs, in order of first occurrence; none of over 100 characters."""
+        words: Counter[str] = Counter()
+        for chunk, number in self._chunks.items():
+            for word in self._rules.words(chunk):
+                if len(word) <= LONGEST_WORD:
+                    words[word] += number
+        return words
 
 
 def _most_frequent_characters(words: Counter[str], limit: int) -> set[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.wordpiece import WordPiece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +40,14 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
         words += int(np.count_nonzero(~tokenizer.continues[ids]))
         unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
     return VocabularyFit(words=words, pieces=pieces, unknown=unknown)
+
+
+def measure_words(tokenizer: Tokenizer, words: Mapping[str, int]) -> VocabularyFit:
+    """The same for words by the basic rules and how often each occurs."""
+    cut = WordPiece(tokenizer.vocabulary, tokenizer.unknown_id)
+    pieces = unknown = 0
+    for word, number in words.items():
+        ids = cut.ids(word)
+        pieces += number * len(ids)
+        unknown += number * (ids == [tokenizer.unknown_id])
+    return VocabularyFit(words=sum(words.values()), pieces=pieces, unknown=unknown)

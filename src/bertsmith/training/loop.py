@@ -65,16 +65,23 @@ class BatchSource(Protocol):
 Objective = Callable[[Model, Batch], Losses]
 
 
+def _stay(place: Place, progress: float) -> Place:
+    return place
+
+
 def fit(
     config: FitConfig,
     model: Model,
     objective: Objective,
     batches: BatchSource,
     *,
+    enter: Callable[[Place, float], Place] = _stay,
     folder: RunFolder | None = None,
     title: str = "training",
 ) -> State:
     """Train `model` in place until the budget is spent; with a folder, resume what it holds.
+
+    `enter` tells where in the data to go on when a share of the budget is spent.
 
     Raises `TrainingDiverged` before any weight changes when the loss or the gradient is no number,
     and `Interrupted`, everything saved, after Ctrl-C.
@@ -89,7 +96,8 @@ def fit(
     with interruptions() as requests, progress(title, 1.0) as bar:
         while spent(state.step, state.seconds) < 1 and not requests.stop:
             began = time.perf_counter()
-            drawn, place = _draw(batches, state.place, config.accumulate)
+            place = enter(state.place, spent(state.step, state.seconds))
+            drawn, place = _draw(batches, place, config.accumulate)
             torch.manual_seed(int(stream(config.seed, state.step)) >> 1)
             norm = _gradients(config, model, objective, drawn, state.step, figures)
             factor = config.schedule.factor(spent(state.step, state.seconds))

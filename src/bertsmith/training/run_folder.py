@@ -73,7 +73,9 @@ class RunFolder:
             write_json(self._run, described)
             self._begun_here = True
             return False
-        different = _first_difference(stored, json.loads(json.dumps(described["settings"])))
+        # settings that came with a later version have their defaults in older runs
+        known = type(settings).from_dict(stored, where=self._run).to_dict()
+        different = _first_difference(known, settings.to_dict())
         if different:
             raise RunFolderError(
                 f"belongs to a run with other settings ({different})",

@@ -72,12 +72,31 @@ def start_from(folder: Path, *, labels: tuple[str, ...], seed: int = 0) -> tuple
     return _assemble(wanted, state), tokenizer
 
 
+def read_config(folder: Path) -> ModelConfig:
+    """The config of the model that `load_model` would load; no weights are read for it."""
+    return _files(folder, heads=True, tell=False).config
+
+
+def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model, Tokenizer]:
+    """A folder's encoder under the pooler and the heads that `config` asks for.
+
+    Those the folder lacks are a pure function of the seed, as those of a new model start. The
+    encoder's config is the folder's but for the dropout. Raises what `load_model` raises.
+    """
+    files, tokenizer = _open(folder, heads=True)
+    has = files.config
+    common = dataclasses.replace(
+        config,
+        pooler=config.pooler and has.pooler,
+        masked_lm=config.masked_lm and has.masked_lm,
+        next_sentence=config.next_sentence and has.next_sentence,
+        labels=config.labels if config.labels == has.labels else (),
+    )
+    return _assemble(config, _fresh_heads(config, seed) | files.state(common)), tokenizer
+
+
 def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
-    try:
-        _check_place(folder)
-    except OSError as error:
-        raise ModelFolderError(f"cannot be read: {error.strerror}", where=folder) from error
-    files = ModelFiles(folder, heads=heads)
+    files = _files(folder, heads=heads)
     tokenizer = Tokenizer.load(folder)
     rows = files.config.encoder.vocabulary
     if not 0 <= rows - tokenizer.size <= _MOST_SPARE_ROWS:
@@ -87,6 +106,14 @@ def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
             remedy="vocabulary and weights must be of one model",
         )
     return files, tokenizer
+
+
+def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
+    try:
+        _check_place(folder)
+    except OSError as error:
+        raise ModelFolderError(f"cannot be read: {error.strerror}", where=folder) from error
+    return ModelFiles(folder, heads=heads, tell=tell)
 
 
 def _check_place(folder: Path) -> None:
@@ -166,8 +193,10 @@ def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
 
 
 def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
-    """New weights of the pooler and the classifier, as those of a new model start."""
+    """New weights of the pooler and the heads, as those of a new model start."""
     # drawn with an encoder as small as can be under them: theirs would take seconds to draw
     small = dataclasses.replace(config.encoder, vocabulary=1, layers=1, feed_forward=1, longest=1)
     state = build_model(dataclasses.replace(config, encoder=small), seed=seed).state_dict()
+    if config.masked_lm:
+        state["heads.masked_lm.bias"] = torch.zeros(config.encoder.vocabulary)
     return {name: each for name, each in state.items() if not name.startswith("encoder.")}

@@ -25,7 +25,7 @@ _LARGEST_FILE = 2**20
 # settings of transformers' BERT that change its result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
-    "is_decoder": (False, None),
+    "is_decoder": (False, True, None),
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "pruned_heads": ({}, None),
@@ -120,6 +120,7 @@ class HubConfig:
             segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
             positions=positions,
             activation=_ACTIVATIONS[activation],
+            causal=self._data.get("is_decoder") is True,
             dropout=self._number("hidden_dropout_prob", 0.1),
             attention_dropout=self._number("attention_probs_dropout_prob", 0.1),
             norm_epsilon=self._number("layer_norm_eps", 1e-12),
@@ -169,6 +170,8 @@ def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
         "type_vocab_size": encoder.segments or 2,
         "vocab_size": encoder.vocabulary,
     }
+    if encoder.causal:
+        data["is_decoder"] = True
     if encoder.positions != "learned":
         data["bertsmith_positions"] = encoder.positions
     if not encoder.segments:
@@ -184,6 +187,8 @@ def architecture(config: ModelConfig) -> str:
     """The class of `transformers` that holds all the heads of a model, or the most telling one."""
     if config.labels:
         return "BertForSequenceClassification"
+    if config.masked_lm and config.encoder.causal and not config.next_sentence:
+        return "BertLMHeadModel"
     if config.masked_lm:
         return "BertForPreTraining" if config.next_sentence else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if config.next_sentence else "BertModel"

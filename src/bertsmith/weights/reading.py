@@ -27,11 +27,13 @@ class ModelFiles:
 
     `config` is that of the model with every head the file holds whole; what it holds besides is
     told and left out, unless it belongs to the encoder: that is a `ModelFolderError`. Without
-    `heads`, all there is to the file is its encoder and its pooler.
+    `heads`, all there is to the file is its encoder and its pooler; without `tell`, nothing is
+    told.
     """
 
-    def __init__(self, folder: Path, *, heads: bool) -> None:
+    def __init__(self, folder: Path, *, heads: bool, tell: bool = True) -> None:
         self._heads = heads
+        self._tell = tell
         self._hub = HubConfig(folder / "config.json")
         self._file = TensorFile(folder / "model.safetensors")
         self._stored = self._standard_names()
@@ -113,7 +115,7 @@ class ModelFiles:
         inner = [name for name in unknown if name.startswith("bert.")]
         if inner:
             self._refuse(f"holds {inner[0]}, which BERT as its config describes it has not")
-        if unknown and self._heads:
+        if unknown and self._heads and self._tell:
             say(f"{self._file.path}: left out, no head that is known: {', '.join(unknown)[:200]}")
 
     def _check_shapes(self) -> None:
@@ -144,7 +146,8 @@ class ModelFiles:
                 constant = sinusoidal_table(*table.shape)
             rounding = _ROUNDING[self._file.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
-                say(f"{self._file.path}: {hub} was trained; it is loaded as learned")
+                if self._tell:
+                    say(f"{self._file.path}: {hub} was trained; it is loaded as learned")
                 if ours == names.POSITIONS:
                     self._encoder = dataclasses.replace(self._encoder, positions="learned")
                 else:

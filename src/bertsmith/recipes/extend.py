@@ -1,0 +1,152 @@
+"""Giving a model the pieces that a domain's text is full of.
+
+bertsmith vocab extend model notes/ --add 1000 --out extended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from bertsmith import __version__
+from bertsmith.errors import ConfigError, ModelFolderError
+from bertsmith.log import progress, say
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.documents import Document
+from bertsmith.text.layout import Layout
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.extension import Extension, extend_vocabulary
+from bertsmith.tokens.learning import WordCounter
+from bertsmith.tokens.statistics import VocabularyFit, measure_words
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.growing import with_pieces
+
+_HELD_OUT = 20
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendOutcome:
+    """What an extension came to; the fits are of text that was not mined."""
+
+    folder: Path
+    extension: Extension
+    before: VocabularyFit
+    after: VocabularyFit
+    held_out: str
+
+
+def extend(
+    model: Path,
+    corpus: list[str],
+    *,
+    add: int,
+    out: Path,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> ExtendOutcome:
+    """Add the `add` pieces to a model's vocabulary that save most in a corpus; save it in `out`.
+
+    A twentieth of the corpus is held out to measure with: documents, or paragraphs where there are
+    fewer than twenty documents. Each new row of the token table, and of the masked-LM bias, starts
+    as the mean of those it replaces. Raises `UserError` children.
+    """
+    if add < 1:
+        raise ConfigError(f"add is {add}", remedy="it must be at least 1")
+    if out.exists():
+        raise ModelFolderError("exists already", where=out, remedy="choose another --out")
+    network, tokenizer = load_model(model)
+    opened = Corpus(corpus, text_column=text_column, layout=layout)
+    counted = _Counted(tokenizer.rules)
+    with progress("reading", opened.total_bytes, "B") as bar:
+        for text in counted.reading(opened):
+            bar.advance(len(text))
+        bar.move_to(opened.total_bytes)
+        bar.note("choosing pieces")
+        extension = extend_vocabulary(tokenizer, counted.mined.words(), count=add)
+    words = counted.measured.words()
+    outcome = ExtendOutcome(
+        folder=out,
+        extension=extension,
+        before=measure_words(tokenizer, words),
+        after=measure_words(extension.tokenizer, words),
+        held_out=counted.held_out,
+    )
+    grown = with_pieces(network, tokenizer.size, extension.replaced)
+    save_model(out, grown, extension.tokenizer, card=_card(model, tokenizer, outcome))
+    _tell(outcome, add)
+    return outcome
+
+
+class _Counted:
+    """The words to mine, those to measure with, and what the latter were in the corpus."""
+
+    def __init__(self, rules: BasicRules) -> None:
+        self.mined = WordCounter(rules)
+        self.measured = WordCounter(rules)
+        self.held_out = ""
+
+    def reading(self, documents: Iterable[Document]) -> Iterator[str]:
+        """Count every paragraph, and yield it."""
+        stream = iter(documents)
+        first = list(islice(stream, _HELD_OUT))
+        by_document = len(first) == _HELD_OUT
+        self.held_out = "documents" if by_document else "paragraphs"
+        paragraph = 0
+        for document, each in enumerate(chain(first, stream), start=1):
+            for text in each.paragraphs:
+                paragraph += 1
+                aside = (document if by_document else paragraph) % _HELD_OUT == 0
+                (self.measured if aside else self.mined).add(text)
+                yield text
+
+
+def describe(outcome: ExtendOutcome) -> str:
+    """One line about what the new pieces do for text that was not mined."""
+    before, after = outcome.before, outcome.after
+    if not before.words:
+        return "pieces a word: the corpus is too small to hold text out for measuring"
+    saved = 1 - after.pieces / before.pieces
+    line = (
+        f"pieces a word on held-out {outcome.held_out} ({before.words:,} words): "
+        f"{before.pieces_per_word:.3f} before, {after.pieces_per_word:.3f} after, "
+        f"{100 * saved:.1f} % fewer"
+    )
+    if before.unknown:
+        line += f"; [UNK] {100 * before.unknown_share:.2f} %, {100 * after.unknown_share:.2f} %"
+    return line
+
+
+def _tell(outcome: ExtendOutcome, add: int) -> None:
+    added, size = outcome.extension.added, outcome.extension.tokenizer.size
+    best = ", ".join(each.piece for each in added[:_SHOWN])
+    say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")
+    if len(added) < add:
+        say(f"no more than these would save anything; {add:,} were asked for")
+    say(describe(outcome))
+    say(f"next: bertsmith prepare CORPUS --vocab {outcome.folder} --out store")
+    say(f"then: bertsmith pretrain store --from {outcome.folder} --out run --minutes 60")
+
+
+def _card(parent: Path, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
+    added = outcome.extension.added
+    best = " ".join(f"`{each.piece}`" for each in added[: 5 * _SHOWN]).replace("|", "\\|")
+    return f"""---
+library_name: transformers
+tags: [bert, bertsmith]
+---
+# {parent.resolve().name} with more vocabulary
+
+The weights of `{parent.resolve().name}`, its vocabulary of {tokenizer.size:,} pieces extended by
+{len(added):,} with bertsmith {__version__}. Old pieces keep their ids. Each new piece starts as the
+mean of the pieces it replaces, so train the model further on text of the domain before you use it.
+
+| what | value |
+|---|---|
+| parent's vocabulary | {tokenizer.fingerprint[:16]} |
+| measured | {describe(outcome)} |
+| best new pieces | {best} |
+"""

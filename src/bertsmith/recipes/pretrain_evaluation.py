@@ -1,0 +1,60 @@
+"""What a pre-training run predicts, and how well it does on documents it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.evaluation.held_out import evaluate_objective
+from bertsmith.models.model import Model
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
+
+_HELD_OUT_TOKENS = 400_000
+
+
+def evaluate_held_out(
+    model: Model, tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
+) -> dict[str, float]:
+    """Loss and accuracy of each objective on the held-out documents, in float32; {} without any.
+
+    The masks and pairs are always the same ones; at most 400,000 tokens are read.
+    """
+    held_out = store.held_out()
+    if held_out is None:
+        return {}
+    alone = samples.text == "next_sentence" and held_out.index.documents < 2
+    text = "within_documents" if alone else samples.text
+    config = replace(samples, tokens_per_batch=max(8192, samples.longest), text=text)
+    batches = PretrainingBatches(held_out, tokenizer, config, seed=1)
+    return evaluate_objective(model, PRETRAINING, _once(batches))
+
+
+def describe(state: State, held_out: dict[str, float]) -> str:
+    """One line about what was learned."""
+    line = (
+        f"pre-training: {state.step:,} steps, {state.tokens / 1e6:.1f} M tokens, "
+        f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
+    )
+    for name, words in (("masked_lm", "masked LM"), ("left_to_right", "left-to-right LM")):
+        if f"{name}_loss" in held_out:
+            line += (
+                f"; held out: {words} loss {held_out[f'{name}_loss']:.3f}, "
+                f"accuracy {held_out[f'{name}_accuracy']:.3f}"
+            )
+    for name in ("next_sentence", "sentence_order"):
+        if f"{name}_accuracy" in held_out:
+            line += f", {name.replace('_', ' ')} {held_out[f'{name}_accuracy']:.3f}"
+    return line
+
+
+def _once(batches: PretrainingBatches) -> Iterator[Batch]:
+    place, tokens = Place(), 0
+    while place.epoch == 0 and tokens < _HELD_OUT_TOKENS:
+        batch, place = batches.take(place)
+        tokens += batch.tokens
+        yield batch

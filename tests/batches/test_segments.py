@@ -1,0 +1,210 @@
+"""Sentence order, text that crosses documents, and reading from left to right."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import cross_val_score
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.segments import EXCHANGED, Segments
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError
+from bertsmith.text.documents import Document
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+def batches_of(store: TokenStore, tokenizer: Tokenizer, **settings: Any) -> PretrainingBatches:  # noqa: ANN401
+    config = SampleConfig(longest=96, tokens_per_batch=4096).override(**settings)
+    return PretrainingBatches(store, tokenizer, config, seed=11)
+
+
+def epoch_of(batches: PretrainingBatches, epoch: int = 0) -> Batch:
+    return batches.samples(np.arange(batches.sequences), epoch)
+
+
+def originals(batch: Batch) -> torch.Tensor:
+    """The ids before masking."""
+    if "masked_lm" not in batch.targets:
+        return batch.ids
+    target = batch.targets["masked_lm"]
+    return batch.ids.index_put((target.at,), target.labels)
+
+
+def test_exchanged_sentences_are_consecutive_text_the_other_way_round(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    batch = epoch_of(batches_of(store, tokenizer, text="sentence_order"))
+    assert list(batch.targets) == ["masked_lm", "sentence_order"]
+    target = batch.targets["sentence_order"]
+    labels = dict(zip(target.at.tolist(), target.labels.tolist(), strict=True))
+    text = " ".join(map(str, store.read(0, store.tokens).tolist())) + " "
+    sentences = store.sentences.tolist()
+    begins = {tuple(store.read(at, min(at + 4, store.tokens)).tolist()) for at in sentences[:-1]}
+    full_stop = tokenizer.encode(["."])[0].tolist()
+    whole, tokens = originals(batch), 0
+    for number, (start, end) in enumerate(pairwise(batch.offsets.tolist())):
+        ids, segments = whole[start:end], batch.segments[start:end]
+        first, second = ids[segments == 0][1:-1], ids[segments == 1][:-1]
+        tokens += len(first) + len(second)
+        label = labels.get(number)
+        assert (label is None) == (not len(second))
+        if label is None:
+            continue
+        for part in (first, second):
+            assert part[-1:].tolist() == full_stop
+            if len(part) >= 4:
+                assert tuple(part[:4].tolist()) in begins
+        ordered = (second, first) if label == EXCHANGED else (first, second)
+        assert " ".join(map(str, torch.cat(ordered).tolist())) + " " in text
+    assert tokens == store.tokens
+    # sentences here are of 19 tokens, windows of 70
+    assert len(labels) > 0.75 * batch.sequences
+
+
+class LengthsAlone(TokenStore):
+    """A store of 2,500 documents of 1 to 60 sentences of 7 to 30 tokens, all of them 0."""
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(1)
+        counts = random.integers(1, 61, 2500)
+        lengths = random.integers(2, 10, (3, counts.sum())).sum(0) + 1
+        self.sentences = np.concatenate([[0], np.cumsum(lengths)])
+        self.documents = np.concatenate([[0], np.cumsum(counts)])
+
+    @property
+    def tokens(self) -> int:
+        return int(self.sentences[-1])
+
+    def read(self, start: int, end: int) -> NDArray[np.integer]:
+        return np.zeros(end - start, np.int64)
+
+
+@pytest.mark.parametrize("longest", [48, 128])
+def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) -> None:
+    store, continues = LengthsAlone(), np.zeros(1, bool)
+    segments = Segments(store, "sentence_order", longest, continues, seed=11)
+    index = np.arange(segments.count)
+    windows = segments.cut(index, 0)
+    rows, labels = [], []
+    for sample in segments.read(index, 0, windows):
+        if sample.label is not None:
+            first, second = (len(part) for part in sample.parts)
+            rows.append((first, second, first + second, first - second))
+            labels.append(sample.label)
+    assert len(labels) > 10_000
+    assert abs(np.mean(labels) - 0.5) <= 1.5 / np.sqrt(len(labels))
+    trees = HistGradientBoostingClassifier(max_iter=40)
+    # three deviations of fair coins
+    assert cross_val_score(trees, rows, labels, cv=4).mean() < 0.5 + 1.5 / np.sqrt(len(labels))
+
+
+def test_sentence_order_needs_one_document_only(
+    some_documents: list[Document], tokenizer: Tokenizer, folder: Path
+) -> None:
+    prepare_store(some_documents[3:4], tokenizer, folder, held_out=0.0)
+    batches = batches_of(TokenStore(folder), tokenizer, text="sentence_order", longest=40)
+    assert len(batches.take(Place())[0].targets["sentence_order"])
+
+
+def test_text_across_documents_is_all_text_with_separators_between(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    batches = batches_of(store, tokenizer, text="across_documents")
+    batch = epoch_of(batches, 2)
+    assert list(batch.targets) == ["masked_lm"]
+    assert max(batch.lengths) <= 96
+    assert batch.segments.sum() == 0
+    documents = [
+        store.read(*edges).tolist() for edges in pairwise(store.document_starts().tolist())
+    ]
+    found: dict[tuple[int, ...], int] = {}
+    for part in originals(batch).split(batch.lengths):
+        ids = part.tolist()
+        assert ids[0] == tokenizer.cls_id
+        assert ids[-1] == tokenizer.sep_id
+        assert tokenizer.cls_id not in ids[1:]
+        pieces: list[list[int]] = [[]]
+        for number in ids[1:-1]:
+            if number == tokenizer.sep_id:
+                pieces.append([])
+            else:
+                pieces[-1].append(number)
+        assert all(pieces)
+        # whole documents stand between the first and the last piece, one after another
+        for before, after in pairwise(pieces):
+            pair = (*before[-9:], -1, *after[:9])
+            found[pair] = found.get(pair, 0) + 1
+        assert all(piece in documents for piece in pieces[1:-1])
+    joints = {(*a[-9:], -1, *b[:9]) for a, b in pairwise(documents)}
+    inside = [pair for pair in found if len(pair) == 19]
+    assert len(inside) > 0.6 * len(joints)
+    assert set(inside) <= joints
+    counted = np.bincount(originals(batch), minlength=tokenizer.size)
+    wanted = np.bincount(store.read(0, store.tokens), minlength=tokenizer.size)
+    counted[[tokenizer.cls_id, tokenizer.sep_id]] = 0
+    assert (counted == wanted).all()
+    # sequences are fuller than those that stop at the end of a document
+    within = batches_of(store, tokenizer, text="within_documents")
+    assert batches.sequences < 0.9 * within.sequences
+
+
+@pytest.mark.parametrize("text", ["within_documents", "across_documents"])
+def test_left_to_right_predicts_every_token_of_the_text(
+    store: TokenStore, tokenizer: Tokenizer, text: str
+) -> None:
+    batch = epoch_of(batches_of(store, tokenizer, text=text, left_to_right=True))
+    assert list(batch.targets) == ["left_to_right"]
+    target = batch.targets["left_to_right"]
+    assert torch.equal(batch.ids[target.at + 1], target.labels)
+    assert not torch.isin(target.at + 1, batch.starts).any()
+    assert len(target.at.unique()) == len(target)
+    found = np.bincount(target.labels, minlength=tokenizer.size)
+    wanted = np.bincount(store.read(0, store.tokens), minlength=tokenizer.size)
+    wanted[sorted(tokenizer.special_ids)] = 0
+    assert (found == wanted).all()
+    assert tokenizer.mask_id not in batch.ids
+
+
+def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    for settings in (
+        {"text": "sentence_order"},
+        {"text": "across_documents"},
+        {"text": "within_documents", "left_to_right": True, "copies": 3},
+        {"copies": 2},
+    ):
+        batches = batches_of(store, tokenizer, **settings)
+        place, taken = Place(), []
+        while place.epoch < 1:
+            batch, after = batches.take(place)
+            assert batch.tokens <= 4096
+            if after.epoch == place.epoch:
+                assert batch.tokens > 0.9 * 4096
+                assert after.index == place.index + batch.sequences
+            taken.append((place, batch))
+            place = after
+        assert place == Place(epoch=1)
+        assert sum(batch.sequences for _, batch in taken) == batches.sequences
+        for begun, batch in taken[::-9]:
+            again = batches_of(store, tokenizer, **settings).take(begun)[0]
+            assert torch.equal(again.ids, batch.ids)
+            assert again.targets.keys() == batch.targets.keys()
+            for name, target in batch.targets.items():
+                assert torch.equal(again.targets[name].labels, target.labels)
+
+
+@pytest.mark.parametrize("text", ["next_sentence", "sentence_order"])
+def test_left_to_right_has_no_second_objective(text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        SampleConfig.from_dict({"left_to_right": True, "text": text})

@@ -1,0 +1,175 @@
+"""The whole demo, on some of the documentation and with less training."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForPreTraining, AutoTokenizer
+
+from bertsmith.errors import RunFolderError
+from bertsmith.recipes import demo as demo_module
+from bertsmith.recipes import demo_corpus, demo_fillings, demo_task
+from bertsmith.recipes.demo import demo
+from bertsmith.recipes.demo_task import BASELINE, PRETRAINED, RANDOM
+from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.weights.folder import load_model
+
+FIGURES = {
+    "heldout_loss", "heldout_accuracy", "next_sentence_accuracy", "tokens_per_second", "seconds",
+    "finetune", "model", "report",
+}  # fmt: skip
+PACKAGES = ("asyncio", "email", "json", "logging", "multiprocessing", "unittest", "xml")
+CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 4, 6, 5, 2
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished demo: its folder, what it returned and what it printed."""
+
+    folder: Path
+    figures: dict[str, Any]
+    said: str
+
+
+def some_files() -> list[ModuleFile]:
+    """The help topics and some packages of the standard library."""
+    wanted = ("pydoc_data", *PACKAGES)
+    files = documentation_files()
+    kept = [file for file in files if file.module.split(".")[0] in wanted]
+    assert kept[0].module == TOPICS
+    assert 100 < len(kept) < 300
+    return kept
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[pytest.MonkeyPatch]:
+    """Less of everything."""
+    files = some_files()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_corpus, "documentation_files", lambda: files)
+        patch.setattr(demo_module, "PIECES", 1024)
+        patch.setattr(demo_task, "CLASSES", CLASSES)
+        patch.setattr(demo_task, "LABELS_A_CLASS", LABELS_A_CLASS)
+        patch.setattr(demo_task, "DEV_A_CLASS", DEV_A_CLASS)
+        patch.setattr(demo_task, "SEEDS", SEEDS)
+        patch.setattr(demo_task, "SETTINGS", replace(demo_task.SETTINGS, epochs=1))
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, small: pytest.MonkeyPatch) -> Done:
+    folder = tmp_path_factory.mktemp("demo") / "below" / "demo"
+    with redirect_stderr(StringIO()) as said:
+        figures = demo(minutes=0.03, out=folder)
+    return Done(folder=folder, figures=figures, said=said.getvalue())
+
+
+def test_all_figures_are_there_and_can_be_written_as_json(done: Done) -> None:
+    assert done.figures.keys() == FIGURES
+    written = json.loads((done.folder / "demo.json").read_text(encoding="utf-8"))
+    assert written == json.loads(json.dumps(done.figures)) == done.figures
+    assert 3 < done.figures["heldout_loss"] < 7.5
+    for name in ("heldout_accuracy", "next_sentence_accuracy"):
+        assert 0 <= done.figures[name] <= 1
+    assert done.figures["tokens_per_second"] > 0
+    assert done.figures["model"] == str(done.folder / "pretraining" / "model")
+    assert done.figures["report"] == str(done.folder / "report.html")
+
+
+def test_three_contestants_are_told_with_their_spread(done: Done) -> None:
+    found = done.figures["finetune"]
+    assert found["labels"] == CLASSES * LABELS_A_CLASS
+    assert found["dev"] == CLASSES * DEV_A_CLASS
+    assert set(found) == {"labels", "dev", PRETRAINED, RANDOM, BASELINE}
+    for name in (PRETRAINED, RANDOM, BASELINE):
+        assert 0 <= found[name]["mean"] <= 1
+        assert (found[name]["spread"] is None) == (name == BASELINE)
+
+
+def test_every_stage_says_a_line(done: Done) -> None:
+    lines = done.said.splitlines()
+    numbered = [line for line in lines if re.match(r"\d\. ", line)]
+    stages = ("corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask", "fine-tuning")
+    for number, (line, stage) in enumerate(zip(numbered, stages, strict=True), 1):
+        assert line.startswith(f"{number}. {stage}")
+    assert "after training" in done.said
+    assert any("leads" in line for line in lines)
+    assert f"bertsmith predict {done.figures['model']}" in done.said
+
+
+def test_the_model_folder_loads_elsewhere(done: Done) -> None:
+    folder = Path(done.figures["model"])
+    theirs = AutoModelForPreTraining.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(demo_fillings.SENTENCES[0], return_tensors="pt")
+    with torch.no_grad():
+        logits = theirs(**inputs).prediction_logits[0]
+    at = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+    piece = tokenizer.convert_ids_to_tokens(int(logits[at].argmax()))
+    ours, own_tokenizer = load_model(folder)
+    (likeliest,) = demo_fillings.fill(ours, own_tokenizer)[0][:1]
+    assert likeliest.piece == piece
+
+
+def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
+    page = (done.folder / "report.html").read_text(encoding="utf-8")
+    for title in (
+        "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning", "Confusion",
+        "Training loss", "Training accuracy", "Speed", "Settings of pre-training",
+    ):  # fmt: skip
+        assert title in page, title
+    for contestant in (PRETRAINED, RANDOM, BASELINE):
+        assert contestant in page
+    assert "optimiser.muon_rate" in page
+    # nothing is fetched: no script, no address but those of the page's own parts and of XML
+    assert "<script" not in page
+    assert "<link" not in page
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page) == []
+    assert re.findall(r"url\((?!#)[^)]*\)", page) == []
+
+
+def test_nothing_is_left_over(done: Done) -> None:
+    names = {path.name for path in done.folder.iterdir()}
+    assert names == {"store", "pretraining", "report.html", "demo.json"}
+    settings = RunFolder(done.folder / "pretraining").settings("pretrain")
+    assert settings is not None
+    assert settings["budget"]["minutes"] == 0.03
+
+
+def test_a_second_demo_takes_the_place_of_the_first(
+    done: Done, small: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "demo"
+    shutil.copytree(done.folder, folder)
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    small.setattr(demo_task, "SEEDS", 1)
+    figures = demo(minutes=0.01, out=folder, seed=3)
+    small.setattr(demo_task, "SEEDS", SEEDS)
+    settings = RunFolder(folder / "pretraining").settings("pretrain")
+    assert settings is not None
+    assert settings["settings"]["seed"] == 3
+    assert figures["finetune"][PRETRAINED]["spread"] is None
+    assert json.loads((folder / "demo.json").read_text(encoding="utf-8")) == figures
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "thesis.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for out in (tmp_path, tmp_path / "file"):
+        with pytest.raises(RunFolderError, match="no earlier demo; choose another --out"):
+            demo(out=out)
+    assert (tmp_path / "store" / "thesis.txt").read_text(encoding="utf-8") == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "store"]

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.layers.positions import Positions
+from bertsmith.models import bert
+from bertsmith.recipes.preflight import TRIAL_STEPS
+from bertsmith.recipes.pretrain import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain_evaluation import evaluate_held_out
+from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.interruption import Interrupted
+from bertsmith.weights.folder import load_model
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+STEPS = 9
+QUICK = PretrainConfig(
+    network=NetworkConfig(longest=40),
+    samples=SampleConfig(longest=31, tokens_per_batch=190),
+    log_every=2,
+    seed=5,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sizes() -> Iterator[None]:
+    """A size that trains in no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(bert.SIZES, "least", (2, 64))
+        yield
+
+
+@pytest.fixture(scope="module")
+def store_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    """Fifty documents, some of them held out."""
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(50), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+def run(store: Path | None, out: Path, **changes: object) -> PretrainOutcome:
+    settings = {"model": "least", "steps": STEPS, "settings": QUICK} | changes
+    return pretrain(store, out=out, **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, sizes: None, store_folder: Path
+) -> PretrainOutcome:
+    """A run that was never stopped."""
+    return run(store_folder, tmp_path_factory.mktemp("whole") / "run")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def stop_when_drawn(patch: pytest.MonkeyPatch, times: int) -> None:
+    """Ask for a stop, as Ctrl-C does, when batches are drawn the n-th time from now on."""
+    take, left = PretrainingBatches.take, [times]
+
+    def stopping(self: PretrainingBatches, place: Place) -> tuple[Batch, Place]:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return take(self, place)
+
+    patch.setattr(PretrainingBatches, "take", stopping)
+
+
+def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> None:
+    assert {path.name for path in whole.folder.iterdir()} == {
+        "preflight.json",
+        "run.json", "log.jsonl", "checkpoints", "result.json", "model", "report.html",
+    }  # fmt: skip
+    content = json.loads((whole.folder / "run.json").read_text(encoding="utf-8"))
+    assert content["kind"] == "pretrain"
+    assert content["settings"]["store"] == str(store_folder.resolve())
+    assert content["settings"]["settings"] == QUICK.to_dict()
+    log = (whole.folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in log] == [2, 4, 6, 8, 9]
+    result = json.loads((whole.folder / "result.json").read_text(encoding="utf-8"))
+    assert result == {"state": whole.state.to_dict(), "held_out": whole.held_out}
+    assert whole.state.step == STEPS
+    assert 0 < whole.state.tokens <= STEPS * 190
+    checkpoints = [path.name for path in (whole.folder / "checkpoints").iterdir()]
+    assert checkpoints == [f"step-{STEPS:08}"]
+
+
+def test_the_report_and_the_card_say_how_it_was_made(
+    whole: PretrainOutcome, store_folder: Path
+) -> None:
+    page = (whole.folder / "report.html").read_text(encoding="utf-8")
+    for said in ("Training loss", "Training accuracy", "Speed", "Held-out documents", "Settings"):
+        assert said in page
+    assert "optimiser.muon_rate" in page
+    assert "<script" not in page
+    card = (whole.folder / "model" / "README.md").read_text(encoding="utf-8")
+    index = TokenStore(store_folder).index
+    content = json.loads((whole.folder / "run.json").read_text(encoding="utf-8"))
+    for said in (
+        content["settings"]["store_hash"],
+        f"{index.documents:,} documents, {index.words:,} words, {index.tokens:,} tokens",
+        f"{whole.state.tokens:,} in {STEPS} steps",
+        "masked LM and next-sentence prediction",
+        f"| masked lm loss, held out | {whole.held_out['masked_lm_loss']:.4g} |",
+        "| seed | 5 |",
+        "library_name: transformers",
+    ):
+        assert said in card
+
+
+def test_the_model_gives_the_same_in_transformers(
+    whole: PretrainOutcome, tokenizer: Tokenizer
+) -> None:
+    folder = whole.folder / "model"
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    # as published, although pre-training had none
+    assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
+    assert config["max_position_embeddings"] == 40
+    theirs = AutoModelForPreTraining.from_pretrained(folder).eval()
+    text = invented_documents(1, seed=8)[0].paragraphs[0][:50]
+    inputs = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    ids = inputs["input_ids"][0].tolist()
+    assert ids[1:-1] == tokenizer.encode([text])[0].tolist()
+    ours, _ = load_model(folder)
+    batch = Batch(
+        ids=torch.tensor(ids),
+        segments=torch.zeros(len(ids), dtype=torch.long),
+        positions=torch.arange(len(ids)),
+        offsets=torch.tensor([0, len(ids)]),
+        lengths=(len(ids),),
+    )
+    with torch.no_grad():
+        hidden, expected = ours.encoder(batch), theirs(**inputs)
+        words, pairs = ours.masked_lm(hidden), ours.next_sentence(hidden, batch)
+    assert float((words - expected.prediction_logits[0]).abs().max()) < 1e-5
+    assert float((pairs - expected.seq_relationship_logits).abs().max()) < 1e-5
+
+
+def test_held_out_figures_are_those_of_the_saved_model_and_repeat(
+    whole: PretrainOutcome, store_folder: Path
+) -> None:
+    model, loaded = load_model(whole.folder / "model")
+    store = TokenStore(store_folder)
+    for _ in range(2):
+        found = evaluate_held_out(model, loaded, store, QUICK.samples)
+        assert found == pytest.approx(whole.held_out, abs=1e-6)
+    # the masks measured with depend neither on the run's seed nor on its batches
+    other = replace(QUICK.samples, tokens_per_batch=400)
+    assert evaluate_held_out(model, loaded, store, other) == found
+
+
+@pytest.mark.parametrize("again", ["same command", "folder alone"])
+def test_a_stopped_run_goes_on_to_the_very_same_model(
+    whole: PretrainOutcome,
+    store_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    again: str,
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_when_drawn(patch, TRIAL_STEPS + 4)
+        with pytest.raises(Interrupted) as stopped:
+            run(store_folder, folder)
+    assert str(stopped.value) == (
+        f"stopped after step 4, saved; go on with: bertsmith pretrain --out {folder}"
+    )
+    assert not (folder / "model").exists()
+    torch.rand(3)  # whatever else the process drew must not matter
+    alone = {"steps": None, "settings": None} if again == "folder alone" else {}
+    resumed = run(None if alone else store_folder, folder, **alone)
+    assert f"going on with the run in {folder}" in capsys.readouterr().err
+    assert resumed.held_out == whole.held_out
+    assert replace(resumed.state, seconds=0.0) == replace(whole.state, seconds=0.0)
+    ours, theirs = files(folder / "model"), files(whole.folder / "model")
+    assert ours.keys() == theirs.keys()
+    # the card tells of the time it took
+    assert {name for name in ours if ours[name] != theirs[name]} <= {"README.md"}
+
+
+def test_a_run_that_has_ended_stays_as_it_is(
+    whole: PretrainOutcome, store_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole.folder, folder)
+    before = files(folder / "model")
+    again = run(store_folder, folder)
+    assert (again.state, again.held_out) == (whole.state, whole.held_out)
+    assert files(folder / "model") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"steps": 8}, "budget.steps was 9, now 8"),
+        ({"steps": None, "minutes": 1.0}, "budget.minutes was None, now 1.0"),
+        ({"model": "tiny"}, "model was least, now tiny"),
+        ({"settings": replace(QUICK, seed=6)}, "settings.seed was 5, now 6"),
+    ],
+)
+def test_other_settings_are_refused(
+    whole: PretrainOutcome, store_folder: Path, changes: dict[str, object], difference: str
+) -> None:
+    before = files(whole.folder / "model")
+    with pytest.raises(RunFolderError) as refused:
+        run(store_folder, whole.folder, **changes)
+    assert difference in str(refused.value)
+    assert files(whole.folder / "model") == before
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_changed_store_is_refused(
+    whole: PretrainOutcome, store_folder: Path, tokenizer: Tokenizer, tmp_path: Path, named: bool
+) -> None:
+    store, folder = tmp_path / "store", tmp_path / "run"
+    prepare_store(invented_documents(50, seed=1), tokenizer, store)
+    shutil.copytree(whole.folder, folder)
+    content = (folder / "run.json").read_text(encoding="utf-8")
+    moved = content.replace(str(store_folder.resolve()), str(store))
+    (folder / "run.json").write_text(moved, encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"another store|contents have changed"):
+        run(store, folder) if named else pretrain(None, out=folder)
+
+
+def test_nothing_to_go_on_with(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="holds no run to go on with; name a store"):
+        pretrain(None, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(ConfigError, match="no model size 'huge'"):
+        run(store_folder, out, model="huge")
+    longer = replace(QUICK, samples=SampleConfig(longest=41))
+    with pytest.raises(ConfigError, match=r"samples.longest \(41\) exceeds network.longest \(40\)"):
+        run(store_folder, out, settings=longer)
+    with pytest.raises(ConfigError, match="either steps or minutes"):
+        run(store_folder, out, minutes=1.0)
+    with pytest.raises(StoreError, match="no token store"):
+        run(tmp_path / "nowhere", out)
+    assert not out.exists()
+
+
+def test_minutes_are_a_budget_too(store_folder: Path, tmp_path: Path) -> None:
+    found = run(store_folder, tmp_path / "run", steps=None, minutes=0.002)
+    assert found.state.step >= 1
+    assert found.state.seconds >= 0.12
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+def test_positions_that_are_not_learned(
+    store_folder: Path, tmp_path: Path, positions: Positions
+) -> None:
+    settings = replace(QUICK, network=NetworkConfig(longest=40, positions=positions))
+    found = run(store_folder, tmp_path / "run", steps=2, settings=settings)
+    loaded, _ = load_model(found.folder / "model")
+    assert loaded.config.encoder.positions == positions
+    assert "encoder.embeddings.positions.weight" not in dict(loaded.named_parameters())
+    batch, _ = PretrainingBatches(
+        TokenStore(store_folder), found.tokenizer, QUICK.samples, seed=2
+    ).take(Place())
+    with torch.no_grad():
+        assert torch.equal(loaded.encoder(batch), found.model.encoder(batch))
+
+
+def test_masked_lm_alone_on_one_document(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    document = max(invented_documents(3), key=lambda each: len(each.paragraphs))
+    prepare_store([document], tokenizer, tmp_path / "store", held_out=0.0)
+    with pytest.raises(StoreError, match="another"):
+        run(tmp_path / "store", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    samples = replace(QUICK.samples, text="within_documents")
+    found = run(tmp_path / "store", tmp_path / "run", settings=replace(QUICK, samples=samples))
+    assert found.held_out == {}
+    assert not found.model.config.next_sentence
+    config = json.loads((found.folder / "model" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["BertForMaskedLM"]
+    AutoModelForMaskedLM.from_pretrained(found.folder / "model")
+    page = (found.folder / "report.html").read_text(encoding="utf-8")
+    assert "next sentence" not in page
+    assert "Held-out documents" not in page
+    assert "| objective | masked LM |" in (found.folder / "model" / "README.md").read_text("utf-8")

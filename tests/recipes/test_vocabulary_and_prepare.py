@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError, CorpusError, StoreError, VocabularyError
+from bertsmith.recipes.prepare import describe as describe_store
+from bertsmith.recipes.prepare import prepare
+from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from, learn_vocabulary
+from bertsmith.text.documents import Document
+from bertsmith.tokens.tokenizer import Tokenizer
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+VOCABULARY_FILES = {
+    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of twenty documents, one document in both."""
+    folder = tmp_path_factory.mktemp("corpus")
+    documents = invented_documents(39)
+    for name, part in (("a", documents[:20]), ("b", [*documents[20:], documents[7]])):
+        text = "\n\n".join("\n".join((*each.paragraphs, "Gu.")) for each in part)
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vocab(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("vocab")
+    tokenizer.save(folder)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_a_vocabulary_of_the_size_asked_for(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "below" / "vocab"
+    learned = learn_vocabulary([str(corpus)], out=out, size=150)
+    assert learned.size == 150
+    assert {path.name for path in out.iterdir()} == VOCABULARY_FILES
+    assert Tokenizer.load(out).fingerprint == learned.fingerprint
+    first, last = said(capsys)
+    assert first.startswith("vocabulary: 150 pieces, uncased; ")
+    assert first.endswith(" pieces a word, 0.00 % of words [UNK]")
+    assert last == f"next: bertsmith prepare CORPUS --vocab {out} --out store"
+
+
+def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("Ada sang. ada sang\n", encoding="utf-8")
+    learned = learn_vocabulary(
+        [str(tmp_path / "a.txt")], out=tmp_path / "vocab", size=1000, cased=True
+    )
+    assert not learned.lowercase
+    assert learned.pieces("Ada") != learned.pieces("ada")
+    first, second, _ = said(capsys)
+    assert first.startswith(f"vocabulary: {learned.size} pieces, cased; ")
+    assert second == "the text has no more than these; 1,000 were asked for"
+
+
+def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"body": "gabo gabo dela dela.", "text": "moti moti moti"}] * 3
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    body = learn_vocabulary([str(path)], out=tmp_path / "1", size=200, text_column="body")
+    text = learn_vocabulary([str(path)], out=tmp_path / "2", size=200)
+    assert ("gabo" in body.vocabulary, "moti" in body.vocabulary) == (True, False)
+    assert ("gabo" in text.vocabulary, "moti" in text.vocabulary) == (False, True)
+    with pytest.raises(CorpusError, match="column"):
+        learn_vocabulary([str(path)], out=tmp_path / "3", text_column="title")
+    assert not (tmp_path / "3").exists()
+
+
+def test_a_folder_with_something_in_it_is_kept(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
+    for out in (tmp_path, tmp_path / "thesis.txt"):
+        with pytest.raises(VocabularyError, match="exists already; choose another --out"):
+            learn_vocabulary([str(corpus)], out=out)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
+    learn_vocabulary([str(corpus)], out=tmp_path, size=150)
+    assert {path.name for path in tmp_path.iterdir()} == VOCABULARY_FILES
+
+
+def test_words_in_pieces() -> None:
+    document = Document(source="a", line=1, paragraphs=("walked walked walk talks talk talk",) * 9)
+    learned, fit = learn_from([document], total=10, size=100, cased=False)
+    assert fit.words == 54
+    assert fit.unknown == 0
+    assert describe(learned, fit).endswith("1.00 pieces a word, 0.00 % of words [UNK]")
+    shown = in_pieces(learned, ["walk", "walkeds", "talk"], count=2)
+    assert shown == "walkeds -> walked ##s, walk -> walk"
+
+
+def test_a_store_and_what_is_said_of_it(
+    corpus: Path, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "store"
+    store = prepare([str(corpus)], vocab=vocab, out=out, held_out=0.2, workers=1)
+    held_out = store.held_out()
+    assert held_out is not None
+    parts = (store.index, held_out.index)
+    assert sum(part.documents for part in parts) == 39
+    assert (store.index.duplicates, held_out.index.duplicates) == (1, 0)
+    first, last = said(capsys)
+    assert first == describe_store(TokenStore(out))
+    assert first.startswith(f"corpus: 39 documents, {sum(part.sentences for part in parts):,} sent")
+    assert "(0.00 % [UNK]); 1 duplicates left out; " in first
+    assert first.endswith(f" {held_out.index.documents} documents held out")
+    assert last == f"next: bertsmith pretrain {out} --out run --minutes 30"
+
+
+def test_the_store_is_the_same_by_any_number_of_processes(
+    corpus: Path, vocab: Path, tmp_path: Path
+) -> None:
+    paths = [str(corpus / "b.txt"), str(corpus / "a.txt")]
+    stores = [
+        prepare(paths, vocab=vocab, out=tmp_path / str(workers), workers=workers)
+        for workers in (1, 2)
+    ]
+    assert stores[0].index == stores[1].index
+
+
+def test_nothing_held_out(
+    corpus: Path, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = prepare([str(corpus)], vocab=vocab, out=tmp_path / "s", held_out=0.0, workers=1)
+    assert store.held_out() is None
+    assert said(capsys)[0].endswith(" 0 documents held out")
+
+
+def test_one_document_is_told_what_it_cannot_do(
+    vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Gabo dela. Kuri moti.\nZe mila zzz.\n", encoding="utf-8")
+    store = prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.0, workers=1)
+    assert store.index.documents == 1
+    first, second, _ = said(capsys)
+    assert first.startswith("corpus: 1 documents, 3 sentences, 7 words, ")
+    # "zzz" is no word of the vocabulary, one of 15 pieces
+    assert "15 tokens (6.67 % [UNK])" in first
+    assert second == "the corpus is one document: next-sentence prediction needs at least two"
+
+
+def test_a_model_folder_is_a_vocabulary_too(
+    corpus: Path, base_folder: Path, tmp_path: Path
+) -> None:
+    store = prepare([str(corpus)], vocab=base_folder, out=tmp_path / "store", workers=1)
+    assert store.index.fingerprint == Tokenizer.load(base_folder).fingerprint
+    # none of the corpus's words is in that vocabulary
+    assert store.index.unknown == store.tokens
+
+
+def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    with pytest.raises(ConfigError, match="workers is 0"):
+        prepare([str(corpus)], vocab=vocab, out=out, workers=0)
+    for share in (1.0, -0.1):
+        with pytest.raises(ConfigError, match="held_out is"):
+            prepare([str(corpus)], vocab=vocab, out=out, held_out=share)
+    with pytest.raises(CorpusError, match="does not exist"):
+        prepare([str(tmp_path / "nowhere")], vocab=vocab, out=out, workers=1)
+    assert not out.exists()
+    out.mkdir()
+    with pytest.raises(StoreError, match="exists already"):
+        prepare([str(corpus)], vocab=vocab, out=out, workers=1)

@@ -1,0 +1,256 @@
+"""What the documents tell is true: commands and snippets run, links and names exist.
+
+Everything runs in the order of the page, in an empty folder with an invented corpus; only the
+training is cut short (`shortened`), and what installs is just looked up in the Makefile.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.command import read_arguments
+from bertsmith.verbs import VERBS
+from invented import invented_documents
+
+ROOT = Path(__file__).parents[1]
+README, TOUR = "README.md", "docs/tour.md"
+PAGES = (README, TOUR, "CONTRIBUTING.md", "CHANGELOG.md")
+ENVIRONMENT = "source .venv/bin/activate"
+END = "end of the snippet"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, and the output that the next block promises, if it does."""
+
+    language: str
+    line: int
+    text: str
+    promised: str | None
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> list[Block]:
+    found: list[Block] = []
+    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    matches = list(fence.finditer(text))
+    for match, after in zip(matches, [*matches[1:], None], strict=True):
+        follows = after is not None and match.end() + 1 == after.start() and after[1] == "text"
+        promised = after[2] if after is not None and follows else None
+        line = text.count("\n", 0, match.start(2)) + 1
+        found.append(Block(language=match[1], line=line, text=match[2], promised=promised))
+    return found
+
+
+def commands(block: Block) -> list[str]:
+    return [line for line in block.text.replace("\\\n", " ").splitlines() if line]
+
+
+def shortened(text: str) -> str:
+    """The same with less training, in figures alone: all that differs from the page."""
+    for long, short in (
+        (r"--minutes \d+", "--steps 2"), (r"\bminutes=\d+", "steps=2"),
+        (r"--model mini\b", "--model tiny"), (r'\bmodel="mini"', 'model="tiny"'),
+        (r"--epochs \d+", "--epochs 1"), (r"\bepochs=\d+", "epochs=1"),
+        (r"--seeds \d+", "--seeds 1"), (r"\bseeds=\d+", "seeds=1"),
+    ):  # fmt: skip
+        text = re.sub(long, short, text)
+    return text
+
+
+def prose(text: str) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def targets(text: str) -> set[str]:
+    return set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+
+
+def check_make(command: str) -> None:
+    """A target of the Makefile, with variables that it takes; the demo's options fit."""
+    _, *words = shlex.split(command)
+    makefile = page("Makefile")
+    for word in words:
+        name, assigned, value = word.partition("=")
+        if not assigned:
+            assert name in targets(makefile), command
+            continue
+        assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), command
+        if name == "ARGS":
+            read_arguments("demo", VERBS["demo"], shlex.split(value))
+
+
+class Follower:
+    """Somebody who does what a page says, in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        places = (str(Path(sys.executable).parent), os.environ["PATH"])
+        self._variables = os.environ | {"PATH": os.pathsep.join(places), "COLUMNS": "100"}
+
+    def shell(self, command: str) -> None:
+        if command.startswith("make "):
+            check_make(command)
+        elif command == ENVIRONMENT:
+            assert "VENV := .venv\n" in page("Makefile")
+        else:
+            self._run(["bash", "-euo", "pipefail", "-c", shortened(command)])
+
+    def snippets(self, name: str, found: list[Block]) -> None:
+        """Run snippets as one file, its lines numbered as on the page, and compare what it says."""
+        lines = [""] * page(name).count("\n")
+        for block in found:
+            own = shortened(block.text).splitlines()
+            lines[block.line - 1 : block.line - 1 + len(own)] = own
+            lines[block.line - 1 + len(own)] = f"print({END!r})"
+        script = self._folder / (Path(name).stem + ".py")
+        script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        said = self._run([sys.executable, str(script)]).split(f"{END}\n")
+        for block, shown in zip(found, said, strict=False):
+            if block.promised is not None:
+                assert shown == block.promised, f"{name}:{block.line}"
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self._folder,
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    """Somebody with text and labels of their own, under the names of the README."""
+    (tmp_path / "books").mkdir()
+    for number in range(2):
+        documents = invented_documents(20, seed=number)
+        text = "\n\n".join("\n".join(document.paragraphs) for document in documents)
+        (tmp_path / "books" / f"{number}.txt").write_text(text, encoding="utf-8")
+    random = np.random.default_rng(3)
+    with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for number in range(24):
+            text = documents[number % 20].paragraphs[0].split(".")[0]
+            table.writerow([f"{text}, {random.integers(9)} dogs", ("cats", "dogs")[number % 2]])
+    (tmp_path / "messages.txt").write_text("Bada gu, dogs.\n\nZe mila!\n", encoding="utf-8")
+    return Follower(tmp_path)
+
+
+def test_the_readme_can_be_followed(follower: Follower, tmp_path: Path) -> None:
+    for block in blocks(page(README)):
+        if block.language == "python":
+            follower.snippets(README, [block])
+        elif block.language == "bash":
+            for command in commands(block):
+                follower.shell(command)
+    assert (tmp_path / "answers.jsonl").read_text(encoding="utf-8").count("\n") == 2
+    missing = [name for name in files_of_runs() if not list(tmp_path.glob(f"*/{name}"))]
+    assert missing == []
+
+
+def test_the_tour_can_be_walked(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    found = blocks(page(TOUR))
+    follower.snippets(TOUR, [block for block in found if block.language == "python"])
+    for block in found:
+        if block.language == "bash":
+            for command in commands(block):
+                follower.shell(command)
+
+
+def files_of_runs() -> Iterator[str]:
+    """The names in the first column of the README's table of a run folder."""
+    for row in re.findall(r"^\| (`.*?) \|", page(README), re.MULTILINE):
+        yield from re.findall(r"`([^`]+)`", row)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make dmeo",
+        'make demo ARGS="--minuets 2"',
+        "make demo OPTIONS=-q",
+        "bertsmith vocab lern books/ --out vocab",
+        "bertsmith vocab learn books/ --out vocab --sise 100",
+        "bertsmith predict nowhere/model | cat",
+    ],
+)
+def test_a_wrong_command_is_noticed(follower: Follower, command: str) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        follower.shell(command)
+
+
+@pytest.mark.parametrize("text", ["print(1 +", "print(2)", "from bertsmith import nothing"])
+def test_a_wrong_snippet_is_noticed(follower: Follower, text: str) -> None:
+    block = Block(language="python", line=3, text=f"{text}\n", promised="1\n")
+    with pytest.raises(AssertionError):
+        follower.snippets(README, [block])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page(name)):
+        if not link.startswith("https://"):
+            assert (ROOT / name).parent.joinpath(link).exists(), link
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_names_in_the_text_exist(name: str) -> None:
+    code = re.findall(r"`([^`\n]+)`", prose(page(name)))
+    for text in code:
+        if text.startswith("make "):
+            check_make(text)
+        elif text.startswith("bertsmith "):
+            assert any(text.startswith(f"bertsmith {verb}") for verb in VERBS), text
+        elif re.fullmatch(r"[\w./]+\.(py|toml)", text):
+            places = (ROOT, ROOT / "src" / "bertsmith")
+            assert any((place / text).exists() for place in places), text
+
+
+def test_every_folder_of_the_source_is_in_the_tree() -> None:
+    (tree,) = [block.text for block in blocks(page(README)) if "src/bertsmith/\n" in block.text]
+    told = re.findall(r"^  (\w+)/ +\S", tree, re.MULTILINE)
+    source = ROOT / "src" / "bertsmith"
+    assert sorted(told) == sorted(path.parent.name for path in source.glob("*/__init__.py"))
+    files = re.findall(r"\b(\w+\.py)\b", tree)
+    assert sorted(files) == sorted(p.name for p in source.glob("*.py") if p.name != "__init__.py")
+    others = re.findall(r"^(\w+)/ ", tree, re.MULTILINE)
+    assert all((ROOT / name).is_dir() for name in others)
+    assert set(re.findall(r" (\w+)/ ", tree.partition("\ntests/")[2])) <= {"src"} | {
+        path.name for path in (ROOT / "tests").iterdir()
+    }
+
+
+def test_the_tour_goes_by_the_order_of_the_road() -> None:
+    stops = re.findall(r"^## \d+\. .*?(\w+)$", page(TOUR), re.MULTILINE)
+    road = (
+        "Text Tokens store Batches Layers Models Objectives Training Weights Evaluation Inference"
+    )
+    assert stops == [*road.split(), "Recipes"]
+    assert page(TOUR).count("\n") < 300
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    text = page(README)
+    assert [verb for verb in VERBS if not re.search(rf"\b(bertsmith|make) {verb}\b", text)] == []
