@@ -26,8 +26,6 @@ _SKIPPED_FOLDERS = words("""
     third_party thirdparty _bundled bundled
 """)
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_CODE_PROMPT = re.compile(r"\s*(>>>|\.\.\.|In \[)")
-_LETTER = re.compile(r"[^\W\d_]")
 _TEST_FILE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
 
@@ -89,10 +87,9 @@ def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
 
 
 def docstring_paragraphs(docstring: str) -> Iterator[str]:
-    """The paragraphs of a docstring, one line each, without lines of code and of mere marks."""
+    """The paragraphs of a docstring, one line each; code and tables stand as they are."""
     for block in _BLANK_LINES.split(inspect.cleandoc(docstring)):
-        lines = [line for line in block.splitlines() if not _CODE_PROMPT.match(line)]
-        paragraph = " ".join(" ".join(line for line in lines if _LETTER.search(line)).split())
+        paragraph = " ".join(block.split())
         if paragraph:
             yield paragraph
 
