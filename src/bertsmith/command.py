@@ -55,7 +55,7 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
     """
     parser = _parser(name, verb)
     try:
-        given = parser.parse_args(list(arguments), defaults=False)
+        given = parser.parse_args(_spelled(parser, arguments), defaults=False)
     except argparse.ArgumentError as error:
         what = _plain_message(str(error), verb)
         raise ConfigError(what, remedy=f"see: bertsmith {name} --help") from error
@@ -69,6 +69,33 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
         defaults = verb.defaults(values) if verb.defaults else verb.settings()()
         values["settings"] = _settings(defaults, file, overrides)
     return values
+
+
+def _spelled(parser: ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """The arguments with underscores for dashes in options that are known with underscores."""
+    spelled = []
+    for argument in arguments:
+        option, sign, value = argument.partition("=")
+        alike = "--" + option.removeprefix("--").replace("-", "_")
+        known = parser._option_string_actions
+        meant = option.startswith("--") and option not in known and alike in known
+        spelled.append(f"{alike}{sign}{value}" if meant else argument)
+    return spelled
+
+
+def _usage(name: str, verb: Verb) -> str:
+    """One line: what must be given, the rest as options."""
+    shown = [f"bertsmith {name}"]
+    for parameter in inspect.signature(verb.function).parameters.values():
+        word = parameter.name.upper()
+        required = parameter.default is inspect.Parameter.empty
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            shown += [f"{_option(parameter.name)} {word}"] if required else []
+        elif "list" in str(parameter.annotation):
+            shown.append(f"{word} [{word} ...]")
+        else:
+            shown.append(word if required else f"[{word}]")
+    return " ".join([*shown, "[options]"])
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
@@ -110,6 +137,7 @@ def _parser(name: str, verb: Verb) -> ArgumentParser:
     documentation = docstring_parser.parse(inspect.getdoc(verb.function) or "")
     parser = jsonargparse.ArgumentParser(
         prog=f"bertsmith {name}",
+        usage=_usage(name, verb),
         description=documentation.description or "",
         epilog="\n".join(
             ["examples:", *(f"  bertsmith {name} {e}".rstrip() for e in verb.examples)]

@@ -141,10 +141,13 @@ def _check_place(folder: Path) -> None:
             where=folder,
             remedy=f"save them as one {WEIGHTS_FILE}",
         )
+    inner = folder / "model"
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).exists():
+            # a run's folder is what people have at hand
+            other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
             raise ModelFolderError(
-                f"is no model folder: it has no {name}", where=folder, remedy="name another"
+                f"is no model folder: it has no {name}", where=folder, remedy=f"name {other}"
             )
     for path in inside:
         if path.name in _READ:
