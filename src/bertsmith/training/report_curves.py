@@ -135,4 +135,6 @@ def _tick(value: float) -> str:
 
 
 def _value(value: float, *, percent: bool) -> str:
-    return f"{100 * value:.1f} %" if percent else f"{value:.4g}"
+    if percent:
+        return f"{100 * value:.1f} %"
+    return short_number(value) if abs(value) >= 1000 else f"{value:.4g}"
