@@ -21,6 +21,8 @@ TEXT = "gabo dela kuri moti. " * 50
 @contextmanager
 def started(*arguments: str, place: Path) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, as a terminal would start it."""
+    # tests that run in the background are deaf to Ctrl-C, and so would be what they start
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=place,
@@ -29,6 +31,7 @@ def started(*arguments: str, place: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
         start_new_session=True,
     )
+    signal.signal(signal.SIGINT, before)
     try:
         yield process
     finally:
