@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
+from bertsmith.text.documents import tidy
+from bertsmith.text.sentences import split_sentences
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.documents import DocumentEncoder
 from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -38,6 +42,43 @@ HARD_PAGE = (
     "\ufffd \uffff \U0010ffff \ue000 \U000e0001 \u0378 a\ufffdb",
     "",
     " \t\n ",
+)
+
+
+def kinds(*prefixes: str) -> str:
+    """All characters of some categories, in words with letters around them."""
+    every = map(chr, range(0x110000))
+    return " ".join(f"a{c}B" for c in every if unicodedata.category(c).startswith(prefixes))
+
+
+IDEOGRAPH_RANGES = (
+    *(0x33FF, 0x3400, 0x4DBF, 0x4DC0, 0x4DFF, 0x4E00, 0x9FFF, 0xA000, 0xF8FF, 0xF900, 0xFAFF),
+    *(0xFB00, 0x1FFFF, 0x20000, 0x2A6DF, 0x2A6E0, 0x2A700, 0x2B73F, 0x2B740, 0x2B81F, 0x2B820),
+    *(0x2CEAF, 0x2CEB0, 0x2EBEF, 0x2EBF0, 0x2F7FF, 0x2F800, 0x2FA1F, 0x2FA20, 0x30000, 0x3134A),
+)
+HOSTILE_LINES = (
+    *HARD_PAGE,
+    *(unicodedata.normalize(form, line) for line in HARD_PAGE for form in ("NFC", "NFD", "NFKD")),
+    "\ufeffa byte-order mark \ufeff in\ufeffside, \ufffe \uffff\ufeff",
+    "\x00".join("nulls") + " \x00 \x00\x00 x\x00",
+    "".join(f"a{chr(code)}b {chr(code)} " for code in (*range(0x20), *range(0x7F, 0xA0))),
+    "\ufffd\ufffd \ufffdx x\ufffdy \ufffd.",
+    "e" + "\u0301" * 1500 + " " + "o\u0323" + "\u0302\u0301" * 700 + " \u0301" * 3,
+    "latin-1 read badly: caf\udce9 \udc80\udcff na\udcefve \ud800\udc00 \udbff\udfff",
+    "".join(f"a{c}b" for c in map(chr, range(0x110000)) if c.isspace()),
+    "".join(f"x{chr(code)}y {chr(code)}" for code in IDEOGRAPH_RANGES),
+    "İIıi İSTANBUL ISPARTALI i\u0307 I\u0307 ẞ ß STRASSE Straße SS ŉ ǰ ΐ ﬃ",
+    "\u200eleft\u200fright\u202aem\u202bbed\u202cded \u2066iso\u2069lated",
+    "\u061cשלום\u05be עולם, سلام \u200fשָׁלוֹם",
+    "👩‍❤️‍💋‍👨 🏴󠁧󠁢󠁥󠁮󠁧󠁿 🏳️‍🌈 1️⃣ 👍🏿👍🏿 🇩🇪🇹🇷 ☺︎ ♀ x👩‍🔧y",
+    *("w" * size for size in (99, 100, 101, 5000)),
+    "ß" * 100 + " " + "é" * 101 + " " + "e\u0301" * 60 + " " + "-" * 150 + " " + "Dž" * 99,
+    "".join(SPECIALS) + " " + " ".join(SPECIALS).lower() + " [UNK][UNK]. ([MASK]) [SEP]\u0301",
+    '<\u0338 >\u0338 =\u0338 ≠ `\u0300 ;\u0301 a\u0338. .\u0301 "\u0308Quoted\u0308"',
+    kinds("P"),
+    kinds("Sc", "Sk", "Sm"),
+    kinds("Z", "Cc", "Cf"),
+    kinds("Mc", "Me", "Nl", "No"),
 )
 
 
@@ -87,6 +128,23 @@ def assert_equal_ids(
         assert ids.tolist() == theirs.convert_tokens_to_ids(pieces), repr(text)
 
 
+def assert_equal_documents(ours: Tokenizer, theirs: BertTokenizer, texts: Sequence[str]) -> None:
+    """The whole way of `bertsmith prepare`: text, tidy paragraphs, sentences, ids."""
+    paragraphs = [paragraph for paragraph in map(tidy, texts) if paragraph]
+    encoder = DocumentEncoder(ours)
+    # a line by itself, then all at once when nothing is new
+    together = encoder.encode([text.encode() for text in paragraphs])
+    every: list[int] = []
+    for text in paragraphs:
+        split = [plain_pieces(theirs, sentence) for sentence in split_sentences(text)]
+        expected = [theirs.convert_tokens_to_ids(pieces) for pieces in split if pieces]
+        encoded = encoder.encode([text.encode()])
+        assert encoded.sentences.tolist() == list(map(len, expected)), repr(text)
+        assert encoded.ids.tolist() == list(chain.from_iterable(expected)), repr(text)
+        every += encoded.ids.tolist()
+    assert together.ids.tolist() == every
+
+
 ALL_RULES = tuple(
     BasicRules(lowercase=lowercase, strip_accents=strip, space_cjk=cjk)
     for lowercase in (True, False)
@@ -96,14 +154,17 @@ ALL_RULES = tuple(
 
 @pytest.mark.parametrize("specials_in_text", [True, False])
 @pytest.mark.parametrize("rules", ALL_RULES, ids=str)
-def test_a_page_of_hard_unicode(rules: BasicRules, specials_in_text: bool, folder: Path) -> None:
+def test_hostile_lines(rules: BasicRules, specials_in_text: bool, folder: Path) -> None:
     learned = learn_wordpiece(HARD_PAGE, size=1500, lowercase=rules.lowercase, min_frequency=1)
-    extra = character_vocabulary("".join(HARD_PAGE))
+    known = "".join(c for c in "".join(HOSTILE_LINES) if not "\ud800" <= c <= "\udfff")
+    extra = character_vocabulary(known)
     vocabulary = tuple(dict.fromkeys((*learned.vocabulary, *extra)))
     theirs = reference(vocabulary, rules, folder)
-    texts = [*HARD_PAGE, " ".join(HARD_PAGE), "".join(HARD_PAGE)]
+    texts = [*HOSTILE_LINES, " ".join(HARD_PAGE), "".join(HARD_PAGE)]
     ours = Tokenizer(vocabulary, rules)
     assert_equal_ids(ours, theirs, texts, specials_in_text=specials_in_text)
+    if not specials_in_text:
+        assert_equal_documents(ours, theirs, texts)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -119,6 +180,7 @@ def test_a_sample_of_all_code_points(lowercase: bool, folder: Path) -> None:
         for start in range(0, len(sample), 100)
     ]
     assert_equal_ids(Tokenizer(vocabulary, rules), theirs, texts, specials_in_text=True)
+    assert_equal_documents(Tokenizer(vocabulary, rules), theirs, texts)
 
 
 WORDS = st.sampled_from([*SPECIALS, "[MA", "SK]", "\u0301", "Σ", "İ", "中", "\x1c", "\u200b", " "])
@@ -136,6 +198,7 @@ def test_arbitrary_text(
     theirs = reference(vocabulary, rules, folder)
     ours = Tokenizer(vocabulary, rules)
     assert_equal_ids(ours, theirs, [text], specials_in_text=specials_in_text)
+    assert_equal_documents(ours, theirs, [text])
 
 
 @cache
@@ -165,5 +228,7 @@ def test_twenty_thousand_real_lines(data_folder: Path, casing: str) -> None:
     lines = real_lines(data_folder, 20_000)
     assert len(lines) == 20_000
     assert_equal_ids(ours, theirs, lines, specials_in_text=True)
-    assert_equal_ids(ours, theirs, HARD_PAGE, specials_in_text=True)
-    assert_equal_ids(ours, theirs, HARD_PAGE, specials_in_text=False)
+    assert_equal_documents(ours, theirs, lines)
+    assert_equal_ids(ours, theirs, HOSTILE_LINES, specials_in_text=True)
+    assert_equal_ids(ours, theirs, HOSTILE_LINES, specials_in_text=False)
+    assert_equal_documents(ours, theirs, HOSTILE_LINES)

@@ -22,7 +22,7 @@ from bertsmith.config import Config
 _ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 _ASCII_MARK = re.compile(r"[!-/:-@\[-`{-~]")
-_CJK = (
+CJK_RANGES = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
     (0xF900, 0xFAFF),
@@ -112,7 +112,7 @@ def _cleaned(character: str, space_cjk: bool) -> str:
     if category == "Zs":
         return " "
     code = ord(character)
-    if space_cjk and any(first <= code <= last for first, last in _CJK):
+    if space_cjk and any(first <= code <= last for first, last in CJK_RANGES):
         return f" {character} "
     return character
 

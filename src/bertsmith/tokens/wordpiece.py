@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 LONGEST_WORD = 100
 CONTINUES = "##"
 
+_PREFIX = 3
+_SHORT = (2, 1)  # sizes of pieces below that of a prefix
 _REMEMBERED = 200_000
 _LONGEST_REMEMBERED = 48
 
@@ -22,32 +24,40 @@ class WordPiece:
             self._first[piece] = number
             if piece.startswith(CONTINUES):
                 self._later[piece.removeprefix(CONTINUES)] = number
-        self._longest_first = max(map(len, self._first), default=0)
-        self._longest_later = max(map(len, self._later), default=0)
+        self._first_sizes = _sizes(self._first)
+        self._later_sizes = _sizes(self._later)
 
     def ids(self, word: str) -> list[int]:
         """The pieces' ids; one [UNK] for words that do not fit or have over 100 characters."""
-        whole = self._first.get(word)
         length = len(word)
         if length > LONGEST_WORD:
             return self._unknown
-        if whole is not None:
-            return [whole]
+        if word in self._first:
+            return [self._first[word]]
         ids: list[int] = []
-        pieces, longest, start = self._first, self._longest_first, 0
+        pieces, sizes, start = self._first, self._first_sizes, 0
         while start < length:
-            end = min(length, start + longest)
-            while end > start and word[start:end] not in pieces:
-                end -= 1
-            if end == start:
+            for size in sizes.get(word[start : start + _PREFIX], _SHORT):
+                number = pieces.get(word[start : start + size])
+                if number is not None:
+                    break
+            else:
                 return self._unknown
-            ids.append(pieces[word[start:end]])
-            pieces, longest, start = self._later, self._longest_later, end
+            ids.append(number)
+            pieces, sizes, start = self._later, self._later_sizes, start + size
         return ids
 
     def ids_of(self, words: Iterable[str]) -> list[int]:
         """The ids of several words, end to end."""
         return [number for word in words for number in self.ids(word)]
+
+
+def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """The sizes of pieces that begin with each three characters, longest first, then 2 and 1."""
+    sizes: dict[str, set[int]] = {}
+    for piece in pieces:
+        sizes.setdefault(piece[:_PREFIX], set(_SHORT)).add(len(piece))
+    return {prefix: tuple(sorted(found, reverse=True)) for prefix, found in sizes.items()}
 
 
 class ChunkIds(dict[str, tuple[int, ...]]):

@@ -1,0 +1,207 @@
+"""Many blank-free chunks of text to ids at once, by a table of those met before.
+
+A chunk of up to 16 bytes of UTF-8 is its own key: two 64-bit words, compared whole, so no two
+chunks are ever taken for each other. A hash only says where in the table to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+_KEY_BYTES = 16
+_BATCH = 1 << 15  # chunks looked up at a time, so that all about them stays in the cache
+_LONGEST_REMEMBERED = 64
+_FIRST_SLOTS = 1 << 10
+_LOW, _HIGH = (
+    np.array([(1 << 8 * max(0, min(8, size - place))) - 1 for size in range(17)], np.uint64)
+    for place in (0, 8)
+)
+
+
+class Encoded(NamedTuple):
+    """The ids of some chunks end to end; how many each has, and its traits, (chunks,).
+
+    Traits are a byte that says whatever else is wanted about a chunk.
+    """
+
+    ids: NDArray[np.int32]
+    counts: Integers
+    traits: NDArray[np.uint8]
+
+
+WorkOut = Callable[[list[bytes]], Encoded]
+"""Encodes chunks that are met for the first time."""
+
+
+class ChunkTable:
+    """The ids and traits of chunks, worked out when first met and then remembered.
+
+    Memory is bounded: when the largest table is half full, or the ids of what it holds are too
+    many, everything is forgotten. Nothing but time depends on what is remembered.
+    """
+
+    def __init__(self, work_out: WorkOut, *, slots: int = 1 << 20, most_ids: int = 1 << 22) -> None:
+        """The table grows to `slots` of 32 bytes, and beyond for none but a batch of new chunks."""
+        self._work_out = work_out
+        self._most = slots // 2
+        self._most_ids = most_ids
+        self._entries = self._used = 0
+        # a row: the chunk's 16 bytes, where its ids begin, 256 times their number plus traits
+        self._rows = np.zeros((_FIRST_SLOTS, 4), np.uint64)
+        self._ids = np.zeros(_FIRST_SLOTS, np.int32)
+        self._longer: dict[bytes, NDArray[np.uint64]] = {}
+
+    def encode(self, data: bytes, starts: Integers, ends: Integers) -> Encoded:
+        """Encode the chunks data[starts[i]:ends[i]] of UTF-8 text without zero bytes."""
+        padded = np.frombuffer(data + bytes(_KEY_BYTES), np.uint8)
+        parts = [
+            self._encode_some(
+                data, padded, starts[first : first + _BATCH], ends[first : first + _BATCH]
+            )
+            for first in range(0, len(starts), _BATCH)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        none = Encoded(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.uint8))
+        ids, counts, traits = zip(*(parts or [none]), strict=True)
+        return Encoded(np.concatenate(ids), np.concatenate(counts), np.concatenate(traits))
+
+    def _encode_some(
+        self, data: bytes, padded: NDArray[np.uint8], starts: Integers, ends: Integers
+    ) -> Encoded:
+        self._make_room(len(starts))
+        sizes = ends - starts
+        low, high = _keys(padded, starts, np.minimum(sizes, _KEY_BYTES))
+        rows, missing = self._find(low, high)
+        long = sizes > _KEY_BYTES
+        missing = missing[~long[missing]]
+        if len(missing):
+            self._learn(data, starts, ends, (low, high), missing)
+            rows[missing], none = self._find(low[missing], high[missing])
+            assert not len(none)
+        places = np.flatnonzero(long)
+        if len(places):
+            cuts = zip(starts[places].tolist(), ends[places].tolist(), strict=True)
+            rows[places, 2:] = self._find_long([data[start:end] for start, end in cuts])
+        packed = rows[:, 3]
+        counts = (packed >> np.uint64(8)).astype(np.int64)
+        ids = self._gather(rows[:, 2].astype(np.int64), counts)
+        return Encoded(ids, counts, packed.astype(np.uint8))
+
+    def _find(
+        self, low: NDArray[np.uint64], high: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.uint64], Integers]:
+        """The rows of some keys, and the places of those that are not in the table."""
+        slots = self._slots(low, high)
+        rows = self._rows.take(slots, axis=0)
+        wrong = np.flatnonzero((rows[:, 0] != low) | (rows[:, 1] != high))
+        missing: list[Integers] = []
+        while len(wrong):
+            # no chunk begins with a zero byte, so a free row is one that does
+            free = rows[wrong, 0] == 0
+            missing.append(wrong[free])
+            wrong = wrong[~free]
+            slots[wrong] = (slots[wrong] + 1) & (len(self._rows) - 1)
+            found = self._rows.take(slots[wrong], axis=0)
+            rows[wrong] = found
+            wrong = wrong[(found[:, 0] != low[wrong]) | (found[:, 1] != high[wrong])]
+        return rows, np.concatenate(missing) if missing else wrong
+
+    def _learn(
+        self,
+        data: bytes,
+        starts: Integers,
+        ends: Integers,
+        keys: tuple[NDArray[np.uint64], NDArray[np.uint64]],
+        missing: Integers,
+    ) -> None:
+        """Work out the chunks at the places `missing` and put them into the table."""
+        cuts = map(slice, starts[missing].tolist(), ends[missing].tolist())
+        places = dict(zip(map(data.__getitem__, cuts), missing.tolist(), strict=True))
+        new = np.fromiter(places.values(), np.int64, len(places))
+        rows = np.empty((len(new), 4), np.uint64)
+        rows[:, 0], rows[:, 1] = keys[0][new], keys[1][new]
+        rows[:, 2:] = self._worked_out(list(places))
+        self._entries += len(rows)
+        self._insert(rows)
+
+    def _insert(self, rows: NDArray[np.uint64]) -> None:
+        slots = self._slots(rows[:, 0], rows[:, 1])
+        while len(rows):
+            free = np.flatnonzero(self._rows[slots, 0] == 0)
+            self._rows[slots[free]] = rows[free]
+            # of several for one slot the last has got it
+            without = (self._rows[slots, :2] != rows[:, :2]).any(axis=1)
+            rows, slots = rows[without], (slots[without] + 1) & (len(self._rows) - 1)
+
+    def _find_long(self, chunks: list[bytes]) -> list[NDArray[np.uint64]]:
+        """The same for chunks of over 16 bytes: the latter half of a row each."""
+        missing = list(dict.fromkeys(chunk for chunk in chunks if chunk not in self._longer))
+        found = dict(zip(missing, self._worked_out(missing), strict=True)) if missing else {}
+        for chunk, row in found.items():
+            if len(chunk) <= _LONGEST_REMEMBERED:
+                self._longer[chunk] = row
+                self._entries += 1
+        return [found[chunk] if chunk in found else self._longer[chunk] for chunk in chunks]
+
+    def _worked_out(self, chunks: list[bytes]) -> NDArray[np.uint64]:
+        """Where the ids of new chunks were put, and the numbers of ids with the traits."""
+        ids, counts, traits = self._work_out(chunks)
+        start, end = self._used, self._used + len(ids)
+        if end > len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros(max(end, len(self._ids)), np.int32)])
+        self._ids[start:end] = ids
+        self._used = end
+        return np.column_stack([start + np.cumsum(counts) - counts, counts << 8 | traits]).astype(
+            np.uint64
+        )
+
+    def _gather(self, firsts: Integers, counts: Integers) -> NDArray[np.int32]:
+        ends = np.cumsum(counts)
+        places = np.repeat(firsts - ends + counts, counts)
+        places += np.arange(len(places))
+        return self._ids.take(places)
+
+    def _slots(self, low: NDArray[np.uint64], high: NDArray[np.uint64]) -> Integers:
+        mixed = low * np.uint64(0x9E3779B97F4A7C15) ^ high * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed >>= np.uint64(65 - len(self._rows).bit_length())
+        return mixed.astype(np.int64)
+
+    def _make_room(self, number: int) -> None:
+        """Grow, or forget, so that the table stays half empty with so many chunks more."""
+        if self._entries + number > self._most or self._used > self._most_ids:
+            self._forget()
+        slots = len(self._rows)
+        while self._entries + number > slots // 2:
+            slots *= 4
+        if slots > len(self._rows):
+            rows = self._rows[self._rows[:, 0] != 0]
+            self._rows = np.zeros((slots, 4), np.uint64)
+            self._insert(rows)
+
+    def _forget(self) -> None:
+        self._entries = self._used = 0
+        self._rows = np.zeros((_FIRST_SLOTS, 4), np.uint64)
+        self._ids = np.zeros(_FIRST_SLOTS, np.int32)
+        self._longer = {}
+
+
+def _keys(
+    padded: NDArray[np.uint8], starts: Integers, sizes: Integers
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The first 16 bytes of each chunk as two little-endian numbers, zeros behind its end."""
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    low = words[starts]
+    # a chunk of 8 bytes or less must not read beyond the text's end
+    high = words[np.minimum(starts + 8, len(words) - 1)]
+    low &= _LOW[sizes]
+    high &= _HIGH[sizes]
+    return low, high
