@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from bertsmith.errors import DiskError
@@ -92,6 +93,13 @@ def new_folder(folder: Path) -> Iterator[Path]:
             flush_to_disk(final.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_whole(file: FileIO, data: bytes | memoryview) -> None:
+    """Write all of some bytes to an unbuffered file, which may take them bit by bit."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def flush_to_disk(path: Path) -> None:

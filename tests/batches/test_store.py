@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from bertsmith.batches import writing
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.store import TokenStore
-from bertsmith.batches.writing import EncodedDocuments, StoreWriter
+from bertsmith.batches.writing import EncodedDocuments, StoreWriter, WriterState
 from bertsmith.errors import StoreError
 from bertsmith.text.documents import Document
 from bertsmith.text.sentences import split_sentences
@@ -74,11 +76,12 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bertsmith.batches.preparing._GROUP_CHARACTERS", 5_000)
-    monkeypatch.setattr("bertsmith.batches.writing.SHARD_BYTES", 1 << 30)
+    many = [*some_documents, *some_documents[:9]]
+    prepare_store(many, tokenizer, tmp_path / "whole")
+    monkeypatch.setattr("bertsmith.batches.preparing.GROUP_BYTES", 5_000)
     for workers in (1, 3):
-        prepare_store(some_documents, tokenizer, tmp_path / str(workers), workers=workers)
-    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+        prepare_store(many, tokenizer, tmp_path / str(workers), workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "3") == contents(tmp_path / "whole")
 
 
 def test_shards_are_bounded_and_read_as_one(tmp_path: Path) -> None:
@@ -102,6 +105,67 @@ def test_shards_are_bounded_and_read_as_one(tmp_path: Path) -> None:
     assert writing.SHARD_BYTES == 1 << 30
 
 
+def random_documents(count: int) -> list[EncodedDocuments]:
+    random = np.random.default_rng(5)
+    found = []
+    for _ in range(count):
+        documents = random.integers(1, 4, random.integers(0, 6))
+        sentences = random.integers(1, 9, documents.sum())
+        ids = random.integers(0, 300, sentences.sum()).astype(np.uint16)
+        found.append(
+            EncodedDocuments(ids=ids, sentences=sentences, documents=documents, words=3, unknown=1)
+        )
+    return found
+
+
+@pytest.mark.parametrize("torn", [b"", b"half a"])
+def test_a_writer_goes_on_from_any_state(tmp_path: Path, torn: bytes) -> None:
+    parts = random_documents(12)
+
+    def write(folder: Path, parts: list[EncodedDocuments], state: WriterState) -> StoreWriter:
+        writer = StoreWriter(folder, vocabulary=300, shard_bytes=2 * 50, state=state)
+        for part in parts:
+            writer.append(part)
+        return writer
+
+    write(tmp_path / "whole", parts, WriterState()).finish(fingerprint="", duplicates=0)
+    wanted = contents(tmp_path / "whole")
+    assert len([name for name in wanted if name.startswith("tokens")]) > 4
+    for number in range(len(parts)):
+        folder = tmp_path / str(number)
+        writer = write(folder, parts[:number], WriterState())
+        state = WriterState.from_dict(json.loads(json.dumps(writer.state.to_dict())))
+        # written, but nobody was told of it any more
+        for part in parts[number : number + 2]:
+            writer.append(part)
+        files = writer.open_files
+        writer.abandon()
+        for path in files:
+            path.write_bytes(path.read_bytes() + torn)
+        write(folder, parts[number:], state).finish(fingerprint="", duplicates=0)
+        assert contents(folder) == wanted
+
+
+def test_a_writer_does_not_go_on_with_less_than_there_was(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path / "s", vocabulary=300)
+    writer.append(random_documents(3)[1])
+    writer.abandon()
+    for name in ("tokens-00000.bin", "sentences.bin", "documents.bin"):
+        path = tmp_path / "s" / name
+        data = path.read_bytes()
+        path.write_bytes(data[:-1])
+        with pytest.raises(StoreError, match=rf"{name}: is shorter than it was; .*--fresh"):
+            StoreWriter(tmp_path / "s", vocabulary=300, state=writer.state)
+        path.write_bytes(data)
+
+
+def sealed(data: bytes, *change: bytes) -> bytes:
+    """An index with a change, and the hash of its own content that fits."""
+    text = data.rstrip().replace(*change)
+    plain = re.sub(rb'\n "sha256": "\w+",', b"", text, count=1)
+    return text.replace(text.split(b'"')[3], hashlib.sha256(plain).hexdigest().encode(), 1) + b"\n"
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -110,7 +174,8 @@ def test_shards_are_bounded_and_read_as_one(tmp_path: Path) -> None:
         ("tokens-00000.bin", lambda data: bytes([data[0] ^ 1]) + data[1:], "altered"),
         ("store.json", lambda data: data[:100], "JSON"),
         ("store.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
-        ("store.json", lambda data: data.replace(b"documents.bin", b"../../../etc/p"), "outside"),
+        ("store.json", lambda data: data.replace(b"documents.bin", b"../../../etc/p"), "altered"),
+        ("store.json", lambda data: sealed(data, b"documents.bin", b"../../../etc/p"), "outside"),
         ("store.json", lambda data: data.replace(b'"tokens":', b'"extra": 1, "tokens":'), "extra"),
     ],
 )

@@ -1,43 +1,40 @@
 """Documents become a token store: by several processes, in constant memory, in a fixed order.
 
-The store depends on the documents and the vocabulary only: groups of documents are cut by their
-number of characters, encoded by whichever process is free, and written in their order.
+The store depends on the documents and the vocabulary only. Sections of the corpus are read here and
+turned into documents, sentences and ids by whichever process is free; what comes back is written in
+the order of the corpus, and what has been written need not be done again after an interruption.
 """
 
 from __future__ import annotations
 
-import hashlib
-import multiprocessing
 import shutil
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from itertools import chain
+from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from bertsmith.batches.store import HELD_OUT, VOCABULARY, StoreIndex
-from bertsmith.batches.writing import EncodedDocuments, StoreWriter
-from bertsmith.disk import new_folder
-from bertsmith.errors import StoreError
+from bertsmith import __version__
+from bertsmith.batches.duplicates import SeenTexts
+from bertsmith.batches.encoding import EncodedGroup, Encoder, Group, encoders
+from bertsmith.batches.journal import Progress, Source, SourceFile
+from bertsmith.batches.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
+from bertsmith.batches.unfinished import UnfinishedStore, unfinished_store
+from bertsmith.batches.writing import StoreWriter, WriterState
+from bertsmith.errors import StoreError, UserError
+from bertsmith.log import say
+from bertsmith.text.corpus import Corpus
 from bertsmith.text.documents import Document
-from bertsmith.text.sentences import split_sentences
+from bertsmith.text.sections import SECTION_BYTES, DocumentSection, Position, Section
 from bertsmith.tokens.tokenizer import Tokenizer
 
-_GROUP_CHARACTERS = 1_000_000
+GROUP_BYTES = SECTION_BYTES
 _AHEAD = 4  # groups in hand for each process, so that none waits and memory stays bounded
 
-Group = list[tuple[str, ...]]
-"""Documents as their paragraphs."""
-
-
-class _Encoder(Protocol):
-    def submit(self, group: Group) -> Future[EncodedDocuments]: ...
+Moved = Callable[[Position], None]
+"""Is told how far the store has come."""
 
 
 def prepare_store(
@@ -54,165 +51,187 @@ def prepare_store(
     chosen by their text alone, goes to a store of its own inside, for evaluation. Raises
     `StoreError` when `out` exists or no text is left to train on.
     """
-    if out.exists():
-        raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
-    with new_folder(out) as partial, _writers(partial, tokenizer.size) as writers:
-        sides = _Sides(held_out)
-        with _encoders(tokenizer, workers) as encoder:
-            for side, encoded in _encoded(sides.groups(documents), encoder, workers):
-                if len(encoded.documents):
-                    writers[side].append(encoded)
-        tokenizer.save(partial / VOCABULARY)
-        index = _finish(writers, tokenizer, sides.duplicates)
-        if not index.tokens:
-            raise StoreError("no text to train on was left", where=out, remedy="give more text")
-    return index
+    with (
+        unfinished_store(out, None, total=1) as work,
+        _Making(work, tokenizer, held_out) as making,
+    ):
+        making.run(_as_sections(documents), workers)
+        return making.finish(_nothing(out))
 
 
-@contextmanager
-def _writers(folder: Path, vocabulary: int) -> Iterator[list[StoreWriter]]:
-    """Writers of the two stores, training first; their files are closed whatever happens."""
-    writers = [StoreWriter(place, vocabulary=vocabulary) for place in (folder, folder / HELD_OUT)]
-    try:
-        yield writers
-    finally:
-        for writer in writers:
-            writer.abandon()
+def prepare_corpus(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    held_out: float = 0.05,
+    workers: int = 1,
+    fresh: bool = False,
+    moved: Moved = lambda position: None,
+) -> StoreIndex:
+    """Encode a corpus as `prepare_store` does, or go on where that was interrupted.
+
+    What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
+    on; `fresh` begins anew. Raises `StoreError` when that folder is another corpus's, vocabulary's
+    or was begun with other settings. Of a corpus of pipes nothing is kept.
+    """
+    source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
+    with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:
+        start = work.progress.position if work.progress else Position()
+        if work.progress:
+            say(f"going on with {work.folder}: {work.share()} is done")
+            moved(start)
+        with _Making(work, tokenizer, held_out) as making:
+            making.run(corpus.sections(start), workers, moved)
+            return making.finish(_nothing(out) if making.documents else corpus.without_text())
 
 
-class _Sides:
-    """Sends each new document to training (0) or held-out (1), in groups."""
-
-    def __init__(self, held_out: float) -> None:
-        self._limit = round(held_out * 2**64)
-        self._seen: set[bytes] = set()
-        self.duplicates = 0
-
-    def groups(self, documents: Iterable[Document]) -> Iterator[tuple[int, Group]]:
-        """Groups of new documents with their side, of a million characters or a little more."""
-        groups: tuple[Group, Group] = ([], [])
-        sizes = [0, 0]
-        for document in documents:
-            text = "\n".join(document.paragraphs).encode("utf-8", "surrogatepass")
-            digest = hashlib.blake2b(text, digest_size=8).digest()
-            if digest in self._seen:
-                self.duplicates += 1
-                continue
-            self._seen.add(digest)
-            side = int(int.from_bytes(digest) < self._limit)
-            groups[side].append(document.paragraphs)
-            sizes[side] += len(text)
-            if sizes[side] >= _GROUP_CHARACTERS:
-                yield side, groups[side].copy()
-                groups[side].clear()
-                sizes[side] = 0
-        yield 0, groups[0]
-        yield 1, groups[1]
+def _nothing(out: Path) -> StoreError:
+    return StoreError("no text to train on was left", where=out, remedy="give more text")
 
 
-def encode_documents(tokenizer: Tokenizer, group: Group) -> EncodedDocuments:
-    """Split documents into sentences and encode them; those without a piece are left out."""
-    ids, sentences, documents, words = [], [], [], 0
-    for paragraphs in group:
-        split = list(chain.from_iterable(map(split_sentences, paragraphs)))
-        encoded = tokenizer.encode(split, specials_in_text=False)
-        lengths = [len(sentence) for sentence in encoded if len(sentence)]
-        if lengths:
-            ids += encoded
-            sentences += lengths
-            documents.append(len(lengths))
-            words += sum(len(sentence.split()) for sentence in split)
-    all_ids = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-    return EncodedDocuments(
-        ids=all_ids,
-        sentences=np.array(sentences, np.int64),
-        documents=np.array(documents, np.int64),
-        words=words,
-        unknown=int(np.count_nonzero(all_ids == tokenizer.unknown_id)),
+def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
+    states = [(file.resolve(), file.stat()) for file in corpus.files]
+    return Source(
+        version=__version__,
+        vocabulary=tokenizer.fingerprint,
+        held_out=float(held_out),
+        text_column=corpus.text_column,
+        layout=corpus.layout,
+        files=tuple(
+            SourceFile(path=str(path), size=state.st_size, changed=state.st_mtime_ns)
+            for path, state in states
+        ),
     )
+
+
+def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
+    """Documents in sections of a million characters or a little more."""
+    part: list[Document] = []
+    size = 0
+    for document in documents:
+        part.append(document)
+        size += sum(map(len, document.paragraphs))
+        if size >= GROUP_BYTES:
+            yield DocumentSection(given=tuple(part), size=size, end=Position())
+            part, size = [], 0
+    if part:
+        yield DocumentSection(given=tuple(part), size=size, end=Position())
+
+
+class _Making:
+    """The two stores of an unfinished one, for training and held out, and the texts seen."""
+
+    def __init__(self, work: UnfinishedStore, tokenizer: Tokenizer, held_out: float) -> None:
+        self._work = work
+        self._tokenizer = tokenizer
+        self._limit = round(held_out * 2**64)
+        progress = work.progress
+        self._duplicates = progress.duplicates if progress else 0
+        places = (
+            (work.store, progress.train if progress else WriterState()),
+            (work.store / HELD_OUT, progress.held_out if progress else WriterState()),
+        )
+        with ExitStack() as opened:
+            self._seen = SeenTexts(work.digests, count=progress.digests if progress else 0)
+            opened.callback(self._seen.close)
+            self._writers = []
+            for folder, state in places:
+                writer = StoreWriter(folder, vocabulary=tokenizer.size, state=state)
+                opened.callback(writer.abandon)
+                self._writers.append(writer)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> _Making:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    @property
+    def documents(self) -> int:
+        """Documents read, those left out included."""
+        return self._seen.count + self._duplicates
+
+    def run(
+        self,
+        sections: Iterator[Section],
+        workers: int,
+        moved: Moved = lambda position: None,
+    ) -> None:
+        """Have all sections encoded, and write what comes of them."""
+        with encoders(self._tokenizer, workers) as encoder:
+            for position, encoded in _encoded(_groups(sections), encoder, workers):
+                self._append(encoded)
+                self._work.reached(self._progress(position), self._open_files())
+                moved(position)
+
+    def finish(self, nothing: UserError) -> StoreIndex:
+        """Write what closes the stores; raises `nothing` when there is no text to train on."""
+        train, held_out = self._writers
+        if not train.tokens:
+            self._work.discard()
+            raise nothing
+        fingerprint = self._tokenizer.fingerprint
+        for writer in self._writers:  # nothing of an end that was interrupted
+            (writer.folder / INDEX).unlink(missing_ok=True)
+            shutil.rmtree(writer.folder / VOCABULARY, ignore_errors=True)
+        # the index of a store counts what lies beside it, so that comes last
+        if held_out.tokens:
+            self._tokenizer.save(held_out.folder / VOCABULARY)
+            held_out.finish(fingerprint=fingerprint, duplicates=0)
+        else:
+            held_out.abandon()
+            shutil.rmtree(held_out.folder)
+        self._tokenizer.save(train.folder / VOCABULARY)
+        return train.finish(fingerprint=fingerprint, duplicates=self._duplicates)
+
+    def _append(self, group: EncodedGroup) -> None:
+        """Write the documents that are new, each into the store that its text decides on."""
+        new = self._seen.add(group.digests)
+        self._duplicates += group.repeated + int(np.count_nonzero(~new))
+        apart = group.digests[:, 0] < np.uint64(min(self._limit, 2**64 - 1))
+        for writer, chosen in zip(self._writers, (new & ~apart, new & apart), strict=True):
+            writer.append(group.part(chosen, self._tokenizer.unknown_id))
+
+    def _progress(self, position: Position) -> Progress:
+        train, held_out = self._writers
+        return Progress(
+            position=position,
+            train=train.state,
+            held_out=held_out.state,
+            digests=self._seen.count,
+            duplicates=self._duplicates,
+        )
+
+    def _open_files(self) -> list[Path]:
+        return [self._seen.log, *(path for each in self._writers for path in each.open_files)]
+
+
+def _groups(sections: Iterator[Section]) -> Iterator[Group]:
+    """Sections in groups of a megabyte or more, as files may be small."""
+    group: list[Section] = []
+    size = 0
+    for section in sections:
+        group.append(section)
+        size += section.size
+        if size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _encoded(
-    groups: Iterator[tuple[int, Group]], encoder: _Encoder, workers: int
-) -> Iterator[tuple[int, EncodedDocuments]]:
-    """Encoded groups in the order of the groups, with few in hand at a time."""
-    waiting: deque[tuple[int, Future[EncodedDocuments]]] = deque()
-    for side, group in groups:
-        waiting.append((side, encoder.submit(group)))
+    groups: Iterator[Group], encoder: Encoder, workers: int
+) -> Iterator[tuple[Position, EncodedGroup]]:
+    """Encoded groups with where they end, in the order of the corpus, few in hand at a time."""
+    waiting: deque[tuple[Position, Future[EncodedGroup]]] = deque()
+    for group in groups:
+        waiting.append((group[-1].end, encoder.submit(group)))
         if len(waiting) > workers * _AHEAD:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    for side, future in waiting:
-        yield side, future.result()
-
-
-def _finish(writers: list[StoreWriter], tokenizer: Tokenizer, duplicates: int) -> StoreIndex:
-    train, held_out = writers
-    if held_out.tokens:
-        held_out.finish(fingerprint=tokenizer.fingerprint, duplicates=0)
-        tokenizer.save(held_out.folder / VOCABULARY)
-    else:
-        held_out.abandon()
-        shutil.rmtree(held_out.folder)
-    return train.finish(fingerprint=tokenizer.fingerprint, duplicates=duplicates)
-
-
-@contextmanager
-def _encoders(tokenizer: Tokenizer, workers: int) -> Iterator[_Encoder]:
-    """Something that encodes groups: this process, or several others."""
-    if workers <= 1:
-        yield _Here(lambda group: encode_documents(tokenizer, group))
-        return
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(tokenizer,),
-    )
-    try:
-        yield _There(pool)
-    except BrokenProcessPool as error:
-        raise StoreError(
-            "one of the processes that encode was killed, perhaps for want of memory",
-            remedy="give fewer --workers",
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _Here:
-    """Encodes in this process, at once."""
-
-    def __init__(self, encode: Callable[[Group], EncodedDocuments]) -> None:
-        self._encode = encode
-
-    def submit(self, group: Group) -> Future[EncodedDocuments]:
-        future: Future[EncodedDocuments] = Future()
-        future.set_result(self._encode(group))
-        return future
-
-
-class _There:
-    """Encodes in the processes of a pool."""
-
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
-        self._pool = pool
-
-    def submit(self, group: Group) -> Future[EncodedDocuments]:
-        # the processes start here and inherit this: Ctrl-C is for the parent to answer
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return self._pool.submit(_encode_in_worker, group)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_worker_tokenizer: list[Tokenizer] = []
-
-
-def _start_worker(tokenizer: Tokenizer) -> None:
-    _worker_tokenizer.append(tokenizer)
-
-
-def _encode_in_worker(group: Group) -> EncodedDocuments:
-    return encode_documents(_worker_tokenizer[0], group)
+            position, future = waiting.popleft()
+            yield position, future.result()
+    while waiting:
+        position, future = waiting.popleft()
+        yield position, future.result()

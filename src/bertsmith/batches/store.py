@@ -1,6 +1,7 @@
 """The token store: a corpus as token ids on disk, read by memory map.
 
-store.json               counts, type, the vocabulary's fingerprint, SHA-256 of every file
+store.json               counts, type, the vocabulary's fingerprint, SHA-256 of every other file and
+                         of what it holds itself
 tokens-00000.bin ...     ids end to end, little-endian uint16 or uint32, at most 1 GiB a shard;
                          a document never crosses a shard
 sentences.bin            int64 token offsets of sentences, (sentences + 1,)
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ FORMAT = 1
 INDEX = "store.json"
 HELD_OUT = "held-out"
 VOCABULARY = "vocabulary"
+_OWN_HASH = "sha256"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ class StoreIndex(Config):
     """Tokens in each shard."""
     files: tuple[FileRecord, ...]
     """Every data file."""
+    beside: tuple[FileRecord, ...] = ()
+    """Every other file: the vocabulary's, and of the held-out store all but its data."""
 
 
 class TokenStore:
@@ -77,8 +81,9 @@ class TokenStore:
         """Open a store; `StoreError` if it is none, damaged, or (with `verify`) altered."""
         self.folder = folder
         self.index = _read_index(folder)
+        _check_own_hash(folder / INDEX, self.index)
         for record in self.index.files:
-            _check_file(folder / record.name, record, verify=verify)
+            check_file(folder, record, verify=verify)
         kind = np.dtype(self.index.type).newbyteorder("<")
         self._shards = [
             _open(folder / f"tokens-{number:05}.bin", kind, tokens)
@@ -91,6 +96,10 @@ class TokenStore:
         self.documents = _open(folder / "documents.bin", int64, self.index.documents + 1)
         """Sentence numbers where documents begin, (documents + 1,)."""
         self._check_offsets()
+
+    def __reduce__(self) -> tuple[type[TokenStore], tuple[Path]]:
+        # another process maps the files itself, in place of being sent their contents
+        return TokenStore, (self.folder,)
 
     @property
     def tokens(self) -> int:
@@ -140,7 +149,15 @@ def _read_index(folder: Path) -> StoreIndex:
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )
     try:
-        index = StoreIndex.load(path)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise StoreError("holds no JSON object", where=path)
+        content.pop(_OWN_HASH, None)
+        index = StoreIndex.from_dict(content, where=path)
+    except json.JSONDecodeError as error:
+        raise StoreError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise StoreError(f"cannot be read: {error}", where=path) from error
     except ConfigError as error:
         raise StoreError(error.what, where=error.where, line=error.line) from error
     if index.format != FORMAT or index.type not in ("uint16", "uint32"):
@@ -151,9 +168,11 @@ def _read_index(folder: Path) -> StoreIndex:
     return index
 
 
-def _check_file(path: Path, record: FileRecord, *, verify: bool) -> None:
-    if Path(record.name).name != record.name:
-        raise StoreError(f"names a file outside itself: {record.name!r}", where=path.parent)
+def check_file(folder: Path, record: FileRecord, *, verify: bool) -> None:
+    """Whether a file of a store has its size, and with `verify` its hash; `StoreError` if not."""
+    path = folder / record.name
+    if ".." in path.parts or Path(record.name).is_absolute():
+        raise StoreError(f"names a file outside itself: {record.name!r}", where=folder)
     if not path.is_file() or path.stat().st_size != record.bytes:
         raise StoreError(
             "is missing or has another size than when it was written",
@@ -186,5 +205,29 @@ def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:
 
 
 def dump_index(folder: Path, index: StoreIndex) -> None:
-    """Write `store.json`."""
-    (folder / INDEX).write_text(json.dumps(index.to_dict(), indent=1) + "\n", encoding="utf-8")
+    """Write `store.json`, when all other files of the store are there."""
+    data = {INDEX, *(record.name for record in index.files)}
+    if (folder / HELD_OUT / INDEX).exists():
+        held_out = _read_index(folder / HELD_OUT)
+        data |= {f"{HELD_OUT}/{record.name}" for record in held_out.files}
+    beside = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    records = tuple(
+        FileRecord(name=name, bytes=path.stat().st_size, sha256=file_hash(path))
+        for path in beside
+        if (name := path.relative_to(folder).as_posix()) not in data
+    )
+    (folder / INDEX).write_bytes(_rendered(replace(index, beside=records)))
+
+
+def _rendered(index: StoreIndex) -> bytes:
+    """The bytes of `store.json`, which begin with the hash of all others."""
+    text = json.dumps(index.to_dict(), indent=1)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.replace("{", f'{{\n "{_OWN_HASH}": "{digest}",', 1).encode() + b"\n"
+
+
+def _check_own_hash(path: Path, index: StoreIndex) -> None:
+    written = path.read_bytes()
+    # stores of the first version have none
+    if _OWN_HASH in json.loads(written) and written != _rendered(index):
+        raise StoreError("was altered", where=path)

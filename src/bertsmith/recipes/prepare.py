@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.preparing import prepare_corpus
 from bertsmith.batches.store import HELD_OUT, StoreIndex, TokenStore
 from bertsmith.errors import ConfigError
-from bertsmith.log import Bar, progress, say, short_number
+from bertsmith.log import progress, say, short_number
 from bertsmith.text.corpus import Corpus
-from bertsmith.text.documents import Document
 from bertsmith.text.layout import Layout
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -26,8 +23,13 @@ def prepare(
     held_out: float = 0.05,
     text_column: str = "text",
     layout: Layout = "auto",
+    fresh: bool = False,
 ) -> TokenStore:
-    """Encode a corpus with a vocabulary into a new store, 5 % of its documents held out."""
+    """Encode a corpus with a vocabulary into a new store, 5 % of its documents held out.
+
+    An interrupted call leaves `out`.partial, from which the same call goes on; with `fresh` it
+    begins anew.
+    """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers}", remedy="it must be at least 1")
     if not 0 <= held_out < 1:
@@ -35,12 +37,14 @@ def prepare(
     tokenizer = Tokenizer.load(vocab)
     opened = Corpus(corpus, text_column=text_column, layout=layout)
     with progress("encoding", opened.total_bytes, "B") as bar:
-        index = prepare_store(
-            _watched(opened, bar),
+        index = prepare_corpus(
+            opened,
             tokenizer,
             out,
             held_out=held_out,
             workers=workers or len(os.sched_getaffinity(0)),
+            fresh=fresh,
+            moved=lambda position: bar.move_to(position.read),
         )
     store = TokenStore(out)
     say(describe(store))
@@ -67,10 +71,3 @@ def describe(store: TokenStore) -> str:
         f"{index.duplicates:,} duplicates left out; "
         f"{held_out.documents if held_out else 0:,} documents held out"
     )
-
-
-def _watched(corpus: Corpus, bar: Bar) -> Iterator[Document]:
-    for document in corpus:
-        with suppress(OSError):  # a pipe does not tell how far it was read
-            bar.move_to(corpus.bytes_read)
-        yield document

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.errors import CorpusError
-from bertsmith.text.documents import LONGEST_PARAGRAPH, Document, documents_of_text
-from bertsmith.text.layout import Layout, documents_of_lines
+from bertsmith.text.documents import Document
+from bertsmith.text.layout import SAMPLE_CHARACTERS, Layout, measure_start
 from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.sections import Position, Section, plain_sections, row_sections
 from bertsmith.text.tables import TABLES, Table
 
 TEXTS = (".txt",)
+_HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # as many as those characters can take
 _KINDS = "a corpus is .txt, .jsonl, .parquet, .csv or .tsv, each also .gz or .zst"
 
 
@@ -24,9 +27,9 @@ class Corpus:
     out) and globs; a file met twice is read once. Of a table, a row is a document, its text stands
     in `text_column` (or in the column of that number, from 0, when a CSV or TSV has no header) and
     its line ends separate paragraphs. `layout` says what lines and blank lines of .txt files mean:
-    see `bertsmith.text.layout`. A document of more than 4 million characters comes in parts, each
-    a document. Raises `CorpusError` when nothing is found or, while iterating, when a file cannot
-    be read or all are without text.
+    see `bertsmith.text.layout`. A document of more than 4 million characters (bytes, of a .txt)
+    comes in parts, each a document. Raises `CorpusError` when nothing is found or, while iterating,
+    when a file cannot be read or all are without text.
     """
 
     def __init__(
@@ -43,8 +46,8 @@ class Corpus:
             found.setdefault(file.resolve(), file)
         self.files = tuple(found.values())
         self.total_bytes = sum(file.stat().st_size for file in self.files)
-        self._text_column = text_column
-        self._layout: Layout = layout
+        self.text_column = text_column
+        self.layout: Layout = layout
         self._done = 0
         self._current: TextFile | Table | None = None
 
@@ -53,29 +56,60 @@ class Corpus:
         """Bytes of `total_bytes` that the latest iteration has read so far."""
         return self._done + (self._current.bytes_read if self._current else 0)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether all files are there to be read again, as pipes are not."""
+        return all(file.is_file() for file in self.files)
+
     def __iter__(self) -> Iterator[Document]:
-        self._done = 0
         empty = True
-        for file in self.files:
-            for document in self._documents(file):
+        for section in self.sections():
+            for document in section.documents():
                 empty = False
                 yield document
+        if empty:
+            raise self.without_text()
+
+    def without_text(self) -> CorpusError:
+        """What to raise when no section has a document."""
+        return CorpusError(
+            "the corpus holds no text" if len(self.files) > 1 else "holds no text",
+            where=self.files[0],
+            remedy="give files with text in them",
+        )
+
+    def sections(self, start: Position | None = None) -> Iterator[Section]:
+        """The corpus from a position on, or all of it, in pieces to be made documents of.
+
+        Of compressed files and of tables, what lies before the position is read once more.
+        """
+        start = start or Position()
+        self._done = sum(file.stat().st_size for file in self.files[: start.file])
+        for number, file in enumerate(self.files[start.file :], start.file):
+            here = start if number == start.file else Position(file=number)
+            yield from self._plain(file, here) if kind_of(file) in TEXTS else self._rows(file, here)
             self._current = None
             self._done += file.stat().st_size
-        if empty:
-            raise CorpusError(
-                "the corpus holds no text" if len(self.files) > 1 else "holds no text",
-                where=self.files[0],
-                remedy="give files with text in them",
-            )
 
-    def _documents(self, path: Path) -> Iterator[Document]:
-        if kind_of(path) in TEXTS:
-            file = self._current = TextFile(path, CorpusError)
-            lines = file.lines(longest=LONGEST_PARAGRAPH, cut=True)
-            return documents_of_lines(lines, str(path), self._layout)
+    def _plain(self, path: Path, start: Position) -> Iterator[Section]:
+        file = self._current = TextFile(path, CorpusError)
+        blocks = file.blocks()
+        head = b""
+        while len(head) < _HEAD_BYTES and (block := next(blocks, b"")):
+            head += block
+        file.check_start(head)
+        shape = measure_start(head, self.layout)
+        if start.offset:
+            blocks.close()
+            rest: Iterable[bytes] = file.blocks(start.offset)
+        else:
+            rest = chain([head], blocks)
+        yield from plain_sections(file, rest, shape, start, self._done)
+
+    def _rows(self, path: Path, start: Position) -> Iterator[Section]:
         table = self._current = Table(path, CorpusError)
-        return documents_of_text(table.texts(self._text_column), str(path))
+        rows = islice(table.texts(self.text_column), start.offset, None)
+        yield from row_sections(table, rows, start, self._done)
 
 
 def _files(path: str | Path) -> list[Path]:

@@ -25,17 +25,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Literal
 
 from bertsmith.text.documents import LONGEST_PARAGRAPH, Document, Gathering
+from bertsmith.text.opening import with_line_feeds
 
 Layout = Literal["auto", "documents", "prose", "wrapped"]
 Line = tuple[int, str]
 
 SAMPLE_CHARACTERS = 1 << 18
 HEADING_CHARACTERS = 200
-_ENDS_SENTENCE = re.compile(r"[.!?:;。！？…][\"'”’»)\]]*$")
+_STOPS = ".!?:;。！？…"
+_CLOSING = "\"'”’»)]"
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
 
 
@@ -71,21 +73,32 @@ def _runs(lines: list[str]) -> tuple[list[int], list[int]]:
     """Lengths of the runs of lines with text, and of the runs of blank lines between them."""
     blocks: list[int] = []
     gaps: list[int] = []
-    blank = True
-    for line in lines:
-        runs = blocks if line else gaps
-        if bool(line) == blank and (blocks or line):
-            runs.append(0)
-        if runs:
-            runs[-1] += 1
-        blank = not line
+    for filled, run in groupby(map(bool, lines)):
+        if filled:
+            blocks.append(sum(1 for _ in run))
+        elif blocks:
+            gaps.append(sum(1 for _ in run))
     return blocks, gaps
 
 
 def _continued(lines: list[str]) -> float:
     """Share of the lines directly followed by another that do not end in a stop."""
     followed = [line for line, after in pairwise(lines) if line and after]
-    return sum(not _ENDS_SENTENCE.search(line) for line in followed) / max(1, len(followed))
+    return sum(not _ends_sentence(line) for line in followed) / max(1, len(followed))
+
+
+def _ends_sentence(line: str) -> bool:
+    last = line.rstrip(_CLOSING)[-1:]
+    return last != "" and last in _STOPS
+
+
+def measure_start(head: bytes, layout: Layout) -> Shape:
+    """Settle the layout of a file by its first bytes, of which the sample is taken."""
+    text = with_line_feeds(head.decode("utf-8", "replace").removeprefix("\ufeff"))
+    # lines to the one that makes the sample full, as `documents_of_lines` takes them
+    end = text.find("\n", SAMPLE_CHARACTERS - 1)
+    sample = text.removesuffix("\n") if end < 0 else text[:end]
+    return measure(sample.split("\n"), layout)
 
 
 def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> Iterator[Document]:
@@ -99,8 +112,12 @@ def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> It
         if seen >= SAMPLE_CHARACTERS:
             break
     shape = measure([text for _, text in sample], layout)
-    every = chain(sample, lines)
-    paragraphs = _joined(every, shape.width) if shape.layout == "wrapped" else every
+    return documents_of_shape(chain(sample, lines), source, shape)
+
+
+def documents_of_shape(lines: Iterable[Line], source: str, shape: Shape) -> Iterator[Document]:
+    """Documents of numbered lines whose layout is settled."""
+    paragraphs = _joined(lines, shape.width) if shape.layout == "wrapped" else lines
     shortest = 1 if shape.layout == "documents" else HEADING_CHARACTERS
     gathering = Gathering(source)
     blanks = 0
@@ -111,54 +128,61 @@ def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> It
                 yield from gathering.end()
             continue
         blanks = 0
-        yield from gathering.add(number, text)
+        if gathering.add(number, text):
+            yield from gathering.end()
     yield from gathering.end()
 
 
 def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
     """Paragraphs of wrapped lines, each with the number of its first line; blank lines as such."""
     parts: list[str] = []
+    last = ""
     start = length = 0
     indented = False
     for number, text in lines:
         line = text.strip()
-        indent = text[:1].isspace() and text[:2].isspace()
+        indent = len(line) < len(text) and text[:2].isspace()
         begins = indent and not indented
         indented = indent
-        if parts and (
-            not line or begins or length > LONGEST_PARAGRAPH or _is_last(parts[-1], line, width)
-        ):
-            yield start, "".join(parts)
+        if parts and (not line or begins or length > LONGEST_PARAGRAPH or _ends(last, line, width)):
+            yield start, " ".join(parts)
             parts = []
         if not line:
             yield number, ""
             continue
         if not parts:
-            start = number
-            length = 0
+            start, length = number, 0
+            parts.append(line)
+        elif last[-1].isascii() and last[-1] != "-":
+            parts.append(line)
         else:
-            parts.append(_seam(parts, line))
-        parts.append(line)
+            _put_behind(parts, line)
+        last = line
         length += len(line)
     if parts:
-        yield start, "".join(parts)
+        yield start, " ".join(parts)
 
 
-def _is_last(line: str, after: str, width: int) -> bool:
+def _ends(line: str, after: str, width: int) -> bool:
     """Whether a line is too short for its place, so that its paragraph ends with it."""
     if after[0].islower():
         return False
-    if 2 * len(line) < width:
+    size = len(line)
+    if 2 * size < width:
         return True
-    room = width - len(line) - 1
-    return room >= len(after.split(maxsplit=1)[0]) and bool(_ENDS_SENTENCE.search(line))
+    return (
+        size + 1 < width and _ends_sentence(line) and width - size > len(after.split(maxsplit=1)[0])
+    )
 
 
-def _seam(parts: list[str], after: str) -> str:
-    """What stands between two lines of one paragraph: nothing after a hyphen or between CJK."""
+def _put_behind(parts: list[str], after: str) -> None:
+    """Put a line behind another: without a space after a hyphen or between CJK characters."""
     line = parts[-1]
     if line.endswith("\u00ad"):
-        parts[-1] = line[:-1]
-        return ""
+        parts[-1] = line[:-1] + after
+        return
     hyphen = line.endswith(("-", "\u2010")) and line[-2:-1].isalpha() and after[0].isalpha()
-    return "" if hyphen or (_CJK.match(line[-1]) and _CJK.match(after[0])) else " "
+    if hyphen or (_CJK.match(line[-1]) and _CJK.match(after[0])):
+        parts[-1] = line + after
+    else:
+        parts.append(after)
