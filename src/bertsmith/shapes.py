@@ -4,6 +4,7 @@
     sequences   the sequences of a batch
     targets     the places of a batch that have something to predict
     hidden      the width of the encoder
+    width       that of the embedding tables, the encoder's but in an ALBERT
     heads       attention heads;  head: the width of one
     vocabulary  entries of the vocabulary
     labels      classes of a classifier
@@ -23,4 +24,4 @@ AtTargets = Float[Tensor, "targets hidden"]
 Logits = Float[Tensor, "targets vocabulary"]
 ClassLogits = Float[Tensor, "sequences labels"]
 TargetIds = Int[Tensor, " targets"]
-Table = Float[Tensor, "vocabulary hidden"]
+Table = Float[Tensor, "vocabulary width"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -22,23 +21,17 @@ from transformers import (
     BertModel,
 )
 
-from bertsmith.batches.batch import Batch, pack
+from bertsmith.batches.batch import pack
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_model, save_model
+from parity.comparing import LABELS, LENGTHS, TOKENIZER, compare, farthest, sequences, varied
 
-BOUND = 1e-5
-LENGTHS = (13, 1, 23, 7, 19, 2)
-TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
 ENCODER = EncoderConfig(
     vocabulary=99, hidden=32, layers=3, heads=4, feed_forward=37, longest=23, norm_epsilon=1e-7
 )
-LABELS = ("news", "spam", "ham", "art", "law")
 HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "pretraining": (
         BertForPreTraining, AutoModelForPreTraining, {"masked_lm": True, "next_sentence": True},
@@ -49,58 +42,6 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "none": (BertModel, AutoModel, {}),
 }  # fmt: skip
-
-
-def sequences() -> tuple[Batch, dict[str, Tensor]]:
-    """The same sequences packed, and padded as transformers wants them."""
-    generator = torch.Generator().manual_seed(5)
-    shape = (len(LENGTHS), max(LENGTHS))
-    ids = torch.randint(5, 99, shape, generator=generator)
-    segments = torch.randint(2, shape, generator=generator)
-    mask = torch.arange(shape[1]) < torch.tensor(LENGTHS)[:, None]
-    packed = pack(
-        [row[:n].numpy() for row, n in zip(ids, LENGTHS, strict=True)],
-        [row[:n].numpy() for row, n in zip(segments, LENGTHS, strict=True)],
-    )
-    return packed, {"input_ids": ids * mask, "token_type_ids": segments, "attention_mask": mask}
-
-
-def varied(model: Any) -> Any:  # noqa: ANN401
-    """A model none of whose weights is what it starts as."""
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    return model.eval()
-
-
-def farthest(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape
-    return float((ours - theirs).abs().max())
-
-
-@torch.no_grad()
-def compare(ours: Model, theirs: Any) -> None:  # noqa: ANN401
-    """Hidden states of every layer and the logits of every head, at every real token."""
-    packed, padded = sequences()
-    real = padded["attention_mask"]
-    out = theirs(**padded, output_hidden_states=True)
-    states = ours.encoder.hidden_states(packed)
-    assert len(states) == len(out.hidden_states) == 4
-    for mine, other in zip(states, out.hidden_states, strict=True):
-        assert farthest(mine, other[real]) < BOUND
-    hidden = states[-1]
-    if ours.config.masked_lm:
-        logits = getattr(out, "prediction_logits", None)
-        logits = out.logits if logits is None else logits
-        assert farthest(ours.masked_lm(hidden), logits[real]) < BOUND
-    if ours.config.next_sentence:
-        mine = ours.next_sentence(hidden, packed)
-        assert farthest(mine, out.seq_relationship_logits) < BOUND
-    if ours.config.labels:
-        assert farthest(ours.classify(hidden, packed), out.logits) < BOUND
-    if "pooler_output" in out:
-        assert farthest(ours.pooled(hidden, packed), out.pooler_output) < BOUND
 
 
 @pytest.mark.parametrize("kind", HEADS)

@@ -14,7 +14,8 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.model import ModelConfig
-from bertsmith.weights.hub_config import HubConfig, architecture, hub_config
+from bertsmith.weights.hub_config import HubConfig
+from bertsmith.weights.hub_settings import architecture, hub_config
 
 PLAIN: dict[str, Any] = {
     "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,

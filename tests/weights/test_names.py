@@ -38,7 +38,7 @@ def test_table_has_the_tensors_of_transformers(config: ModelConfig) -> None:
             BertForPreTraining(there).state_dict()
             | BertForSequenceClassification(there).state_dict()
         )
-    for copy in names.TIED:
+    for copy in names.LAYOUTS["bert"].tied:
         del state[copy]
     assert {row.hub: names.shape(row, config) for row in names.rows(config)} == {
         name: tuple(tensor.shape) for name, tensor in state.items()

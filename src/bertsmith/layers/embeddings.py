@@ -24,13 +24,18 @@ class FixedTable(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """The sum of token, segment and position vectors, normed (Devlin et al. 2018, figure 2)."""
+    """The sum of token, segment and position vectors, normed (Devlin et al. 2018, figure 2).
+
+    With `width` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
+    large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1).
+    """
 
     def __init__(
         self,
         *,
         vocabulary: int,
         hidden: int,
+        width: int | None = None,
         longest: int,
         segments: int,
         positions: Positions,
@@ -38,15 +43,17 @@ class Embeddings(nn.Module):
         norm_epsilon: float,
     ) -> None:
         super().__init__()
-        self.tokens = _table(vocabulary, hidden)
-        self.segments = _table(segments, hidden) if segments else None
+        of_tables = hidden if width is None else width
+        self.tokens = _table(vocabulary, of_tables)
+        self.segments = _table(segments, of_tables) if segments else None
         self.positions: nn.Module | None = None
         if positions == "learned":
-            self.positions = _table(longest, hidden)
+            self.positions = _table(longest, of_tables)
         elif positions == "sinusoidal":
-            self.positions = FixedTable(longest, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+            self.positions = FixedTable(longest, of_tables)
+        self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon)
         self.dropout = nn.Dropout(dropout)
+        self.widen = None if width is None else nn.Linear(width, hidden)
 
     def forward(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
         """Vectors (tokens, hidden) of tokens with their segment and place in the sequence."""
@@ -55,7 +62,8 @@ class Embeddings(nn.Module):
             embedded = embedded + self.segments(segments)
         if self.positions is not None:
             embedded = embedded + self.positions(positions)
-        return self.dropout(self.norm(embedded))  # type: ignore[no-any-return]
+        normed: Hidden = self.dropout(self.norm(embedded))
+        return normed if self.widen is None else self.widen(normed)
 
 
 def _table(rows: int, hidden: int) -> nn.Embedding:

@@ -31,6 +31,12 @@ class EncoderConfig(Config):
     """Attention heads a block (A); divides `hidden`."""
     feed_forward: int
     """Inner width of the feed-forward network; 4 H in BERT."""
+    embedding: int | None = None
+    """Width of the embedding tables (E), brought to `hidden` by a matrix (ALBERT: Lan et al. 2019,
+    section 3.1); None for tables as wide as the encoder, without one."""
+    groups: int | None = None
+    """Blocks there are weights for; layers / groups layers in a row share each (ALBERT). None for
+    every layer its own."""
     longest: int = 512
     """Positions there are embeddings for, the longest sequence in tokens."""
     segments: int = 2
@@ -58,15 +64,33 @@ class EncoderConfig(Config):
                 )
         if self.hidden % self.heads:
             raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
+        self._check_sharing()
         if self.segments < 0:
             raise ConfigError(f"segments is {self.segments}", remedy="it must be 0 or more")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
 
+    def _check_sharing(self) -> None:
+        for name in ("embedding", "groups"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
+        if self.embedding is not None and self.causal:
+            raise ConfigError("an ALBERT reads no text from left to right", remedy="take a BERT")
+        if self.groups is None:
+            return
+        if self.layers % self.groups:
+            raise ConfigError(f"layers ({self.layers}) is no multiple of groups ({self.groups})")
+        if self.embedding is None:
+            raise ConfigError(
+                "only an ALBERT shares layers",
+                remedy=f"set embedding; {self.hidden} is as wide as the encoder",
+            )
+
 
 class Encoder(nn.Module):
-    """Embeddings and a stack of blocks."""
+    """Embeddings and a stack of blocks, each for one layer or for several."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -74,6 +98,7 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(
             vocabulary=config.vocabulary,
             hidden=config.hidden,
+            width=config.embedding,
             longest=config.longest,
             segments=config.segments,
             positions=config.positions,
@@ -90,7 +115,7 @@ class Encoder(nn.Module):
                 attention_dropout=config.attention_dropout,
                 norm_epsilon=config.norm_epsilon,
             )
-            for _ in range(config.layers)
+            for _ in range(config.groups or config.layers)
         )
 
     def forward(self, batch: Batch) -> Hidden:
@@ -101,6 +126,8 @@ class Encoder(nn.Module):
         """The embeddings and every layer's output, each (tokens, hidden)."""
         spans = Spans(batch.offsets, batch.lengths, self.config.causal)
         states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
+        each = self.config.layers // len(self.blocks)
         for block in self.blocks:
-            states.append(block(states[-1], spans))
+            for _ in range(each):
+                states.append(block(states[-1], spans))
         return states

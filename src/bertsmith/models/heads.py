@@ -22,12 +22,17 @@ class Pooler(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-    """Predicts token ids; its output matrix is the token embedding table (tied), plus a bias."""
+    """Predicts token ids; its output matrix is the token embedding table (tied), plus a bias.
 
-    def __init__(self, hidden: int, vocabulary: int, norm_epsilon: float, approximate: str) -> None:
+    `width` is that of the table, the encoder's `hidden` but in an ALBERT.
+    """
+
+    def __init__(
+        self, hidden: int, width: int, vocabulary: int, norm_epsilon: float, approximate: str
+    ) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=norm_epsilon)
+        self.dense = nn.Linear(hidden, width)
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.approximate = approximate
 

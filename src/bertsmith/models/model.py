@@ -57,7 +57,11 @@ class Model(nn.Module):
         if config.masked_lm:
             approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
             self.heads["masked_lm"] = MaskedLMHead(
-                encoder.hidden, encoder.vocabulary, encoder.norm_epsilon, approximate
+                encoder.hidden,
+                encoder.embedding or encoder.hidden,
+                encoder.vocabulary,
+                encoder.norm_epsilon,
+                approximate,
             )
         if config.next_sentence:
             self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)

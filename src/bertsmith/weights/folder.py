@@ -13,11 +13,12 @@ from torch import Tensor
 from bertsmith.errors import ModelFolderError
 from bertsmith.layers.embeddings import FixedTable
 from bertsmith.layers.positions import sinusoidal_table
+from bertsmith.models.catalog import family
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.commit import replaced_folder, set_aside
-from bertsmith.weights.hub_config import architecture, hub_config
+from bertsmith.weights.hub_settings import architecture, hub_config
 from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import write_tensors
 
@@ -170,7 +171,7 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
     """All tensors of a model by the hub's names, with what stands for positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
-    prefix = "bert." if architecture(config) == "BertModel" else ""
+    prefix = f"{family(config.encoder)}." if architecture(config).endswith("Model") else ""
     tensors: dict[str, Tensor] = {}
     for row in names.rows(config):
         size = names.shape(row, config)
@@ -198,7 +199,9 @@ def _assemble(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
 def _fresh_heads(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     """New weights of the pooler and the heads, as those of a new model start."""
     # drawn with an encoder as small as can be under them: theirs would take seconds to draw
-    small = dataclasses.replace(config.encoder, vocabulary=1, layers=1, feed_forward=1, longest=1)
+    small = dataclasses.replace(
+        config.encoder, vocabulary=1, layers=1, groups=None, feed_forward=1, longest=1
+    )
     state = build_model(dataclasses.replace(config, encoder=small), seed=seed).state_dict()
     if config.masked_lm:
         state["heads.masked_lm.bias"] = torch.zeros(config.encoder.vocabulary)

@@ -1,4 +1,4 @@
-"""`config.json` as `transformers` writes it, and our configs."""
+"""`config.json` as `transformers` writes it, read and checked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
+from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -22,7 +22,20 @@ _ACTIVATIONS: dict[str, Activation] = {
 _POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
 _LARGEST_FILE = 2**20
 
-# settings of transformers' BERT that change its result, and the values we can follow
+# what transformers takes for settings that are not there
+_DEFAULTS: dict[Family, dict[str, Any]] = {
+    "bert": {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "albert": {
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.1,
+        "embedding_size": 128,
+        "num_hidden_groups": 1,
+    },
+}
+
+# settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, True, None),
@@ -31,6 +44,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "auto_map": ({}, None),
+    "inner_group_num": (1,),
 }
 
 
@@ -45,17 +59,13 @@ class HubConfig:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._data = _read_json(path)
-        self._check_kind()
+        self.family = self._family()
+        self._check_settings()
         try:
             self.encoder = self._encoder()
         except ConfigError as error:
             self._refuse(error.what, error.remedy)
-        dropout = self._data.get("classifier_dropout")
-        self.classifier_dropout: float = (
-            self.encoder.dropout if dropout is None else self._number("classifier_dropout")
-        )
-        if self.classifier_dropout >= 1:
-            self._refuse(f"classifier_dropout is {dropout!r}", "it must be in [0, 1)")
+        self.classifier_dropout = self._classifier_dropout()
 
     @property
     def architecture(self) -> str:
@@ -66,9 +76,9 @@ class HubConfig:
     @property
     def classifies(self) -> bool:
         """Whether a tensor named `classifier` gives one class a sequence, to the softmax."""
-        return self.architecture in ("", "BertForSequenceClassification") and self._data.get(
-            "problem_type"
-        ) in (None, "single_label_classification")
+        classes = ("", "BertForSequenceClassification", "AlbertForSequenceClassification")
+        kinds = (None, "single_label_classification")
+        return self.architecture in classes and self._data.get("problem_type") in kinds
 
     def labels(self, outputs: int) -> tuple[str, ...]:
         """The names of a classifier's outputs, in their order; both directions must agree."""
@@ -89,10 +99,16 @@ class HubConfig:
             self._refuse("label2id and id2label contradict each other", "mend the wrong one")
         return labels
 
-    def _check_kind(self) -> None:
+    def _family(self) -> Family:
         kind = self._data.get("model_type", "bert")
-        if kind != "bert":
-            self._refuse(f"model_type is {kind!r}", "only 'bert' can be read")
+        known = next((each for each in FAMILIES if each == kind), None)
+        if known is None:
+            self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FAMILIES)}")
+        return known
+
+    def _check_settings(self) -> None:
+        if self.family == "albert" and self._data.get("is_decoder") is True:
+            self._refuse("is_decoder is True, which no ALBERT can be", "leave it out")
         for key, values in _ONLY.items():
             if key in self._data and self._data[key] not in values:
                 self._refuse(
@@ -101,7 +117,7 @@ class HubConfig:
                 )
 
     def _encoder(self) -> EncoderConfig:
-        activation = self._data.get("hidden_act", "gelu")
+        activation = self._setting("hidden_act")
         if not isinstance(activation, str) or activation not in _ACTIVATIONS:
             self._refuse(f"hidden_act is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
         positions = self._data.get("bertsmith_positions", "learned")
@@ -110,10 +126,18 @@ class HubConfig:
                 f"bertsmith_positions is {positions!r}", f"it can be {', '.join(_POSITIONS)}"
             )
         segments = self._integer("type_vocab_size", 2)
+        layers = self._integer("num_hidden_layers")
+        embedding = groups = None
+        if self.family == "albert":
+            embedding = self._integer("embedding_size")
+            groups = self._integer("num_hidden_groups")
         return EncoderConfig(
+            embedding=embedding,
+            # as many groups as layers share nothing
+            groups=None if groups == layers else groups,
             vocabulary=self._integer("vocab_size"),
             hidden=self._integer("hidden_size"),
-            layers=self._integer("num_hidden_layers"),
+            layers=layers,
             heads=self._integer("num_attention_heads"),
             feed_forward=self._integer("intermediate_size"),
             longest=self._integer("max_position_embeddings"),
@@ -121,14 +145,26 @@ class HubConfig:
             positions=positions,
             activation=_ACTIVATIONS[activation],
             causal=self._data.get("is_decoder") is True,
-            dropout=self._number("hidden_dropout_prob", 0.1),
-            attention_dropout=self._number("attention_probs_dropout_prob", 0.1),
+            dropout=self._number("hidden_dropout_prob"),
+            attention_dropout=self._number("attention_probs_dropout_prob"),
             norm_epsilon=self._number("layer_norm_eps", 1e-12),
             initial_std=self._number("initializer_range", 0.02),
         )
 
+    def _classifier_dropout(self) -> float:
+        key = "classifier_dropout" if self.family == "bert" else "classifier_dropout_prob"
+        if self._setting(key) is None:
+            return self.encoder.dropout
+        value = self._number(key)
+        if value >= 1:
+            self._refuse(f"{key} is {value!r}", "it must be in [0, 1)")
+        return value
+
+    def _setting(self, key: str, default: float | None = None) -> Any:  # noqa: ANN401
+        return self._data.get(key, _DEFAULTS[self.family].get(key, default))
+
     def _integer(self, key: str, default: int | None = None) -> int:
-        value = self._data.get(key, default)
+        value = self._setting(key, default)
         if type(value) is not int or value < 1:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
@@ -137,61 +173,13 @@ class HubConfig:
         return value
 
     def _number(self, key: str, default: float | None = None) -> float:
-        value = self._data.get(key, default)
+        value = self._setting(key, default)
         if type(value) not in (int, float) or not 0 <= value < math.inf:
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise ModelFolderError(what, where=self.path, remedy=remedy)
-
-
-def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
-    """What `transformers` wants to read in `config.json`, and what it cannot say under our keys."""
-    encoder = config.encoder
-    data: dict[str, Any] = {
-        "architectures": [architecture(config)],
-        "attention_probs_dropout_prob": encoder.attention_dropout,
-        "classifier_dropout": config.classifier_dropout,
-        "dtype": "float32",
-        # both names of the tanh formula are known to transformers; this is the older
-        "hidden_act": "gelu_new" if encoder.activation == "gelu_tanh" else "gelu",
-        "hidden_dropout_prob": encoder.dropout,
-        "hidden_size": encoder.hidden,
-        "initializer_range": encoder.initial_std,
-        "intermediate_size": encoder.feed_forward,
-        "layer_norm_eps": encoder.norm_epsilon,
-        "max_position_embeddings": encoder.longest,
-        "model_type": "bert",
-        "num_attention_heads": encoder.heads,
-        "num_hidden_layers": encoder.layers,
-        "pad_token_id": pad_id,
-        "position_embedding_type": "absolute",
-        "type_vocab_size": encoder.segments or 2,
-        "vocab_size": encoder.vocabulary,
-    }
-    if encoder.causal:
-        data["is_decoder"] = True
-    if encoder.positions != "learned":
-        data["bertsmith_positions"] = encoder.positions
-    if not encoder.segments:
-        data["bertsmith_segments"] = 0
-    if config.labels:
-        data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
-        data["label2id"] = {label: number for number, label in enumerate(config.labels)}
-        data["problem_type"] = "single_label_classification"
-    return data
-
-
-def architecture(config: ModelConfig) -> str:
-    """The class of `transformers` that holds all the heads of a model, or the most telling one."""
-    if config.labels:
-        return "BertForSequenceClassification"
-    if config.masked_lm and config.encoder.causal and not config.next_sentence:
-        return "BertLMHeadModel"
-    if config.masked_lm:
-        return "BertForPreTraining" if config.next_sentence else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if config.next_sentence else "BertModel"
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bertsmith.errors import ModelFolderError
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.log import say
+from bertsmith.models.catalog import family
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights import names
 from bertsmith.weights.hub_config import HubConfig
@@ -36,10 +37,13 @@ class ModelFiles:
         self._tell = tell
         self._hub = HubConfig(folder / "config.json")
         self._file = TensorFile(folder / "model.safetensors")
-        self._stored = self._standard_names()
         self._encoder = encoder = self._hub.encoder
-        if encoder.layers > len(self._stored):
-            self._refuse(f"holds {len(self._stored)} tensors, too few for {encoder.layers} layers")
+        self._family = family(encoder)
+        self._layout = names.LAYOUTS[self._family]
+        self._stored = self._standard_names()
+        blocks = encoder.groups or encoder.layers
+        if blocks > len(self._stored):
+            self._refuse(f"holds {len(self._stored)} tensors, too few for {blocks} layers")
         every_head = ModelConfig(
             encoder=encoder, masked_lm=True, next_sentence=True, labels=("any",)
         )
@@ -72,11 +76,11 @@ class ModelFiles:
         """Names in the file by their standard form."""
         stored: dict[str, str] = {}
         for name in self._file.entries:
-            standard = names.standard(name)
+            standard = names.standard(name, self._family)
             if standard in stored:
                 self._refuse(f"holds both {stored[standard]} and {name}")
             stored[standard] = name
-        for copy, original in names.TIED.items():
+        for copy, original in self._layout.tied.items():
             if copy in stored and original not in stored:
                 stored[original] = stored[copy]
         return stored
@@ -111,10 +115,13 @@ class ModelFiles:
         return self._hub.labels(outputs[0])
 
     def _tell_unknown(self, known: set[str]) -> None:
-        unknown = sorted(set(self._stored) - known - names.TIED.keys() - names.COUNTERS)
-        inner = [name for name in unknown if name.startswith("bert.")]
+        own = f"{self._family}."
+        counters = {own + name for name in names.COUNTERS}
+        unknown = sorted(set(self._stored) - known - self._layout.tied.keys() - counters)
+        inner = [name for name in unknown if name.startswith(own)]
         if inner:
-            self._refuse(f"holds {inner[0]}, which BERT as its config describes it has not")
+            kind = self._family.upper()
+            self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._tell:
             say(f"{self._file.path}: left out, no head that is known: {', '.join(unknown)[:200]}")
 
@@ -133,7 +140,7 @@ class ModelFiles:
         """Our names of the tensors that the model has as a constant, and the hub's."""
         absent = {names.POSITIONS} if self._encoder.positions != "learned" else set()
         absent |= set() if self._encoder.segments else {names.SEGMENTS}
-        return {row.ours: row.hub for row in names.TABLE if row.ours in absent}
+        return {row.ours: row.hub for row in self._layout.table if row.ours in absent}
 
     def _check_constants(self) -> None:
         """Positions and segments that some other tool has trained since are no constants more."""
@@ -155,7 +162,7 @@ class ModelFiles:
         self.config = dataclasses.replace(self.config, encoder=self._encoder)
 
     def _check_tied(self) -> None:
-        for copy, original in names.TIED.items():
+        for copy, original in self._layout.tied.items():
             if copy in self._stored and self._stored[copy] != self._stored[original]:
                 pair = [self._file.read(self._stored[name]) for name in (copy, original)]
                 if not torch.equal(*pair):
