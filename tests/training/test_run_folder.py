@@ -13,7 +13,7 @@ from bertsmith.training.schedule import ScheduleConfig
 def test_one_owner_at_a_time(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     other = RunFolder(tmp_path / "run").owned()
-    with folder.owned(), pytest.raises(RunFolderError, match="in use by another process"):
+    with folder.owned(), pytest.raises(RunFolderError, match="in use by process"):
         other.__enter__()
     with RunFolder(tmp_path / "run").owned():
         pass

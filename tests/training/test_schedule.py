@@ -3,8 +3,16 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+    get_wsd_schedule,
+)
 
 from bertsmith.errors import ConfigError
 from bertsmith.training.schedule import Budget, ScheduleConfig
@@ -42,3 +50,42 @@ def test_budgets() -> None:
             Budget(**wrong)
     with pytest.raises(ConfigError):
         ScheduleConfig(warm_up=0.7, hold=0.4)
+
+
+def idle() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "theirs"),
+    [
+        (
+            ScheduleConfig(warm_up=0.1, decay="linear"),
+            get_linear_schedule_with_warmup(idle(), 20, 200),
+        ),
+        (
+            ScheduleConfig(warm_up=0.1, decay="cosine"),
+            get_cosine_schedule_with_warmup(idle(), 20, 200),
+        ),
+        (
+            ScheduleConfig(warm_up=0.1, decay="none"),
+            get_constant_schedule_with_warmup(idle(), 20),
+        ),
+        # constant, then decay
+        (
+            ScheduleConfig(warm_up=0.1, hold=0.6, decay="linear"),
+            get_wsd_schedule(idle(), 20, 60, 200, decay_type="linear"),
+        ),
+        (
+            ScheduleConfig(warm_up=0.1, hold=0.6, decay="cosine"),
+            get_wsd_schedule(idle(), 20, 60, 200, decay_type="cosine"),
+        ),
+    ],
+)
+def test_factors_are_those_of_transformers(schedule: ScheduleConfig, theirs: LambdaLR) -> None:
+    by_steps, by_minutes = Budget(steps=200), Budget(minutes=5.0)
+    for step in range(200):
+        expected = theirs.lr_lambdas[0](step)
+        # the same way whether it is the steps or the minutes that are spent
+        for progress in (by_steps.progress(step, 0.0), by_minutes.progress(0, step * 1.5)):
+            assert schedule.factor(progress) == pytest.approx(expected, abs=1e-9), step

@@ -1,35 +1,40 @@
 """Checkpoints: written whole or not at all, and read back past a damaged one.
 
     step-00001200/
-      manifest.json        size and SHA-256 of every other file
+      manifest.json        step, size and SHA-256 of every other file, and SHA-256 of all that
       weights.safetensors  the model's parameters
       optimiser.safetensors
       state.json           step, place in the data, seconds
+      memory.json          what else the loop remembers
 
-Written under a temporary name, every file hashed into the manifest and flushed to the disk, then
-renamed, and the folder's own entry flushed.
+Written under a temporary name, every file hashed on its way to the disk and flushed, then renamed,
+and the folder's own entry flushed. Before a checkpoint is pruned it loses its name, so that what
+has one is whole.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from bertsmith.batches.pretraining import Place
-from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
 from bertsmith.disk import flush_to_disk, writing
 from bertsmith.errors import ConfigError, RunFolderError
 from bertsmith.log import say
-from bertsmith.weights.tensors import write_tensors
+from bertsmith.training.manifest import Record, check_files, read_manifest, write_manifest
+from bertsmith.training.writing import write_bytes, write_tensors
 
-_KEPT = 2
+_FILES = ("weights.safetensors", "optimiser.safetensors", "state.json", "memory.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,101 +42,161 @@ class State(Config):
     """Where training stands."""
 
     step: int = 0
-    """Optimiser steps taken."""
+    """Optimiser steps made, skipped ones included."""
     place: Place = field(default_factory=Place)
     """The next sequence."""
     seconds: float = 0.0
     """Time spent in training steps."""
     tokens: int = 0
     """Tokens the model has seen."""
+    skipped: int = 0
+    """Steps whose gradient was not used: it was no number, or a spike."""
+    measured: int = 0
+    """Measurements on held-out text."""
+    best_step: int | None = None
+    """The step with the least loss on held-out text."""
+    best_loss: float | None = None
+    """That loss, summed over the objectives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Everything that training needs to go on."""
+    """Everything that training needs to go on; `memory` holds plain JSON values."""
 
     state: State
-    weights: dict[str, Tensor]
-    optimiser: dict[str, Tensor]
+    weights: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor]
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Commit a checkpoint to `folder` and delete all but the newest two; returns its folder.
+class Checkpoints:
+    """The checkpoints of a run: the newest ones, and the best."""
 
-    Raises `DiskError`; the earlier checkpoints are then as they were.
-    """
-    final = folder / f"step-{checkpoint.state.step:08}"
-    temporary = folder / f".{final.name}.partial"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(".step-*.partial"):
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        self.folder = folder
+        self._keep = keep
+        self._damaged: set[Path] = set()
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Commit a checkpoint and delete those that are too old; returns its folder.
+
+        Raises `DiskError`; the earlier checkpoints are then as they were.
+        """
+        folder, state = self.folder, checkpoint.state
+        final = folder / _name(state.step)
+        temporary = folder / f".{final.name}.partial"
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            try:
+                temporary.mkdir()
+                _write(temporary, checkpoint)
+                self._forget(final)
+                temporary.rename(final)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            flush_to_disk(folder)
+        self._damaged.discard(final)
+        self._prune(state)
+        return final
+
+    def load(self) -> Checkpoint | None:
+        """The newest whole checkpoint, None if there is none; damaged ones are named, passed over.
+
+        Raises `RunFolderError` when there are checkpoints and all are damaged.
+        """
+        found = self._found()
+        for path in reversed(found):
+            try:
+                return _read(path)
+            except (_Damaged, ConfigError) as damage:
+                say(f"{damage}; passed over")
+                self._damaged.add(path)
+        if found:
+            raise RunFolderError(
+                "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
+            )
+        return None
+
+    def tidy(self, state: State) -> None:
+        """Delete what a process that was killed has left, where it was to be deleted.
+
+        For a run that goes on from `state`; what was found damaged stays until the next one is
+        saved.
+        """
+        self._sweep()
+        if not self._damaged:
+            self._prune(state)
+
+    def _found(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("step-*") if _step(path) is not None)
+
+    def _prune(self, state: State) -> None:
+        """Delete what is neither among the newest nor the best, and what is known to be damaged."""
+        whole = [path for path in self._found() if path not in self._damaged]
+        kept = {*whole[-self._keep :], self.folder / _name(state.best_step or 0)}
+        for path in self._found():
+            if path not in kept:
+                self._forget(path)
+        self._damaged.clear()
+
+    def _forget(self, path: Path) -> None:
+        """Delete a checkpoint: first its name, so that no half of it is ever taken for one."""
+        nameless = path.with_name(f".{path.name}.pruned")
+        with suppress(OSError):
+            path.rename(nameless)
+        shutil.rmtree(nameless, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Delete what a process that was killed has left."""
+        for left in self.folder.glob(".step-*"):
             shutil.rmtree(left, ignore_errors=True)
-        try:
-            temporary.mkdir()
-            _write(temporary, checkpoint)
-            shutil.rmtree(final, ignore_errors=True)
-            temporary.rename(final)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        flush_to_disk(folder)
-    for old in sorted(folder.glob("step-*"))[:-_KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-    return final
+
+
+class _Damaged(Exception):
+    """A checkpoint that is not what was written; the message names the file."""
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08}"
+
+
+def _step(path: Path) -> int | None:
+    found = re.fullmatch(r"step-(\d{8,})", path.name)
+    return int(found[1]) if found else None
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    write_tensors(folder / "weights.safetensors", checkpoint.weights, as_float=False)
-    write_tensors(folder / "optimiser.safetensors", checkpoint.optimiser, as_float=False)
-    checkpoint.state.dump(folder / "state.json")
-    manifest = {
-        path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)}
-        for path in sorted(folder.iterdir())
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for path in (*folder.iterdir(), folder):
-        flush_to_disk(path)
+    records: dict[str, Record] = {}
+    for name, tensors in zip(_FILES, (checkpoint.weights, checkpoint.optimiser), strict=False):
+        records[name] = write_tensors(folder / name, tensors)
+    for name, content in zip(
+        _FILES[2:], (checkpoint.state.to_dict(), checkpoint.memory), strict=True
+    ):
+        records[name] = write_bytes(folder / name, (json.dumps(content, indent=1) + "\n").encode())
+    write_manifest(folder / "manifest.json", checkpoint.state.step, records)
+    flush_to_disk(folder)
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint, None if there is none; damaged ones are named and passed over.
-
-    Raises `RunFolderError` when there are checkpoints and all are damaged.
-    """
-    found = sorted(folder.glob("step-*"), reverse=True)
-    for path in found:
-        problem = _damage(path)
-        if not problem:
-            return Checkpoint(
-                state=State.load(path / "state.json"),
-                weights=load_file(path / "weights.safetensors"),
-                optimiser=load_file(path / "optimiser.safetensors"),
-            )
-        say(f"{path}: {problem}; passed over")
-    if found:
-        raise RunFolderError(
-            "no checkpoint is whole", where=folder, remedy="start again with another --out"
-        )
-    return None
-
-
-def _damage(path: Path) -> str:
-    """What is wrong with a checkpoint, or nothing."""
+def _read(folder: Path) -> Checkpoint:
+    """A checkpoint whose every file is what was written; `_Damaged` otherwise."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        for name, record in manifest.items():
-            if Path(name).name != name:
-                return f"manifest names {name!r}"
-            if (path / name).stat().st_size != record["bytes"]:
-                return f"{name} has another size than when it was written"
-            if file_hash(path / name) != record["sha256"]:
-                return f"{name} is damaged"
-        if not {"state.json", "weights.safetensors", "optimiser.safetensors"} <= manifest.keys():
-            return "the manifest lacks files"
-        State.load(path / "state.json")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ConfigError):
-            return f"state.json {error.what}"
-        return str(error) if isinstance(error, OSError) else "manifest is damaged"
-    except SafetensorError as error:
-        return str(error)
+        step, records = read_manifest(folder / "manifest.json")
+        if problem := _problem(folder, step, records) or check_files(folder, records):
+            raise _Damaged(problem)
+        state = State.load(folder / "state.json")
+        memory = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
+        weights, optimiser = (load_file(folder / name) for name in _FILES[:2])
+    except OSError as error:
+        raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error
+    except ValueError as error:
+        raise _Damaged(str(error)) from error
+    return Checkpoint(state=state, weights=weights, optimiser=optimiser, memory=memory)
+
+
+def _problem(folder: Path, step: int, records: Iterable[str]) -> str:
+    if step != _step(folder):
+        return f"{folder}: holds the checkpoint of step {step}"
+    if set(records) != set(_FILES):
+        return f"{folder / 'manifest.json'}: names other files"
     return ""

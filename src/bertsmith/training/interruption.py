@@ -19,6 +19,10 @@ class Requests:
     def __init__(self) -> None:
         self.stop = False
 
+    def asked(self) -> bool:
+        """Whether that is so by now."""
+        return self.stop
+
 
 @contextmanager
 def interruptions() -> Iterator[Requests]:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.randomness import stream
 from bertsmith.config import Config
-from bertsmith.errors import ConfigError, TrainingDiverged
+from bertsmith.errors import ConfigError
 from bertsmith.log import progress
 from bertsmith.models.model import Model
-from bertsmith.objectives.losses import Losses
-from bertsmith.training.checkpoints import Checkpoint, State, load_checkpoint, save_checkpoint
-from bertsmith.training.figures import Figures
+from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.feeding import BatchSource, feeding
 from bertsmith.training.interruption import Interrupted, interruptions
+from bertsmith.training.measuring import Measure, Measuring
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.training.precision import Precision, autocast, keep_large_blocks
+from bertsmith.training.peak import matrix_peak
+from bertsmith.training.precision import Precision, keep_large_blocks
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.saving import saving
 from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.standing import Standing
+from bertsmith.training.stepping import Objective, Watch, gradient_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,10 @@ class FitConfig(Config):
     """How the learning rate moves."""
     clip: float = 1.0
     """Largest norm of the gradient; it is scaled down to this. 0 for no limit."""
+    spike: float = 0.0
+    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never."""
+    patience: int = 10
+    """Skipped steps in a row that end the training; one is skipped too where it is no number."""
     accumulate: int = 1
     """Batches whose gradients make one step."""
     precision: Precision = "bf16"
@@ -48,21 +54,20 @@ class FitConfig(Config):
     """Steps between two lines of the log."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints; one is always made at the end."""
+    keep: int = 2
+    """Newest checkpoints that are kept, besides the best."""
+    measurements: int = 0
+    """Measurements on held-out text, evenly over the budget, in time that does not count."""
+    workers: int = 0
+    """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
 
     def __post_init__(self) -> None:
-        if self.accumulate < 1 or self.log_every < 1:
-            raise ConfigError("accumulate and log_every must be at least 1")
-
-
-class BatchSource(Protocol):
-    """Where batches come from: a pure function of the place in the data."""
-
-    def take(self, place: Place) -> tuple[Batch, Place]:
-        """The batch that begins at a place, and the place after it."""
-        ...
-
-
-Objective = Callable[[Model, Batch], Losses]
+        for name in ("accumulate", "log_every", "patience", "keep"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+        for name in ("spike", "measurements", "workers"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must be 0 or more")
 
 
 def _stay(place: Place, progress: float) -> Place:
@@ -76,117 +81,55 @@ def fit(
     batches: BatchSource,
     *,
     enter: Callable[[Place, float], Place] = _stay,
+    measure: Measure | None = None,
     folder: RunFolder | None = None,
     title: str = "training",
 ) -> State:
     """Train `model` in place until the budget is spent; with a folder, resume what it holds.
 
-    `enter` tells where in the data to go on when a share of the budget is spent.
-
-    Raises `TrainingDiverged` before any weight changes when the loss or the gradient is no number,
-    and `Interrupted`, everything saved, after Ctrl-C.
+    `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
+    figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
+    Raises `TrainingDiverged` when such steps do not end, `DiskError` when a checkpoint cannot be
+    written, `WorkerDied`, and `Interrupted`, everything saved, after Ctrl-C or SIGTERM.
     """
     keep_large_blocks()
-    optimiser = Optimiser(model, config.optimiser)
-    state = _resume(model, optimiser, folder)
-    figures = Figures()
-    saved_at = state.seconds
-    spent = config.budget.progress
-    model.train()
-    with interruptions() as requests, progress(title, 1.0) as bar:
-        while spent(state.step, state.seconds) < 1 and not requests.stop:
+    checkpoints = None if folder is None else Checkpoints(folder.checkpoints, keep=config.keep)
+    watch, peak = Watch(config.spike, config.patience), matrix_peak(config.precision, model.device)
+    now = Standing(model, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
+    measuring = Measuring(measure, config.measurements)
+    with (
+        interruptions() as requests,
+        feeding(batches, config.workers, ahead=config.accumulate + 1) as feed,
+        saving(folder, checkpoints) as saver,
+        progress(title, 1.0) as bar,
+    ):
+        now.resume(checkpoints, saver)
+        model.train()
+        while not requests.stop and now.unfinished(measuring):
+            saver.check()
+            if measuring.due(now.state, now.spent):
+                now.measure(measuring, requests.asked, saver)
+                continue
             began = time.perf_counter()
-            place = enter(state.place, spent(state.step, state.seconds))
-            drawn, place = _draw(batches, place, config.accumulate)
-            torch.manual_seed(int(stream(config.seed, state.step)) >> 1)
-            norm = _gradients(config, model, objective, drawn, state.step, figures)
-            factor = config.schedule.factor(spent(state.step, state.seconds))
-            optimiser.step(factor)
-            seconds = time.perf_counter() - began
-            tokens = sum(batch.tokens for batch in drawn)
-            state = State(
-                step=state.step + 1,
-                place=place,
-                seconds=state.seconds + seconds,
-                tokens=state.tokens + tokens,
-            )
-            figures.add_step(tokens, seconds, norm)
-            bar.move_to(spent(state.step, state.seconds))
-            if state.step % config.log_every == 0 or spent(state.step, state.seconds) >= 1:
-                line = figures.line(state, rate=config.optimiser.rate * factor)
-                bar.note(figures.note(line))
-                if folder is not None:
-                    folder.record(line)
-                figures = Figures()
-            if state.seconds - saved_at > 60 * config.checkpoint_minutes:
-                _save(model, optimiser, folder, state)
-                saved_at = state.seconds
-    _save(model, optimiser, folder, state)
-    if requests.stop and spent(state.step, state.seconds) < 1:
-        raise Interrupted(f"stopped after step {state.step}")
+            drawn, place = feed.draw(enter(now.state.place, now.spent), config.accumulate)
+            torch.manual_seed(int(stream(config.seed, now.state.step)) >> 1)
+            gradient = gradient_of(
+                model, objective, drawn,
+                precision=config.precision, clip=config.clip, stopping=requests.asked,
+            )  # fmt: skip
+            if gradient is None:
+                break
+            factor = config.schedule.factor(now.spent)
+            now.step(gradient, factor)
+            now.count(gradient, place, drawn, time.perf_counter() - began)
+            bar.move_to(now.spent)
+            if now.state.step % config.log_every == 0 or now.spent >= 1:
+                bar.note(now.log(rate=config.optimiser.rate * factor))
+            if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
+                now.save(saver)
+        now.save(saver)
+        saver.wait()
+    if requests.stop and now.unfinished(measuring):
+        raise Interrupted(f"stopped after step {now.state.step}")
     model.eval()
-    return state
-
-
-def _draw(batches: BatchSource, place: Place, count: int) -> tuple[list[Batch], Place]:
-    drawn = []
-    for _ in range(count):
-        batch, place = batches.take(place)
-        drawn.append(batch)
-    return drawn, place
-
-
-def _gradients(
-    config: FitConfig,
-    model: Model,
-    objective: Objective,
-    drawn: list[Batch],
-    step: int,
-    figures: Figures,
-) -> float:
-    """Leave the gradient of the mean loss over all batches in the model; return its norm."""
-    counts = _target_counts(drawn)
-    for each in drawn:
-        batch = each.to(model.device)
-        with autocast(config.precision, model.device):
-            losses = objective(model, batch)
-        total = losses.total(counts)
-        if not total.isfinite():
-            raise TrainingDiverged(
-                f"the loss is {total.item()} at step {step + 1}; no weight was changed",
-                remedy="lower the learning rate or lengthen the warm-up",
-            )
-        total.backward()
-        figures.add_losses(losses)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or float("inf"))
-    if not norm.isfinite():
-        raise TrainingDiverged(
-            f"the gradient is {norm.item()} at step {step + 1}; no weight was changed",
-            remedy="lower the learning rate or lengthen the warm-up",
-        )
-    return norm.item()
-
-
-def _target_counts(batches: list[Batch]) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for batch in batches:
-        for name, target in batch.targets.items():
-            counts[name] = counts.get(name, 0) + len(target)
-    return counts
-
-
-def _resume(model: Model, optimiser: Optimiser, folder: RunFolder | None) -> State:
-    checkpoint = load_checkpoint(folder.checkpoints) if folder is not None else None
-    if checkpoint is None:
-        return State()
-    model.load_state_dict(checkpoint.weights)
-    optimiser.restore(checkpoint.optimiser)
-    return checkpoint.state
-
-
-def _save(model: Model, optimiser: Optimiser, folder: RunFolder | None, state: State) -> None:
-    if folder is not None:
-        checkpoint = Checkpoint(
-            state=replace(state), weights=model.state_dict(), optimiser=optimiser.tensors()
-        )
-        save_checkpoint(folder.checkpoints, checkpoint)
+    return now.state

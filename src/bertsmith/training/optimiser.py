@@ -1,4 +1,4 @@
-"""Optimisers: AdamW for everything, or Muon for the matrices inside the encoder."""
+"""Optimisers: AdamW or LAMB for everything, or Muon for the matrices inside the encoder."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.training.lamb import Lamb
 from bertsmith.training.muon import Muon
 
 
@@ -18,8 +19,10 @@ from bertsmith.training.muon import Muon
 class OptimiserConfig(Config):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019), alone or beside Muon."""
 
+    method: Literal["adamw", "lamb"] = "adamw"
+    """AdamW, or LAMB (You et al. 2020) where thousands of sequences make one step."""
     rate: float = 1e-4
-    """Peak learning rate of AdamW."""
+    """Peak learning rate of AdamW or LAMB."""
     weight_decay: float = 0.01
     """Decay of matrices; biases and norms are never decayed."""
     beta_1: float = 0.9
@@ -28,8 +31,9 @@ class OptimiserConfig(Config):
     """Decay of the second moment."""
     epsilon: float = 1e-6
     """Added to the root of the second moment."""
-    matrices: Literal["adamw", "muon"] = "adamw"
-    """What trains the matrices of the encoder's layers: AdamW, or Muon (Jordan 2024)."""
+    matrices: Literal["same", "muon"] = "same"
+    """What trains the matrices of the encoder's layers: the same as all else, or Muon (Jordan
+    2024)."""
     muon_rate: float = 0.02
     """Peak learning rate of Muon."""
     muon_momentum: float = 0.95
@@ -55,18 +59,7 @@ class Optimiser:
                 orthogonal.append(parameter)
             else:
                 decayed.append(parameter)
-        self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(
-                [
-                    {"params": decayed, "weight_decay": config.weight_decay},
-                    {"params": plain, "weight_decay": 0.0},
-                ],
-                lr=config.rate,
-                betas=(config.beta_1, config.beta_2),
-                eps=config.epsilon,
-                fused=True,
-            )
-        ]
+        self.parts = [_adam(decayed, plain, config)]
         if orthogonal:
             self.parts.append(
                 Muon(
@@ -105,7 +98,23 @@ class Optimiser:
             for parameter in _parameters(part):
                 memory = by_parameter.get(self.names[parameter])
                 if memory is not None:
-                    part.state[parameter] = dict(memory)
+                    device = parameter.device
+                    part.state[parameter] = {name: each.to(device) for name, each in memory.items()}
+
+
+def _adam(
+    decayed: list[Tensor], plain: list[Tensor], config: OptimiserConfig
+) -> torch.optim.Optimizer:
+    """AdamW or LAMB; norms and biases, the `plain` ones, are not decayed and not scaled."""
+    betas = (config.beta_1, config.beta_2)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    if config.method == "lamb":
+        groups[1]["trust"] = False
+        return Lamb(groups, lr=config.rate, betas=betas, eps=config.epsilon)
+    return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=config.epsilon, fused=True)
 
 
 def _is_hidden_matrix(name: str) -> bool:

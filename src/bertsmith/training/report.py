@@ -42,17 +42,22 @@ class Report:
         x_label: str,
         y_label: str,
         percent: bool = False,
+        marks: Mapping[str, float] | None = None,
         note: str = "",
     ) -> None:
         """Add lines of (x, y) points over one axis; not-a-number leaves a gap.
 
         Long series are drawn faint with their running mean on top. `percent` takes y from 0 to 1
-        and shows it as 0 % to 100 %.
+        and shows it as 0 % to 100 %. `marks` are events, by what they are called, at an x.
         """
         drawn: Series = {name: list(points) for name, points in series.items()}
         name = f"drawing-{len(self._sections) + 1}"
-        svg = curves_svg(drawn, name=name, x_label=x_label, y_label=y_label, percent=percent)
+        svg = curves_svg(
+            drawn, name=name, x_label=x_label, y_label=y_label, percent=percent, marks=marks
+        )
         words = in_words(drawn, x_label=x_label, percent=percent)
+        for event, x in (marks or {}).items():
+            words += f" {event} at {x_label} {x:.3g}."
         caption = f'<figcaption class="note">{escape(words)}</figcaption>'
         label = escape(f"{title}: {y_label} over {x_label}")
         picture = f'<div role="img" aria-label="{label}">{svg}</div>'

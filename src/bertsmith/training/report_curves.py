@@ -44,10 +44,19 @@ def require_matplotlib() -> None:
         raise MissingExtra("matplotlib", "report", "the report")
 
 
-def curves_svg(series: Series, *, name: str, x_label: str, y_label: str, percent: bool) -> str:
+def curves_svg(
+    series: Series,
+    *,
+    name: str,
+    x_label: str,
+    y_label: str,
+    percent: bool,
+    marks: Mapping[str, float] | None = None,
+) -> str:
     """An ``<svg>`` element with a line for each series of (x, y).
 
-    `name` begins all names inside, so that several drawings can share a page.
+    `name` begins all names inside, so that several drawings can share a page; `marks` are upright
+    lines at an x, with what they say.
     """
     require_matplotlib()
     import matplotlib as mpl
@@ -59,6 +68,10 @@ def curves_svg(series: Series, *, name: str, x_label: str, y_label: str, percent
         axes = figure.add_subplot()
         for number, (label, points) in enumerate(series.items()):
             _draw(axes, label, list(points), number)
+        for words, x in (marks or {}).items():
+            axes.axvline(x, color="#57606a", linewidth=1, linestyle=":")
+            place = {"xy": (x, 1), "xycoords": ("data", "axes fraction"), "fontsize": 9}
+            axes.annotate(words, **place, xytext=(3, -2), textcoords="offset points", va="top")
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)

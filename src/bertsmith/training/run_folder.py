@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bertsmith.config import Config
-from bertsmith.disk import disk_error, made_folder, refused_by_disk, writing
+from bertsmith.disk import disk_error, flush_to_disk, made_folder, refused_by_disk, writing
 from bertsmith.errors import DiskError, RunFolderError
+from bertsmith.training.ownership import owned
 
 _LOCK = ".lock"
 
@@ -23,6 +23,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.followers: list[Callable[[Mapping[str, object]], None]] = []
+        """Called with every line that is recorded."""
         self._begun_here = False
 
     @property
@@ -50,7 +52,7 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
         self._check_contents()
-        with made_folder(self.path), self._locked():
+        with made_folder(self.path), owned(self.path / _LOCK):
             try:
                 yield
             except (OSError, DiskError) as error:
@@ -104,8 +106,7 @@ class RunFolder:
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append a line to log.jsonl."""
-        path = self.path / "log.jsonl"
-        size = path.stat().st_size if path.exists() else 0
+        path, size = self._log, self.log_bytes
         with writing(path):
             try:
                 with path.open("a", encoding="utf-8") as log:
@@ -114,17 +115,57 @@ class RunFolder:
                 with suppress(OSError):
                     os.truncate(path, size)  # half a line would spoil the next one
                 raise
+        for follow in self.followers:
+            follow(line)
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a line cut short by a crash is passed over."""
-        path = self.path / "log.jsonl"
         lines = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
+        for line in text.splitlines():
             try:
                 lines.append(json.loads(line))
             except json.JSONDecodeError:
                 continue
         return lines
+
+    def verified(self) -> dict[str, list[int]]:
+        """Size and time of change of files that the run reads and has found to be whole."""
+        try:
+            found = json.loads(self._verified.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def note_verified(self, files: Mapping[str, list[int]]) -> None:
+        """Remember files that were found to be whole; raises `DiskError`."""
+        if files != self.verified():
+            write_json(self._verified, files)
+
+    @property
+    def _verified(self) -> Path:
+        return self.path / "verified.json"
+
+    @property
+    def log_bytes(self) -> int:
+        """Size of log.jsonl."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def flush_log(self) -> None:
+        """Wait until log.jsonl is on the disk; raises `DiskError`."""
+        if self._log.exists():
+            with writing(self._log):
+                flush_to_disk(self._log)
+
+    def cut_log(self, size: int) -> None:
+        """Leave only the first `size` bytes of log.jsonl; raises `DiskError`."""
+        if self.log_bytes > size:
+            with writing(self._log):
+                os.truncate(self._log, size)
+
+    @property
+    def _log(self) -> Path:
+        return self.path / "log.jsonl"
 
     @property
     def _run(self) -> Path:
@@ -134,7 +175,9 @@ class RunFolder:
         """Whether the folder holds a run, or nothing."""
         if self._run.exists() or not self.path.exists():
             return
-        others = [entry for entry in self.path.iterdir() if entry.name != _LOCK]
+        # a process that was killed at its very beginning leaves no more than these
+        ours = {_LOCK, _partial(self._run).name}
+        others = [entry for entry in self.path.iterdir() if entry.name not in ours]
         if others:
             raise RunFolderError(
                 f"holds {others[0].name} and is no run folder",
@@ -142,35 +185,10 @@ class RunFolder:
                 remedy="choose an empty or new folder for --out",
             )
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        path = self.path / _LOCK
-        with writing(path):
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # an owner that has just gone took the file with it, and another may have a new one
-                mine = path.exists() and os.path.samestat(path.stat(), os.fstat(lock))
-            except BlockingIOError:
-                mine = False
-            if not mine:
-                raise RunFolderError(
-                    "is in use by another process",
-                    where=self.path,
-                    remedy="wait for it, or choose another --out",
-                )
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-        finally:
-            os.close(lock)
-
     def _forget_beginning(self) -> None:
         """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
         files = [path for path in self.path.rglob("*") if path.is_file() and path.stat().st_size]
-        if not self._begun_here or files != [self._run]:
+        if not self._begun_here or set(files) - {self.path / _LOCK, self._run, self._verified}:
             return
         for entry in self.path.iterdir():
             if entry.is_dir():
@@ -188,7 +206,7 @@ class RunFolder:
 
 def write_json(path: Path, content: object) -> None:
     """Write JSON so that the file is whole or not there; raises `DiskError`."""
-    temporary = path.with_name(path.name + ".partial")
+    temporary = _partial(path)
     try:
         with writing(path), temporary.open("w", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=2) + "\n")
@@ -198,6 +216,10 @@ def write_json(path: Path, content: object) -> None:
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
 
 
 def _first_difference(stored: object, wanted: object, path: str = "") -> str:

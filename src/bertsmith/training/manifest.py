@@ -1,0 +1,58 @@
+"""The manifest of a checkpoint: what its files were when they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertsmith.batches.store import file_hash
+from bertsmith.training.writing import Record, write_bytes
+
+__all__ = ["Manifest", "Record", "check_files", "read_manifest", "write_manifest"]
+
+
+class Manifest(NamedTuple):
+    """The step of a checkpoint, and its files by name."""
+
+    step: int
+    records: dict[str, Record]
+
+
+def write_manifest(path: Path, step: int, records: Mapping[str, Record]) -> None:
+    """Write a manifest that carries the hash of its own content."""
+    files = {name: record._asdict() for name, record in records.items()}
+    write_bytes(path, _rendered({"step": step, "files": files}))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written."""
+    written = path.read_bytes()
+    try:
+        content = json.loads(written)
+        del content["sha256"]
+        # rendering it again also finds what the parser would forgive
+        if _rendered(content) == written:
+            records = {name: Record(**record) for name, record in content["files"].items()}
+            return Manifest(content["step"], records)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise ValueError(f"{path}: is damaged")
+
+
+def check_files(folder: Path, records: Mapping[str, Record]) -> str:
+    """What is wrong with the files of a folder, naming the first, or nothing."""
+    for name, record in records.items():
+        path = folder / name
+        if path.stat().st_size != record.bytes:
+            return f"{path}: has another size than when it was written"
+        if file_hash(path) != record.sha256:
+            return f"{path}: is damaged"
+    return ""
+
+
+def _rendered(content: dict[str, Any]) -> bytes:
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"sha256": digest, **content}, indent=1) + "\n").encode()

@@ -1,0 +1,50 @@
+"""Measurements on held-out text while training goes on, evenly over the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bertsmith.models.model import Model
+from bertsmith.training.checkpoints import State
+
+Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
+"""Figures by name, ``NAME_loss`` among them, {} if there is nothing to measure on; None if the
+second argument said that training is to stop."""
+
+
+class Measuring:
+    """Measures `count` times, evenly over the budget, and knows the best."""
+
+    def __init__(self, measure: Measure | None, count: int) -> None:
+        self._measure = measure
+        self._count = count if measure is not None else 0
+
+    def due(self, state: State, spent: float) -> bool:
+        """Whether it is time, when a share of the budget is spent."""
+        return state.measured < self._wanted(spent)
+
+    def measure(
+        self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
+    ) -> tuple[State, dict[str, float]] | None:
+        """The state with one more measurement, and a line of the log; None if stopped."""
+        assert self._measure is not None
+        figures = self._measure(model, stopping)
+        if figures is None:
+            return None
+        state = replace(state, measured=self._wanted(spent))
+        if not figures:
+            return state, {}
+        loss = sum(value for name, value in figures.items() if name.endswith("_loss"))
+        if state.best_loss is None or loss < state.best_loss:
+            state = replace(state, best_step=state.step, best_loss=loss)
+        line = {
+            "step": state.step,
+            "epoch": state.place.epoch,
+            "seconds": round(state.seconds, 3),
+            "tokens": state.tokens,
+        }
+        return state, line | {f"held_out_{name}": value for name, value in figures.items()}
+
+    def _wanted(self, spent: float) -> int:
+        return int(spent * self._count)

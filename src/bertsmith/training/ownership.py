@@ -1,0 +1,137 @@
+"""One owner at a time: a lock that names who holds it.
+
+The kernel's lock on a file is the truth on one machine: it is gone as soon as its owner is, however
+that ended. A file that was not deleted then is no more than a trace, and is taken over. Whether a
+disk that several machines share passes locks on, nobody can know; so an owner shows a sign of life
+now and then, by the time of the file, and one on another machine counts as gone only when it has
+shown none for a while.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bertsmith.config import Config
+from bertsmith.disk import writing
+from bertsmith.errors import ConfigError, RunFolderError
+from bertsmith.log import say
+
+_BEAT = 15.0
+_GONE = 4 * _BEAT
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner(Config):
+    """A process that owns something."""
+
+    host: str
+    """Name of its machine."""
+    pid: int
+    """Its number there."""
+    since: str
+    """When it became the owner."""
+    boot: str
+    """What tells this start of that machine from all others, where that can be had."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+
+@contextmanager
+def owned(lock: Path) -> Iterator[None]:
+    """Hold a lock file, which is deleted in the end.
+
+    Raises `RunFolderError`, which names the owner, when another process holds it; `DiskError`.
+    """
+    with writing(lock):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        before = _read(handle)
+        if not _taken(handle, lock):
+            raise _in_use(lock, before or _read(handle))
+        _check_stale(handle, lock, before)
+        with suppress(OSError):  # the lock holds all the same where a full disk takes no name
+            _write(handle, _this_process())
+        ended = threading.Event()
+        beating = threading.Thread(target=_beat, args=(handle, ended), daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beating.join()
+            # a disk that can only be read by now keeps it: it is no more than a trace then
+            with suppress(OSError):
+                lock.unlink()
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int, lock: Path) -> bool:
+    """Whether the kernel gives this process the lock, and on the file that has the name."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # an owner that has just gone took the file with it, and another may have a new one
+    return lock.exists() and os.path.samestat(lock.stat(), os.fstat(handle))
+
+
+def _check_stale(handle: int, lock: Path, owner: Owner | None) -> None:
+    """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
+    if owner is None:
+        return
+    this = _this_process()
+    if owner.boot != this.boot and owner.host != this.host:
+        shown = os.fstat(handle).st_mtime
+        os.utime(handle)  # the disk's own clock, not that of either machine
+        silent = os.fstat(handle).st_mtime - shown
+        if silent < _GONE:
+            os.utime(handle, (shown, shown))
+            raise _in_use(lock, owner, f"its last sign of life was {silent:.0f} s ago; ")
+    say(f"{lock.parent}: was left by {owner}; taken over")
+
+
+def _in_use(lock: Path, owner: Owner | None, remark: str = "") -> RunFolderError:
+    return RunFolderError(
+        f"is in use by {owner or 'another process'}",
+        where=lock.parent,
+        remedy=f"{remark}wait for it, stop it, or choose another --out",
+    )
+
+
+def _this_process() -> Owner:
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    since = datetime.now(UTC).isoformat(" ", "seconds")
+    return Owner(host=platform.node(), pid=os.getpid(), since=since, boot=boot)
+
+
+def _read(handle: int) -> Owner | None:
+    """What stands in a lock file, None for nothing that can be read."""
+    try:
+        return Owner.from_dict(json.loads(os.pread(handle, 4096, 0)))
+    except (OSError, ValueError, TypeError, AttributeError, ConfigError):
+        return None
+
+
+def _write(handle: int, owner: Owner) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, (json.dumps(owner.to_dict()) + "\n").encode(), 0)
+
+
+def _beat(handle: int, ended: threading.Event) -> None:
+    while not ended.wait(_BEAT):
+        with suppress(OSError):
+            os.utime(handle)

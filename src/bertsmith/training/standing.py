@@ -1,0 +1,168 @@
+"""Where a training stands: everything that changes from step to step, saved and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.pretraining import Place
+from bertsmith.errors import RunFolderError
+from bertsmith.models.model import Model
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.figures import Figures
+from bertsmith.training.measuring import Measuring
+from bertsmith.training.optimiser import Optimiser
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.saving import Saver
+from bertsmith.training.schedule import Budget
+from bertsmith.training.stepping import Gradient, Watch
+
+
+class Standing:
+    """Weights, optimiser, state, and the figures since the last line of the log."""
+
+    def __init__(
+        self,
+        model: Model,
+        optimiser: Optimiser,
+        watch: Watch,
+        budget: Budget,
+        folder: RunFolder | None,
+        peak: float,
+    ) -> None:
+        """`peak` is the machine's, in operations a second (peak.py)."""
+        self.state = State()
+        self.figures = Figures()
+        self.saved_at = 0.0
+        self._model = model
+        self._optimiser = optimiser
+        self._watch = watch
+        self._budget = budget
+        self._folder = folder
+        self._peak = peak
+
+    @property
+    def spent(self) -> float:
+        """The share of the budget that is spent, 0 to 1."""
+        return self._budget.progress(self.state.step, self.state.seconds)
+
+    def unfinished(self, measuring: Measuring) -> bool:
+        """Whether training has to go on some time."""
+        return self.spent < 1 or measuring.due(self.state, self.spent)
+
+    def step(self, gradient: Gradient, factor: float) -> None:
+        """Change the weights by a gradient, unless it is unfit; raises `TrainingDiverged`."""
+        if self._watch.accepts(gradient, self.state.step + 1):
+            self._optimiser.step(factor)
+            for losses in gradient.losses:
+                self.figures.add_losses(losses)
+        else:
+            self._model.zero_grad(set_to_none=True)
+            self.state = replace(self.state, skipped=self.state.skipped + 1)
+
+    def count(
+        self, gradient: Gradient, place: Place, drawn: Sequence[Batch], seconds: float
+    ) -> None:
+        """Count the step that was made, the next one beginning at a place."""
+        tokens = sum(batch.tokens for batch in drawn)
+        used = not self._watch.refusing
+        self.figures.add_work(self._model.config, drawn)
+        self.figures.add_step(tokens, seconds, gradient.norm if used else None)
+        self.state = replace(
+            self.state,
+            step=self.state.step + 1,
+            place=place,
+            seconds=self.state.seconds + seconds,
+            tokens=self.state.tokens + tokens,
+        )
+
+    def log(self, rate: float) -> str:
+        """Write a line of figures; returns what stands beside the bar."""
+        line = self.figures.line(self.state, rate=rate, peak=self._peak)
+        note = self.figures.note(line)
+        if self._folder is not None:
+            self._folder.record(line)
+        self.figures = Figures()
+        return note
+
+    def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
+        """Measure on held-out text; the best is saved. Nothing has happened if it was stopped."""
+        found = measuring.measure(self._model, self.state, self.spent, stopping)
+        if found is None:
+            return
+        before, (self.state, line) = self.state, found
+        if line and self._folder is not None:
+            self._folder.record(line)
+        if self.state.best_step != before.best_step:
+            self.save(saver)
+
+    def save(self, saver: Saver) -> None:
+        """Begin to save all of it."""
+        memory = {
+            "watch": self._watch.memory(),
+            "figures": _plain(self.figures),
+            "log_bytes": 0 if self._folder is None else self._folder.log_bytes,
+        }
+        saver.save(
+            Checkpoint(
+                state=self.state,
+                weights=self._model.state_dict(),
+                optimiser=self._optimiser.tensors(),
+                memory=memory,
+            )
+        )
+        self.saved_at = self.state.seconds
+
+    def resume(self, checkpoints: Checkpoints | None, saver: Saver) -> None:
+        """Go on from the newest whole checkpoint, if there is one; raises `RunFolderError`."""
+        checkpoint = checkpoints.load() if checkpoints is not None else None
+        if checkpoint is not None:
+            assert checkpoints is not None
+            try:
+                self._model.load_state_dict(dict(checkpoint.weights))
+            except RuntimeError as error:
+                raise RunFolderError(
+                    "the checkpoint's weights are not those of this model",
+                    where=checkpoints.folder,
+                    remedy="choose another --out",
+                ) from error
+            device = self._model.device
+            self._optimiser.restore(
+                {name: each.to(device, copy=True) for name, each in checkpoint.optimiser.items()}
+            )
+            self._watch.recall(checkpoint.memory["watch"])
+            self.figures = _figures(checkpoint.memory["figures"])
+            self.state = checkpoint.state
+            self.saved_at = self.state.seconds
+            saver.saved(self.state.step)
+            checkpoints.tidy(self.state)
+        if self._folder is not None:
+            # what was logged after that will be logged again
+            self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
+
+
+def _plain(figures: Figures) -> dict[str, Any]:
+    """Sums as JSON values, from which the very same sums can be made."""
+
+    def plain(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, Tensor):
+            return {"tensor": value.item(), "type": str(value.dtype).removeprefix("torch.")}
+        return {"of": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
+
+    return {each.name: plain(getattr(figures, each.name)) for each in fields(figures)}
+
+
+def _figures(values: Mapping[str, Any]) -> Figures:
+    def made(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            return value
+        if "of" in value:
+            return {name: made(each) for name, each in value["of"].items()}
+        return torch.tensor(value["tensor"], dtype=getattr(torch, value["type"]))
+
+    return Figures(**{name: made(value) for name, value in values.items()})

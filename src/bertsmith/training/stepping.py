@@ -1,0 +1,144 @@
+"""One step of training: the gradient of all its batches, and whether it is fit to be used."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from bertsmith.batches.batch import Batch
+from bertsmith.errors import TrainingDiverged
+from bertsmith.log import say
+from bertsmith.models.model import Model
+from bertsmith.objectives.losses import Losses
+from bertsmith.training.precision import Precision, autocast
+
+Objective = Callable[[Model, Batch], Losses]
+
+_RECENT = 64
+_FEW = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient:
+    """What a step's gradient is known by; the gradient itself is in the model."""
+
+    norm: float
+    """Its norm before it was clipped."""
+    loss: float
+    """The mean loss over all batches."""
+    losses: Sequence[Losses]
+    """The losses of each batch."""
+
+
+def gradient_of(
+    model: Model,
+    objective: Objective,
+    drawn: Sequence[Batch],
+    *,
+    precision: Precision,
+    clip: float,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Gradient | None:
+    """Leave the gradient of the mean loss over all batches in the model, clipped to a norm.
+
+    None, and no gradient, when `stopping` says so between two batches.
+    """
+    counts = _target_counts(drawn)
+    losses, totals = [], []
+    for number, each in enumerate(drawn):
+        if number and stopping():
+            model.zero_grad(set_to_none=True)
+            return None
+        batch = each.to(model.device)
+        with autocast(precision, model.device):
+            found = objective(model, batch)
+        total = found.total(counts)
+        total.backward()
+        totals.append(total.detach())
+        losses.append(_detached(found))
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip or math.inf)
+    size, loss = torch.stack([norm, torch.stack(totals).sum()]).tolist()
+    return Gradient(norm=size, loss=loss, losses=losses)
+
+
+def _detached(losses: Losses) -> Losses:
+    """The same figures without what backward has walked."""
+    parts = {name: replace(part, sum=part.sum.detach()) for name, part in losses.parts.items()}
+    return Losses(parts=parts)
+
+
+def _target_counts(batches: Iterable[Batch]) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for name, target in batch.targets.items():
+            counts[name] = counts.get(name, 0) + len(target)
+    return counts
+
+
+class Watch:
+    """Tells gradients that must not be used: no numbers, or spikes far above the recent ones.
+
+    A spike has `spike` times the median norm of the last 64 steps; 0 lets all numbers pass. What
+    was refused counts among them too, so that a lasting rise becomes the new measure. Decides by
+    the loss and the norm of the whole step alone: the same on every process that shares it.
+    """
+
+    def __init__(self, spike: float, patience: int, norms: Iterable[float] = ()) -> None:
+        self._spike = spike
+        self._patience = patience
+        self._recent = deque(norms, _RECENT)
+        self._refused = 0
+
+    @property
+    def refusing(self) -> bool:
+        """Whether the last gradient was unfit."""
+        return self._refused > 0
+
+    def accepts(self, gradient: Gradient, step: int) -> bool:
+        """Whether a gradient is fit to be used; tells when it is not.
+
+        Raises `TrainingDiverged` for the last of `patience` unfit ones in a row.
+        """
+        problem = self._problem(gradient)
+        if math.isfinite(gradient.norm):
+            self._recent.append(gradient.norm)
+        if not problem:
+            self._refused = 0
+            return True
+        self._refused += 1
+        if self._refused >= self._patience:
+            row = f"for {self._refused} steps in a row " if self._refused > 1 else ""
+            raise TrainingDiverged(
+                f"{problem} at step {step}, {row}unfit to learn from; no weight was changed by it",
+                remedy="lower the learning rate or lengthen the warm-up, with another --out",
+            )
+        say(f"step {step} was skipped: {problem}")
+        return False
+
+    def memory(self) -> dict[str, object]:
+        """What a resumed run needs to decide in the same way, as plain JSON values."""
+        return {"norms": list(self._recent), "refused": self._refused}
+
+    def recall(self, memory: Mapping[str, object]) -> None:
+        """Take back what `memory` gave."""
+        norms, refused = memory["norms"], memory["refused"]
+        assert isinstance(norms, list)
+        assert isinstance(refused, int)
+        self._recent = deque(norms, _RECENT)
+        self._refused = refused
+
+    def _problem(self, gradient: Gradient) -> str:
+        if not math.isfinite(gradient.loss):
+            return f"the loss is {gradient.loss}"
+        if not math.isfinite(gradient.norm):
+            return f"the gradient is {gradient.norm}"
+        if self._spike and len(self._recent) >= _FEW:
+            usual = statistics.median(self._recent)
+            if gradient.norm > self._spike * usual:
+                return f"the gradient's norm is {gradient.norm:.3g}, where {usual:.3g} is usual"
+        return ""

@@ -1,0 +1,155 @@
+"""AdamW against torch's and transformers' parameter groups, LAMB against the paper's algorithm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import BertConfig, BertForPreTraining
+from transformers.trainer_pt_utils import get_parameter_names
+
+from bertsmith.models.bert import bert
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.training.lamb import Lamb
+from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.weights import names
+
+Vector = NDArray[np.float64]
+STEPS, RATE, DECAY, BETAS, EPSILON = 7, 0.01, 0.1, (0.9, 0.99), 1e-6
+
+
+def small(seed: int = 1) -> Model:
+    encoder = bert("tiny", 53, hidden=24, heads=3, feed_forward=40, longest=13)
+    return build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=seed)
+
+
+def gradients(model: nn.Module, step: int, *, without: str = "nothing") -> dict[str, torch.Tensor]:
+    """Gradients of very different sizes, the same for the same step."""
+    generator = torch.Generator().manual_seed(100 + step)
+    drawn = {
+        name: torch.randn(each.shape, generator=generator) * 10.0 ** (number % 5 - 4)
+        for number, (name, each) in enumerate(model.named_parameters())
+    }
+    return {name: each for name, each in drawn.items() if without not in name or step % 3}
+
+
+def lamb_of_the_paper(
+    x: Vector, steps: list[Vector | None], *, decay: float, trust: bool
+) -> Vector:
+    """You et al. 2020, algorithm 2, in float64; phi is the identity."""
+    m, v, t = np.zeros_like(x), np.zeros_like(x), 0
+    for g in steps:
+        if g is None:
+            continue
+        t += 1
+        m = BETAS[0] * m + (1 - BETAS[0]) * g
+        v = BETAS[1] * v + (1 - BETAS[1]) * g * g
+        r = (m / (1 - BETAS[0] ** t)) / (np.sqrt(v / (1 - BETAS[1] ** t)) + EPSILON)
+        u = r + decay * x
+        long, far = np.linalg.norm(x), np.linalg.norm(u)
+        x = x - RATE * (long / far if trust and long > 0 and far > 0 else 1.0) * u
+    return x
+
+
+def test_lamb_is_the_papers_but_for_norms_and_biases() -> None:
+    model = small()
+    before = {name: each.detach().double().numpy() for name, each in model.named_parameters()}
+    config = OptimiserConfig(
+        method="lamb", rate=RATE, weight_decay=DECAY, beta_1=0.9, beta_2=0.99, epsilon=EPSILON
+    )
+    optimiser = Optimiser(model, config)
+    drawn = [gradients(model, step, without="next_sentence") for step in range(STEPS)]
+    for step in drawn:
+        for name, parameter in model.named_parameters():
+            parameter.grad = step[name].clone() if name in step else None
+        optimiser.step(1.0)
+    for name, parameter in model.named_parameters():
+        matrix = parameter.dim() > 1
+        steps = [step[name].double().numpy() if name in step else None for step in drawn]
+        expected = lamb_of_the_paper(
+            before[name], steps, decay=DECAY if matrix else 0.0, trust=matrix
+        )
+        moved = np.abs(expected - before[name]).max()
+        assert moved > 1e-3, name
+        found = parameter.detach().double().numpy()
+        assert np.abs(found - expected).max() < 1e-5 * moved + 1e-7, name
+
+
+def test_lamb_moves_what_is_zero_and_leaves_what_has_no_gradient() -> None:
+    zero, idle = nn.Parameter(torch.zeros(3, 5)), nn.Parameter(torch.ones(3, 5))
+    zero.grad, idle.grad = torch.ones(3, 5), torch.zeros(3, 5)
+    Lamb([zero, idle], lr=0.1).step()
+    # a step of Adam's first: the sign of the gradient times the rate
+    assert torch.allclose(zero, torch.full((3, 5), -0.1), atol=1e-6)
+    assert torch.equal(idle, torch.ones(3, 5))
+
+
+def test_lambs_step_is_as_long_as_the_tensor_whatever_the_gradient() -> None:
+    for scale in (1e-6, 1.0, 1e6):
+        weight = nn.Parameter(torch.randn(7, 9, generator=torch.Generator().manual_seed(3)))
+        before, weight.grad = weight.detach().clone(), scale * torch.randn(7, 9)
+        Lamb([weight], lr=0.01, eps=1e-12).step()
+        assert float((weight.detach() - before).norm() / before.norm()) == pytest.approx(
+            0.01, rel=1e-4
+        )
+
+
+def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
+    """The decayed parameters are those that transformers' Trainer decays, by our table of names."""
+    ours = small()
+    encoder = ours.config.encoder
+    theirs = BertForPreTraining(
+        BertConfig(
+            vocab_size=53, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+            intermediate_size=40, max_position_embeddings=13,
+        )
+    )  # fmt: skip
+    decayed = set(
+        get_parameter_names(
+            theirs, [nn.LayerNorm], ["bias", "layernorm", "rmsnorm", r"(?:^|\.)norm(?:$|\.)"]
+        )
+    )
+    to_theirs = {row.ours: row.hub for row in names.rows(ours.config)}
+    copy = {name: each.detach().double().requires_grad_() for name, each in ours.named_parameters()}
+    reference = torch.optim.AdamW(
+        [
+            {"params": [each], "weight_decay": DECAY if to_theirs[name] in decayed else 0.0}
+            for name, each in copy.items()
+        ],
+        lr=RATE, betas=BETAS, eps=EPSILON, foreach=False, fused=False,
+    )  # fmt: skip
+    config = OptimiserConfig(
+        rate=RATE, weight_decay=DECAY, beta_1=0.9, beta_2=0.99, epsilon=EPSILON
+    )
+    optimiser = Optimiser(ours, config)
+    for step, factor in enumerate((0.5, 1.0, 0.25)):
+        for name, each in gradients(ours, step).items():
+            ours.get_parameter(name).grad = each.clone()
+            copy[name].grad = each.double()
+        for group in reference.param_groups:
+            group["lr"] = RATE * factor
+        reference.step()
+        optimiser.step(factor)
+    assert encoder.vocabulary == 53
+    for name, each in ours.named_parameters():
+        assert float((each - copy[name]).detach().abs().max()) < 1e-6, name
+
+
+def test_what_is_restored_goes_on_the_same() -> None:
+    for method in ("adamw", "lamb"):
+        config = OptimiserConfig(method=method, rate=RATE)
+        straight, halves = small(), small()
+        whole, part = Optimiser(straight, config), Optimiser(halves, config)
+        for step in range(4):
+            if step == 2:
+                memory = {name: each.clone() for name, each in part.tensors().items()}
+                part = Optimiser(halves, config)
+                part.restore(memory)
+            for model, optimiser in ((straight, whole), (halves, part)):
+                for name, each in gradients(model, step, without="next_sentence").items():
+                    model.get_parameter(name).grad = each.clone()
+                optimiser.step(1.0)
+        for one, other in zip(straight.parameters(), halves.parameters(), strict=True):
+            assert torch.equal(one, other)

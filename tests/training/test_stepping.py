@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import TrainingDiverged
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.losses import Losses
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain_settings import PretrainConfig
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import Checkpoints
+from bertsmith.training.loop import FitConfig, fit
+from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.stepping import Gradient, Watch
+
+STEPS = 24
+BAD = 20  # where what is unfit comes: by then there are enough steps to know what is usual
+
+
+class Run:
+    """A small run that may be shown one unfit gradient."""
+
+    def __init__(self, store: TokenStore, tokenizer: Tokenizer, place: Path) -> None:
+        samples = SampleConfig(longest=41, tokens_per_batch=300)
+        encoder = EncoderConfig(
+            vocabulary=tokenizer.size, hidden=28, layers=2, heads=7, feed_forward=37, longest=41
+        )
+        self.batches = PretrainingBatches(store, tokenizer, samples, seed=3)
+        config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+        self.model = build_model(config, seed=5)
+        self.folder = RunFolder(place)
+        self.before: dict[str, Tensor] = {}
+
+    def fit(self, spoil: Callable[[Losses, int], Losses], **changes: object) -> int:
+        config = FitConfig(
+            budget=Budget(steps=STEPS),
+            optimiser=OptimiserConfig(rate=2e-3, matrices="muon"),
+            schedule=ScheduleConfig(decay="none", warm_up=0),
+            precision="fp32",
+            accumulate=2,
+            log_every=1,
+            spike=10.0,
+            checkpoint_minutes=1e-9,
+            keep=3,
+        )
+        calls = 0
+
+        def objective(model: Model, batch: Batch) -> Losses:
+            nonlocal calls
+            calls += 1
+            return spoil(PRETRAINING(model, batch), (calls + 1) // 2)
+
+        config = config.override(**changes)
+        return fit(config, self.model, objective, self.batches, folder=self.folder).skipped
+
+    def saved(self, step: int) -> dict[str, Tensor]:
+        """Weights and moments after a step."""
+        checkpoints = Checkpoints(self.folder.checkpoints)
+        path = self.folder.checkpoints / f"step-{step:08}"
+        checkpoints._found = lambda: [path]  # type: ignore[method-assign]
+        found = checkpoints.load()
+        assert found is not None
+        return {**found.weights, **{f"moments/{k}": v for k, v in found.optimiser.items()}}
+
+
+@pytest.fixture
+def run(store: TokenStore, tokenizer: Tokenizer, tmp_path: Path) -> Run:
+    return Run(store, tokenizer, tmp_path)
+
+
+def scaled(factor: float, *steps: int) -> Callable[[Losses, int], Losses]:
+    """Losses whose gradients are so many times as large in some steps."""
+
+    def spoil(losses: Losses, step: int) -> Losses:
+        if step not in steps:
+            return losses
+        parts = {name: replace(p, sum=p.sum * factor) for name, p in losses.parts.items()}
+        return Losses(parts=parts)
+
+    return spoil
+
+
+@pytest.mark.parametrize("factor", [math.nan, math.inf, 40.0])
+def test_an_unfit_step_changes_nothing_and_is_counted(run: Run, factor: float) -> None:
+    assert run.fit(scaled(factor, BAD), budget={"steps": BAD + 1}) == 1
+    before, after, next_one = (run.saved(step) for step in (BAD - 1, BAD, BAD + 1))
+    assert before.keys() == after.keys() == next_one.keys()
+    assert any("/momentum_buffer" in name for name in before)
+    assert any("/exp_avg_sq" in name for name in before)
+    for name, tensor in before.items():
+        assert torch.equal(tensor, after[name]), name
+    assert not all(torch.equal(tensor, next_one[name]) for name, tensor in after.items())
+    lines = run.folder.log()
+    assert [line["skipped"] for line in lines] == [0] * (BAD - 1) + [1, 1]
+    assert "gradient_norm" not in lines[BAD - 1]
+    assert "masked_lm_loss" not in lines[BAD - 1]
+    assert lines[BAD]["masked_lm_loss"] < 10
+
+
+def test_tenfold_is_told_from_what_is_usual(run: Run) -> None:
+    """The gradient of any ordinary step, times ten, is refused; twice as much is not."""
+    assert run.fit(scaled(10.0, *range(18, 24, 2)), spike=PretrainConfig().spike) == 3
+
+
+def test_twice_as_much_is_no_spike(run: Run) -> None:
+    assert run.fit(scaled(2.0, 18, 21), spike=PretrainConfig().spike) == 0
+    norms = sorted(line["gradient_norm"] for line in run.folder.log())
+    assert norms[-1] < 5 * norms[len(norms) // 2]
+
+
+def test_a_gradient_alone_that_is_no_number(run: Run) -> None:
+    weight = run.model.encoder.embeddings.norm.weight
+    calls = 0
+
+    def spoil(gradient: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return gradient * math.nan if calls == 9 else gradient  # in the first half of step 5
+
+    weight.register_hook(spoil)
+    assert run.fit(scaled(1.0), budget={"steps": 6}) == 1
+    assert [line["skipped"] for line in run.folder.log()] == [0, 0, 0, 0, 1, 1]
+
+
+def test_a_row_of_them_ends_training(run: Run) -> None:
+    with pytest.raises(TrainingDiverged) as diverged:
+        run.fit(scaled(math.nan, 2, 5, 6, 7), patience=3)
+    assert "loss is nan at step 7, for 3 steps in a row unfit to learn from" in str(diverged.value)
+    assert "lower the learning rate" in str(diverged.value)
+    assert [line["skipped"] for line in run.folder.log()] == [0, 1, 1, 1, 2, 3]
+    for name, tensor in run.saved(4).items():
+        if not name.startswith("moments/"):
+            assert torch.equal(tensor, run.model.state_dict()[name]), name
+
+
+def gradient(norm: float) -> Gradient:
+    return Gradient(norm=norm, loss=1.0, losses=())
+
+
+def test_a_lasting_rise_becomes_what_is_usual() -> None:
+    watch = Watch(spike=10, patience=40)
+    for step in range(64):
+        assert watch.accepts(gradient(0.5), step)
+    accepted = [watch.accepts(gradient(7.0), step) for step in range(64, 104)]
+    assert accepted == [False] * 32 + [True] * 8
+
+
+def test_the_first_steps_are_free_and_zero_lets_all_pass() -> None:
+    watch = Watch(spike=10, patience=2)
+    assert all(watch.accepts(gradient(norm), 1) for norm in [0.01] * 15 + [90.0])
+    assert not watch.accepts(gradient(90.0), 2)
+    watch = Watch(spike=0, patience=2)
+    assert all(watch.accepts(gradient(norm), 1) for norm in [0.01] * 50 + [90.0])
+
+
+def test_what_is_usual_is_remembered() -> None:
+    watch, resumed = Watch(spike=10, patience=2), Watch(spike=10, patience=2)
+    for step in range(20):
+        assert watch.accepts(gradient(1.0), step)
+    assert not watch.accepts(gradient(11.0), 20)
+    resumed.recall(watch.memory())
+    with pytest.raises(TrainingDiverged, match="for 2 steps in a row"):
+        resumed.accepts(gradient(11.0), 21)
