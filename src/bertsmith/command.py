@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.config import Config
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, UserError
 
 if typing.TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -54,6 +54,8 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
     Prints the verb's help and raises `SystemExit` when that is asked for.
     """
     parser = _parser(name, verb)
+    if verb.defaults is not None and not {"-h", "--help"}.isdisjoint(arguments):
+        _show_defaults(parser, verb, arguments)
     try:
         given = parser.parse_args(_spelled(parser, arguments), defaults=False)
     except argparse.ArgumentError as error:
@@ -69,6 +71,24 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
         defaults = verb.defaults(values) if verb.defaults else verb.settings()()
         values["settings"] = _settings(defaults, file, overrides)
     return values
+
+
+def _show_defaults(parser: ArgumentParser, verb: Verb, arguments: Sequence[str]) -> None:
+    """Let the help show the settings that the other arguments lead to."""
+    assert verb.defaults is not None
+    required = [action for action in parser._actions if action.required]
+    others = [each for each in arguments if each not in ("-h", "--help")]
+    try:
+        for action in required:
+            action.required = False
+        given = vars(parser.parse_args(_spelled(parser, others), defaults=False).as_flat())
+        settings = verb.defaults({k: v for k, v in given.items() if v is not None})
+        parser.set_defaults(_flat(settings.to_dict()))
+    except (argparse.ArgumentError, UserError):
+        return  # help is shown whatever else is wrong
+    finally:
+        for action in required:
+            action.required = True
 
 
 def _spelled(parser: ArgumentParser, arguments: Sequence[str]) -> list[str]:

@@ -15,7 +15,8 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.text.layout import Layout
 
-Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
+RecipeName = Literal["quick", "paper", "roberta", "albert"]
 
 
 def learn_vocabulary(
@@ -77,8 +78,13 @@ def prepare(
     held_out: float = 0.05,
     text_column: str = "text",
     layout: Layout = "auto",
+    fresh: bool = False,
 ) -> None:
     """Turn your text into a store of token ids, which pre-training reads.
+
+    Memory stays the same whatever the size of the text, and the store whatever the number of
+    workers. After an interruption, or when the disk was full, the same command goes on with what is
+    in STORE.partial.
 
     Args:
         corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
@@ -88,6 +94,7 @@ def prepare(
         held_out: share of the documents to measure with, never trained on
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
+        fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
     """
     from bertsmith.recipes.prepare import prepare as recipe
 
@@ -99,6 +106,7 @@ def prepare(
         held_out=held_out,
         text_column=text_column,
         layout=layout,
+        fresh=fresh,
     )
 
 
@@ -107,9 +115,13 @@ def pretrain(
     *,
     out: Path,
     model: Size | None = None,
+    recipe: RecipeName | None = None,
     from_: Path | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    device: str = "auto",
+    workers: int = 0,
+    tensorboard: bool = False,
     force: bool = False,
     settings: Config | None = None,
 ) -> None:
@@ -118,38 +130,56 @@ def pretrain(
     The learning rate decays to zero over the minutes or steps given. Where the run's folder holds
     a run already, that one is resumed; then STORE may be left out.
 
+    Recipes, whose settings --help shows (pretrain --recipe roberta --help):
+      quick    Ours, for minutes and hours: the most learned in a small budget
+      paper    BERT as published: Devlin et al. 2018
+      roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
+      albert   ALBERT as published, on your vocabulary: Lan et al. 2019
+
     Args:
         store: folder made by prepare
         out: folder of the run: checkpoints, log, report, and the model in it when done
-        model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large); small where
-            none is given
+        model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT
+            to 12 of 4096 (xxlarge); small where none is given
+        recipe: what all settings below are before you change any; quick where none is given
         from_: folder of a model to train further, in place of a new one; its vocabulary must be
             the store's. Network and dropout are its own, and so is whether there are pairs; the
             optimiser is AdamW at a rate of 1e-4
         minutes: time to train
         steps: updates to train, in place of minutes
+        device: cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that goes on
+        workers: processes that draw batches ahead of training, where it waits for them: on a GPU,
+            say; their number changes nothing of the result
+        tensorboard: write the log for TensorBoard too, to be read by tensorboard --logdir OUT
         force: go on whatever the check before training finds
     """
-    from bertsmith.recipes.pretrain import pretrain as recipe
+    from bertsmith.recipes.pretrain import pretrain as run
     from bertsmith.recipes.pretrain_settings import PretrainConfig
 
     if store is None and any(
-        given is not None for given in (model, from_, minutes, steps, settings)
+        given is not None for given in (model, recipe, from_, minutes, steps, settings)
     ):
         raise ConfigError(
             "a run that goes on keeps its settings", remedy="leave them out, or name a store"
         )
-    if from_ is not None and model is not None:
-        raise ConfigError("--model and --from exclude each other", remedy="leave one of them out")
+    for option, value in (("--model", model), ("--recipe", recipe)):
+        if from_ is not None and value is not None:
+            raise ConfigError(
+                f"{option} and --from exclude each other", remedy="leave one of them out"
+            )
     assert settings is None or isinstance(settings, PretrainConfig)
-    recipe(
+    run(
         store,
         out=out,
         model=model or "small",
+        recipe=recipe or "quick",
         parent=from_,
         minutes=minutes,
         steps=steps,
         settings=settings,
+        device=device,
+        workers=workers,
+        tensorboard=tensorboard,
         force=force,
     )
 
@@ -164,6 +194,8 @@ def finetune(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
+    device: str = "auto",
+    tensorboard: bool = False,
     settings: Config | None = None,
 ) -> None:
     """Teach a model folder to classify texts or pairs of texts, from labelled examples.
@@ -177,6 +209,8 @@ def finetune(
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
         label_column: column of the label
+        device: cpu, cuda or cuda:1; auto is a GPU if there is one
+        tensorboard: write the log for TensorBoard too, to be read by tensorboard --logdir OUT
     """
     from bertsmith.recipes.finetune import finetune as recipe
     from bertsmith.recipes.seeds import FinetuneConfig
@@ -185,7 +219,17 @@ def finetune(
     settings = settings or FinetuneConfig()
     assert isinstance(settings, FinetuneConfig)
     columns = Columns(text=text_column, text_pair=text_pair_column, label=label_column)
-    recipe(model, train, out=out, dev=dev, seeds=seeds, columns=columns, settings=settings)
+    recipe(
+        model,
+        train,
+        out=out,
+        dev=dev,
+        seeds=seeds,
+        columns=columns,
+        settings=settings,
+        device=device,
+        tensorboard=tensorboard,
+    )
 
 
 def predict(
@@ -241,10 +285,14 @@ def _pretrain_settings() -> type[Config]:
 
 
 def _pretrain_defaults(given: Mapping[str, Any]) -> Config:
-    from bertsmith.recipes.continuing import continued
+    from bertsmith.recipes.catalog import default_settings
+    from bertsmith.training.schedule import Budget
 
-    parent = given.get("from_")
-    return _pretrain_settings()() if parent is None else continued(parent)
+    spent = {name: given[name] for name in ("minutes", "steps") if name in given}
+    # help needs none, and a run without any is refused when it is resolved
+    budget = Budget(**spent or {"minutes": 30.0})
+    model, recipe = given.get("model", "small"), given.get("recipe", "quick")
+    return default_settings(recipe, model, budget, given.get("from_"))
 
 
 def _finetune_settings() -> type[Config]:
@@ -273,6 +321,7 @@ VERBS = {
         defaults=_pretrain_defaults,
         examples=(
             "store --out run --model mini --minutes 60",
+            "store --out run --recipe roberta --model tiny --minutes 20 --accumulate 2",
             "--out run",
             "store --from model --out run --minutes 60",
         ),

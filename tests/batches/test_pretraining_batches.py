@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches.batch import Batch
-from bertsmith.batches.masking import MaskingConfig
+from bertsmith.batches.masking import Masking, MaskingConfig
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import IS_RANDOM, Text
@@ -237,9 +237,9 @@ def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], li
         yield begins[start + 1 : end - 1].tolist(), predicted[start + 1 : end - 1].tolist()
 
 
-@pytest.mark.parametrize("unit", ["word", "span"])
+@pytest.mark.parametrize("unit", ["word", "ngram", "span"])
 def test_whole_words_and_spans(
-    store: TokenStore, tokenizer: Tokenizer, unit: Literal["word", "span"]
+    store: TokenStore, tokenizer: Tokenizer, unit: Literal["word", "ngram", "span"]
 ) -> None:
     config = SampleConfig(longest=96, text="within_documents", masking=MaskingConfig(unit=unit))
     batches = PretrainingBatches(store, tokenizer, config, seed=4)
@@ -263,8 +263,56 @@ def test_whole_words_and_spans(
     assert torn == 0
     assert abs(100 * masked / ordinary - 15) <= 0.3
     assert abs(100 * as_mask / masked - 80) <= 2
-    # words fall beside each other by chance; spans are 3.8 words on average, and some touch
-    assert np.mean(lengths) == pytest.approx({"word": 1.18, "span": 4.2}[unit], rel=0.1)
+    # units fall beside each other by chance, and windows end within spans
+    assert np.mean(lengths) == pytest.approx(
+        {"word": 1.18, "ngram": 2.0, "span": 3.7}[unit], rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("word", [1.0]),
+        # Lan et al. 2019, section 4.1: p(n) in proportion to 1 / n, up to 3
+        ("ngram", [6 / 11, 3 / 11, 2 / 11]),
+        # Joshi et al. 2019, section 3.1: Geo(0.2) up to 10, 3.8 on average
+        ("span", [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)]),
+    ],
+)
+def test_units_have_the_published_lengths(
+    tokenizer: Tokenizer, unit: Literal["word", "ngram", "span"], expected: list[float]
+) -> None:
+    random = np.random.default_rng(2)
+    ids = np.flatnonzero(~tokenizer.continues)[5:][random.integers(0, 20, 400_000)]
+    lengths = np.array([250_000, 150_000])
+    config = MaskingConfig(unit=unit, share=0.01)
+    found = Masking(config, tokenizer)(ids, lengths, np.array([3, 4], np.uint64))
+    assert abs(len(found.at) - 4000) <= 20
+    apart = np.flatnonzero(np.diff(found.at) > 1)
+    runs = np.diff(np.r_[-1, apart, len(found.at) - 1])
+    mean = float(np.dot(expected, np.arange(1, len(expected) + 1)))
+    if unit == "span":
+        assert mean == pytest.approx(3.8, abs=0.01)
+    # one in a hundred units has another beside it
+    assert runs.mean() == pytest.approx(mean, rel=0.07)
+    share = np.bincount(runs, minlength=12)[1 : len(expected) + 1] / len(runs)
+    assert share == pytest.approx(expected, abs=0.035)
+
+
+def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
+    """No span crosses a separator, or from one sequence into the next."""
+    ordinary = int(np.flatnonzero(~tokenizer.continues)[10])
+    part = [tokenizer.cls_id, *[ordinary] * 3, tokenizer.sep_id, *[ordinary] * 2, tokenizer.sep_id]
+    masking = Masking(MaskingConfig(unit="span", share=0.5, span=50.0), tokenizer)
+    begins = masking._unit_starts(
+        np.full(10, ordinary), np.array([1, 2, 3, 5, 6, 9, 10, 11, 13, 14]),
+        np.repeat([0, 1], 5), np.array([7, 8], np.uint64), np.array([1, 2, 3, 5, 6] * 2),
+    )  # fmt: skip
+    assert np.flatnonzero(begins).tolist()[:1] == [0]
+    assert {3, 5, 8} <= set(np.flatnonzero(begins).tolist())
+    ids = np.array(part * 2)
+    found = masking(ids, np.array([8, 8]), np.array([7, 8], np.uint64))
+    assert not set(found.at.tolist()) & {0, 4, 7, 8, 12, 15}
 
 
 @pytest.mark.parametrize(

@@ -208,3 +208,41 @@ def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
 def test_left_to_right_has_no_second_objective(text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         SampleConfig.from_dict({"left_to_right": True, "text": text})
+
+
+@pytest.mark.parametrize(
+    "text", ["next_sentence", "sentence_order", "within_documents", "across_documents"]
+)
+def test_a_share_of_the_sequences_is_shorter(
+    store: TokenStore, tokenizer: Tokenizer, text: str
+) -> None:
+    plain, some = (
+        batches_of(store, tokenizer, text=text, short=short, tokens_per_batch=2048)
+        for short in (0.0, 0.3)
+    )
+    assert plain.sequences == some.sequences
+    every = np.arange(plain.sequences)
+    before, after = (each.samples(every, 0).offsets.diff() for each in (plain, some))
+    shorter = after < before
+    # a few windows hold one sentence, and a random segment may be short in either
+    assert 0.2 < float(shorter.float().mean()) < 0.35
+    # as far as lengths are free, they are spread
+    assert (after[shorter] / before[shorter]).quantile(0.25) < 0.45
+    assert (after[shorter] / before[shorter]).quantile(0.75) > 0.55
+    same = some.samples(every, 0)
+    assert torch.equal(same.ids, some.samples(every, 0).ids)
+    # batches keep to their budget, and hold what `samples` gives
+    batch, place = some.take(Place())
+    assert batch.tokens <= 2048
+    assert torch.equal(batch.ids, same.ids[: batch.tokens])
+    assert place.index == batch.sequences
+    # whatever is cut off, what is left is text that stands in the store
+    assert int(after.min()) > 2
+    if text != "next_sentence":
+        assert int(after.sum()) < int(before.sum())
+
+
+def test_short_is_a_share() -> None:
+    for wrong in (-0.1, 1.0):
+        with pytest.raises(ConfigError, match="short is"):
+            SampleConfig(short=wrong)

@@ -77,7 +77,7 @@ def test_defaults_are_the_models_own(parents: dict[str, Path]) -> None:
     assert (network.dropout, network.attention_dropout) == (0.2, 0.15)
     assert (network.longest, network.activation) == (33, "gelu_tanh")
     assert (settings.samples.longest, settings.samples.pairs) == (33, True)
-    assert (settings.optimiser.matrices, settings.optimiser.rate) == ("adamw", 1e-4)
+    assert (settings.optimiser.matrices, settings.optimiser.rate) == ("same", 1e-4)
     assert not continued(parents["bare"]).samples.pairs
     assert continued(parents["sinusoidal"]).network.positions == "sinusoidal"
 
@@ -237,7 +237,7 @@ def test_the_verb(
     changes = ["--samples.tokens_per_batch", "99", "--network.dropout", "0"]
     assert main([*given, "--steps", "2", *changes]) == 0
     settings = json.loads((tmp_path / "r" / "run.json").read_text(encoding="utf-8"))["settings"]
-    assert settings["settings"]["optimiser"]["matrices"] == "adamw"
+    assert settings["settings"]["optimiser"]["matrices"] == "same"
     assert settings["settings"]["network"]["dropout"] == 0.0
     assert settings["settings"]["network"]["attention_dropout"] == 0.15
     capsys.readouterr()

@@ -15,8 +15,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 Numbers = NDArray[np.int64]
 
-# Joshi et al. 2019, section 3.1
-_LONGEST_SPAN = 10
+# Joshi et al. 2019, section 3.1; Lan et al. 2019, section 4.1
+_LONGEST_SPAN, _LONGEST_NGRAM = 10, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,12 @@ class MaskingConfig(Config):
     """Share of these replaced by [MASK]."""
     as_random: float = 0.1
     """Share of these replaced by a random token; the rest stay as they are."""
-    unit: Literal["token", "word", "span"] = "token"
-    """What is chosen at once: tokens, whole words, or spans of words as SpanBERT's."""
+    unit: Literal["token", "word", "ngram", "span"] = "token"
+    """What is chosen at once: tokens, whole words, one to three words as ALBERT's (n of them with a
+    probability in proportion to 1/n), or spans of words as SpanBERT's."""
     span: float = 5.0
-    """Words a span on average, before spans of over ten are cut (geometric lengths)."""
+    """Mean of the geometric lengths of spans, in words; lengths above ten are not drawn, so that
+    SpanBERT's 5 comes to spans of 3.8."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -64,6 +66,7 @@ class Masking:
         self._continues = tokenizer.continues
         self._special = np.zeros(tokenizer.size, bool)
         self._special[sorted(tokenizer.special_ids)] = True
+        self._lengths = _cumulated_lengths(config)
 
     def __call__(self, ids: Numbers, lengths: Numbers, keys: Bits) -> Masked:
         """Mask packed sequences: `ids` (tokens,), `lengths` and `keys` (sequences,).
@@ -99,12 +102,12 @@ class Masking:
         word: NDArray[np.bool_] = ~self._continues[ids] | ~beside
         if self.config.unit == "word":
             return word
-        ends = uniform(bits(keys[owner], -4), column) < 1 / self.config.span
-        start = word & (~beside | ends)
-        # words since the span began; one in ten at the latest begins another
-        number = np.cumsum(word) - 1
-        begun = np.maximum.accumulate(np.where(start, number, 0))
-        return np.asarray(start | (word & ((number - begun) % _LONGEST_SPAN == 0)))
+        drawn = uniform(bits(keys[owner], -4), column)[word]
+        start = word.copy()
+        start[word] = _unit_begins(
+            ~beside[word], 1 + np.searchsorted(self._lengths, drawn, "right")
+        )
+        return start
 
     def _taken(
         self, owner: Numbers, column: Numbers, size: Numbers, sequences: int, keys: Bits
@@ -129,6 +132,33 @@ class Masking:
         shown = np.where(action < config.as_mask + config.as_random, random, ids[at])
         hidden[at] = np.where(action < config.as_mask, self._mask_id, shown)
         return Masked(ids=hidden, at=at, labels=ids[at])
+
+
+def _cumulated_lengths(config: MaskingConfig) -> NDArray[np.float64]:
+    """The probability that a unit is of at most 1, 2, ... words."""
+    words = np.arange(1, 1 + (_LONGEST_NGRAM if config.unit == "ngram" else _LONGEST_SPAN))
+    weights = 1 / words if config.unit == "ngram" else (1 - 1 / config.span) ** (words - 1)
+    # without the last: whatever is drawn then falls into the longest
+    return np.asarray(np.cumsum(weights / weights.sum())[:-1])
+
+
+def _unit_begins(stretch: NDArray[np.bool_], lengths: Numbers) -> NDArray[np.bool_]:
+    """Which words (words,) begin a unit, where each that does makes it `lengths` words long.
+
+    `stretch` tells the words that begin a stretch of text, which no unit crosses. A word begins a
+    unit when it is reached from the first by going from each beginning to the next; reached are
+    first one, then two, four, ... of them.
+    """
+    count = len(stretch)
+    begins = np.append(np.flatnonzero(stretch), count)
+    stop = begins[np.cumsum(stretch)]
+    onward = np.append(np.minimum(np.arange(count) + lengths, stop), count)
+    reached = np.zeros(count + 1, bool)
+    reached[0] = True
+    for _ in range(count.bit_length()):
+        reached[onward[reached]] = True
+        onward = onward[onward]
+    return reached[:-1]
 
 
 def following(ids: Numbers, ordinary: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:

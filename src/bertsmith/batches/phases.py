@@ -60,6 +60,10 @@ class PhasedBatches:
         """The batch that begins at a place, and the place after it."""
         return self.parts[place.phase].take(place)
 
+    def after(self, place: Place) -> Place:
+        """The place after the batch that begins at a place, at a quarter of the cost of the batch."""
+        return self.parts[place.phase].after(place)
+
     def enter(self, place: Place, progress: float) -> Place:
         """Where a run that stands at a place goes on when a share of its budget is spent.
 

@@ -35,6 +35,9 @@ class SampleConfig(Config):
     document (within_documents) or going on into the next (across_documents)."""
     left_to_right: bool = False
     """Predict every token from those before it, instead of masked ones from both sides."""
+    short: float = 0.0
+    """Share of the sequences that end at a random earlier sentence, so that the model meets short
+    ones too; the rest of their text is left out of the epoch. ALBERT has 0.1."""
     copies: int = 0
     """Copies of the text, each cut, paired and masked in its own way, that epochs take in turn;
     0 makes a new one each epoch. The paper has 10."""
@@ -48,6 +51,8 @@ class SampleConfig(Config):
             raise ConfigError(
                 f"tokens_per_batch ({self.tokens_per_batch}) holds no sequence of {self.longest}"
             )
+        if not 0 <= self.short < 1:
+            raise ConfigError(f"short is {self.short}", remedy="it must be in [0, 1)")
         if self.copies < 0:
             raise ConfigError(f"copies is {self.copies}", remedy="it must be 0 or more")
         if self.left_to_right and self.pairs:
@@ -95,7 +100,9 @@ class PretrainingBatches:
         self._ordinary[sorted(tokenizer.special_ids)] = False
         self._seed = seed
         self._masking = Masking(config.masking, tokenizer)
-        self._segments = Segments(store, config.text, config.longest, tokenizer.continues, seed)
+        self._segments = Segments(
+            store, config.text, config.longest, tokenizer.continues, seed, config.short
+        )
 
     @property
     def sequences(self) -> int:
@@ -104,19 +111,27 @@ class PretrainingBatches:
 
     def take(self, place: Place) -> tuple[Batch, Place]:
         """The batch that begins at a place, and the place after it."""
-        batch = self._filled(place)
-        after = place.index + batch.sequences
-        if after < self.sequences:
-            return batch, replace(place, index=after)
-        return batch, replace(place, epoch=place.epoch + 1, index=0)
+        index, copy, cuts = self._filling(place)
+        return self._batch(index, copy, cuts), self._moved(place, len(index))
+
+    def after(self, place: Place) -> Place:
+        """The place after the batch that begins at a place, at a quarter of the cost of the batch."""
+        index, _, _ = self._filling(place)
+        return self._moved(place, len(index))
 
     def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
         """The sequences with these numbers of an epoch as one batch."""
         index, copy = self._in_copy(index, epoch)
         return self._batch(index, copy, self._segments.cut(index, copy))
 
-    def _filled(self, place: Place) -> Batch:
-        """As many sequences from a place on as the token budget holds."""
+    def _moved(self, place: Place, sequences: int) -> Place:
+        after = place.index + sequences
+        if after < self.sequences:
+            return replace(place, index=after)
+        return replace(place, epoch=place.epoch + 1, index=0)
+
+    def _filling(self, place: Place) -> tuple[NDArray[np.int64], int, Cuts]:
+        """What the token budget holds from a place on: the numbers of sequences, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.longest)
         while True:
@@ -126,7 +141,7 @@ class PretrainingBatches:
             sizes = np.cumsum(cuts.lengths + specials)
             if sizes[-1] >= budget or place.index + guess >= self.sequences:
                 count = int(np.searchsorted(sizes, budget, side="right"))
-                return self._batch(index[:count], copy, cuts.first(count))
+                return index[:count], copy, cuts.first(count)
             guess *= 2
 
     def _in_copy(self, index: NDArray[np.int64], epoch: int) -> tuple[NDArray[np.int64], int]:

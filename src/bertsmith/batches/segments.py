@@ -31,6 +31,7 @@ IN_ORDER, EXCHANGED = 0, 1
 
 # purposes of random streams, so that no two draw the same numbers
 _ORDER, _CUTS, _PAIRS, _RANDOM_DOCUMENT = range(4)
+_SHORT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Segments:
     nothing of the label. A window without a beginning of a sentence inside stays one segment and
     carries no label. Sentence order: the same, B before A in half of the windows; as the torn end
     of a sentence would tell A from B, only windows of whole sentences are cut, and windows are
-    shorter, so that most are.
+    shorter, so that most are. A share `short` of the windows ends earlier than it could.
     """
 
     def __init__(
@@ -60,9 +61,11 @@ class Segments:
         longest: int,
         continues: NDArray[np.bool_],
         seed: int,
+        short: float = 0.0,
     ) -> None:
         """Sequences of at most `longest` tokens, [CLS] and [SEP] included."""
         self._store = store
+        self._short = short
         self._text = text
         self._seed = seed
         self.specials = 3 if text in PAIRED else 2
@@ -83,7 +86,13 @@ class Segments:
     def cut(self, index: Numbers, epoch: int) -> Cuts:
         """The windows of the sequences with these numbers of an epoch."""
         numbers = permuted(index, self.count, stream(self._seed, epoch, _ORDER))
-        return self._windows.cut(numbers, epoch)
+        cuts = self._windows.cut(numbers, epoch)
+        if not self._short:
+            return cuts
+        key = stream(self._seed, epoch, _SHORT)
+        ends = self._splits(cuts, uniform(key, 2 * index + 1))
+        chosen = (uniform(key, 2 * index) < self._short) & (ends > 0)
+        return self._windows.ending(cuts, np.where(chosen, ends, cuts.ends))
 
     def read(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
         """The sequences with these numbers of an epoch, `own` being their windows."""

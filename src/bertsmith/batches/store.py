@@ -132,12 +132,12 @@ class TokenStore:
         return TokenStore(folder) if folder.is_dir() else None
 
     def _check_offsets(self) -> None:
-        ends = (self.sentences[0], self.sentences[-1], self.documents[0], self.documents[-1])
-        if ends != (0, self.index.tokens, 0, self.index.sentences):
-            raise StoreError(
-                "offsets and counts disagree",
-                where=self.folder,
-            )
+        for name, offsets, count in (
+            ("sentences.bin", self.sentences, self.index.tokens),
+            ("documents.bin", self.documents, self.index.sentences),
+        ):
+            if (offsets[0], offsets[-1]) != (0, count):
+                raise StoreError("offsets and counts disagree", where=self.folder / name)
 
 
 def _read_index(folder: Path) -> StoreIndex:

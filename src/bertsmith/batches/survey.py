@@ -1,23 +1,26 @@
-"""What a token store holds, as far as it decides whether pre-training on it is worth the time."""
+"""What a token store holds, as far as it decides whether pre-training on it is worth the time.
+
+A small store is looked at whole. Of a large one passages at even distances are read, twenty
+million tokens of them, so that a look takes seconds whatever the size; the survey says how much it
+saw.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import bits, permuted, stream
+from bertsmith.batches.likeness import Likeness
+from bertsmith.batches.randomness import bits
 from bertsmith.batches.store import TokenStore
 
 Numbers = NDArray[np.int64]
 
-MOST_SENTENCES, MOST_DOCUMENTS, MOST_TOKENS = 200_000, 4_000, 4_000_000
-
-# near duplicates: 8 bands of 3 hashes find 95 % of the pairs that share 70 % of their shingles
-_SHINGLE, _BANDS, _ROWS = 5, 8, 3
-_LONGEST_DOCUMENT = 5_000
+MOST_TOKENS = 20_000_000
+_PASSAGE = 65_536
 # shorter sentences repeat by nature: headings, "Returns:", "Yes."
 _SHORTEST_SENTENCE = 8
 
@@ -26,98 +29,136 @@ _SHORTEST_SENTENCE = 8
 class Survey:
     """Shares are of what was looked at; entropy is in nats a token."""
 
+    tokens: int
+    """Tokens looked at."""
+    sentences: int
+    """Sentences of 8 tokens and more among them."""
+    documents: int
+    """Documents of 20 tokens and more that begin among them."""
+    whole: bool
+    """Whether this is the whole store."""
     repeated_sentences: float
-    """Share of the sentences of 8 tokens and more that stand elsewhere too, word for word."""
+    """Share of these sentences that stand elsewhere too, word for word."""
     commonest_sentence: Numbers
     """The ids of the sentence repeated most."""
     commonest_count: int
     """How often it was met."""
+    commonest_share: float
+    """Its share of the tokens."""
     near_duplicates: float
-    """Share of the documents that share most of their text with another one."""
+    """Share of these documents that share most of their text with another one."""
+    near_duplicate: Numbers
+    """How one of them begins, one with as many like it as any; empty without any."""
     single_sentence_documents: float
-    """Share of the documents with one sentence, which make no next-sentence pair."""
+    """Share of all documents of the store with one sentence, which make no next-sentence pair."""
+    counts: Numbers
+    """How often each piece of the vocabulary occurs, (vocabulary,)."""
     unigram_entropy: float
     """What a model pays that knows how frequent tokens are and nothing else."""
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Whole sentences in a row: their token ids, where they begin, and which begin a document.
+
+    `ids` (tokens,) are tokens `begin` and on of the store; `sentences` (sentences + 1,) and
+    `documents` (documents,) are places among them.
+    """
+
+    begin: int
+    ids: Numbers
+    sentences: Numbers
+    documents: Numbers
+
+
 def survey(store: TokenStore, vocabulary: int) -> Survey:
-    """Look at a sample of a store with ids below `vocabulary`; takes seconds, whatever its size."""
-    repeated, commonest, count = _repeated_sentences(store)
-    sentences = np.diff(store.documents)
-    return Survey(
-        repeated_sentences=repeated,
-        commonest_sentence=commonest,
-        commonest_count=count,
-        near_duplicates=_near_duplicates(store),
-        single_sentence_documents=float(np.mean(sentences == 1)),
-        unigram_entropy=_unigram_entropy(store, vocabulary),
-    )
-
-
-def _spread(total: int, most: int, part: int) -> Numbers:
-    """At most `most` of the numbers below `total`: runs of `part` at even distances."""
-    if total <= most:
-        return np.arange(total)
-    starts = np.linspace(0, total - part, most // part).astype(np.int64)
-    return (starts[:, None] + np.arange(part)).ravel()
-
-
-def _repeated_sentences(store: TokenStore) -> tuple[float, Numbers, int]:
-    # whole documents' worth of neighbours would find few repeats: take the sentences one by one
-    chosen = _spread(store.index.sentences, MOST_SENTENCES, 1)
-    starts, ends = np.asarray(store.sentences[chosen]), np.asarray(store.sentences[chosen + 1])
-    long_enough = ends - starts >= _SHORTEST_SENTENCE
-    ranges = list(zip(starts[long_enough].tolist(), ends[long_enough].tolist(), strict=True))
-    counts = Counter(store.read(start, end).tobytes() for start, end in ranges)
-    if not counts:
-        return 0.0, np.zeros(0, np.int64), 0
-    text, most = counts.most_common(1)[0]
-    repeated = sum(count for count in counts.values() if count > 1)
-    ids = np.frombuffer(text, store.read(*ranges[0]).dtype).astype(np.int64)
-    return repeated / len(ranges), ids, most
-
-
-def _near_duplicates(store: TokenStore) -> float:
-    """By MinHash (Broder 1997) of runs of 5 tokens, bands of which must agree."""
-    starts = store.document_starts()
-    chosen = _spread(store.index.documents, MOST_DOCUMENTS, 1)
-    keys = bits(stream(0), np.arange(_BANDS * _ROWS))
-    bands: list[Counter[bytes]] = [Counter() for _ in range(_BANDS)]
-    signatures = []
-    for document in chosen.tolist():
-        start = int(starts[document])
-        end = min(int(starts[document + 1]), start + _LONGEST_DOCUMENT)
-        if end - start < 4 * _SHINGLE:
-            continue
-        signature = _signature(store.read(start, end), keys)
-        signatures.append(signature)
-        for band, part in zip(bands, signature, strict=True):
-            band[part] += 1
-    twins = sum(
-        any(band[part] > 1 for band, part in zip(bands, signature, strict=True))
-        for signature in signatures
-    )
-    return twins / len(signatures) if signatures else 0.0
-
-
-def _signature(ids: NDArray[np.integer], keys: NDArray[np.uint64]) -> list[bytes]:
-    """The least hash of a document's shingles under each key, as bands of bytes."""
-    shingles = np.zeros(len(ids) - _SHINGLE + 1, np.uint64)
-    for place in range(_SHINGLE):
-        shingles = bits(shingles, ids[place : place + len(shingles)].astype(np.int64))
-    least = bits(keys[:, None], shingles[None].view(np.int64)).min(1)
-    return [row.tobytes() for row in least.reshape(_BANDS, _ROWS)]
-
-
-def _unigram_entropy(store: TokenStore, vocabulary: int) -> float:
+    """Look at a store with ids below `vocabulary`."""
     counts = np.zeros(vocabulary, np.int64)
-    starts = store.document_starts()
-    total = store.index.documents
-    for turn in range(total):
-        if counts.sum() >= MOST_TOKENS:
-            break
-        document = int(permuted(np.array([turn]), total, stream(1))[0])
-        ids = store.read(int(starts[document]), int(starts[document + 1]))
-        counts += np.bincount(ids, minlength=vocabulary)
+    keys: list[NDArray[np.uint64]] = []
+    places: list[Numbers] = []
+    likeness = Likeness(store)
+    for passage in passages(store):
+        counts += np.bincount(passage.ids, minlength=vocabulary)
+        lengths = np.diff(passage.sentences)
+        long_enough = lengths >= _SHORTEST_SENTENCE
+        keys.append(_sentence_keys(passage, lengths)[long_enough])
+        starts = passage.begin + passage.sentences[:-1][long_enough]
+        places.append(np.stack([starts, lengths[long_enough]]))
+        likeness.add(passage.begin + passage.documents)
+    repeated, place, count = _repeats(np.concatenate(keys), np.concatenate(places, axis=1))
+    alike, example = likeness.found()
+    total = int(counts.sum())
+    return Survey(
+        tokens=total,
+        sentences=sum(map(len, keys)),
+        documents=likeness.documents,
+        whole=store.tokens <= MOST_TOKENS,
+        repeated_sentences=repeated,
+        commonest_sentence=_read(store, *place),
+        commonest_count=count,
+        commonest_share=count * place[1] / max(total, 1),
+        near_duplicates=alike,
+        near_duplicate=_read(store, *example),
+        single_sentence_documents=float(np.mean(np.diff(store.documents) == 1)),
+        counts=counts,
+        unigram_entropy=_entropy(counts),
+    )
+
+
+def passages(store: TokenStore) -> Iterator[Passage]:
+    """Passages of about 65,536 tokens: all of the store, or some at even distances."""
+    if store.tokens <= MOST_TOKENS:
+        begins = np.arange(0, store.tokens, _PASSAGE)
+        ends = np.append(begins[1:], store.tokens)
+    else:
+        most = store.tokens - _PASSAGE
+        begins = np.linspace(0, most, MOST_TOKENS // _PASSAGE).astype(np.int64)
+        ends = begins + _PASSAGE
+    first, last = (np.searchsorted(store.sentences, edges) for edges in (begins, ends))
+    # what is read at once must not cross from one file to the next
+    borders = np.searchsorted(store.sentences, np.cumsum(store.index.shards))
+    for start, stop in zip(first.tolist(), last.tolist(), strict=True):
+        inner = borders[(borders > start) & (borders < stop)].tolist()
+        for a, b in zip([start, *inner], [*inner, stop], strict=True):
+            if a < b:
+                yield _passage(store, a, b)
+
+
+def _passage(store: TokenStore, first: int, last: int) -> Passage:
+    """The sentences from one number up to another."""
+    sentences = np.asarray(store.sentences[first : last + 1], np.int64)
+    begin, end = int(sentences[0]), int(sentences[-1])
+    numbers = np.searchsorted(store.documents, [first, last])
+    documents = np.asarray(store.documents[slice(*numbers)], np.int64)
+    return Passage(
+        begin=begin,
+        ids=store.read(begin, end).astype(np.int64),
+        sentences=sentences - begin,
+        documents=sentences[documents - first] - begin,
+    )
+
+
+def _sentence_keys(passage: Passage, lengths: Numbers) -> NDArray[np.uint64]:
+    """A hash of each sentence's text, (sentences,): the sum of one for each token at its place."""
+    within = np.arange(len(passage.ids)) - np.repeat(passage.sentences[:-1], lengths)
+    mixed = np.append(bits(within.astype(np.uint64) << np.uint64(32), passage.ids), np.uint64(0))
+    return np.add.reduceat(mixed, passage.sentences[:-1])
+
+
+def _repeats(keys: NDArray[np.uint64], places: Numbers) -> tuple[float, tuple[int, int], int]:
+    """The share of keys that are there twice; place and length of the commonest; its count."""
+    if not len(keys):
+        return 0.0, (0, 0), 0
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    commonest = int(counts.argmax())
+    start, length = places[:, first[commonest]].tolist()
+    return float(counts[counts > 1].sum() / len(keys)), (start, length), int(counts[commonest])
+
+
+def _read(store: TokenStore, start: int, length: int) -> Numbers:
+    return store.read(start, start + length).astype(np.int64)
+
+
+def _entropy(counts: Numbers) -> float:
     shares = counts[counts > 0] / max(counts.sum(), 1)
     return float(-(shares * np.log(shares)).sum())

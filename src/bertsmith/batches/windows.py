@@ -10,7 +10,7 @@ documents in their order as if they were one, with room for a separator between 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -100,6 +100,13 @@ class Windows:
             return Cuts(starts, ends, part, np.zeros_like(part))
         after = np.searchsorted(self._documents, starts, side="right")
         return Cuts(starts, ends, after - 1, np.searchsorted(self._documents, ends) - after)
+
+    def ending(self, cuts: Cuts, ends: Numbers) -> Cuts:
+        """The same windows with other ends, none of them empty."""
+        if not self._across:
+            return replace(cuts, ends=ends)
+        joints = np.searchsorted(self._documents, ends) - cuts.documents - 1
+        return replace(cuts, ends=ends, joints=joints)
 
     def document_end(self, document: int) -> int:
         """Where a document ends, in tokens."""

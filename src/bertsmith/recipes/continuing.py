@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.segments import Text
 from bertsmith.batches.store import TokenStore, file_hash
 from bertsmith.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.log import say
+from bertsmith.models.catalog import family
 from bertsmith.models.model import Model, ModelConfig
 from bertsmith.recipes.pretrain_settings import NetworkConfig, Parent, PretrainConfig, PretrainRun
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -17,21 +19,23 @@ from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.schedule import ScheduleConfig
 from bertsmith.weights.folder import CONFIG_FILE, WEIGHTS_FILE, load_as, read_config
 
-_OF_THE_MODEL = ("positions", "activation", "longest")
+_OF_THE_MODEL = ("family", "positions", "activation", "longest")
 
 
 def continued(folder: Path) -> PretrainConfig:
     """The settings that suit going on from a model: its own network, and AdamW at a low rate.
 
-    Samples are pairs if the model has a next-sentence head. Raises `ModelFolderError`.
+    Samples are pairs if the model has a head for them: of sentences in order in an ALBERT, of next
+    sentences else. Raises `ModelFolderError`.
     """
     config = read_config(folder)
+    pairs: Text = "next_sentence" if family(config.encoder) == "bert" else "sentence_order"
     longest = min(SampleConfig().longest, config.encoder.longest)
     return PretrainConfig(
         network=_network(config),
         samples=SampleConfig(
             longest=longest,
-            text="next_sentence" if config.next_sentence else "within_documents",
+            text=pairs if config.next_sentence else "within_documents",
             left_to_right=config.encoder.causal,
         ),
         optimiser=OptimiserConfig(rate=1e-4),
@@ -87,7 +91,7 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
 
 def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
     """The parent's weights with the heads that the settings train, a pure function of both."""
-    model, _ = load_as(parent.folder, _wanted(parent, settings), seed=settings.seed)
+    model, _ = load_as(parent.folder, wanted_network(parent, settings), seed=settings.seed)
     if new := new_parts(parent, settings):
         say(f"{parent.folder}: has no {', no '.join(new)}: new, from random weights")
     if left := _left_out(parent, settings):
@@ -100,12 +104,12 @@ def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
 
 def new_parts(parent: Parent, settings: PretrainConfig) -> list[str]:
     """What the settings train that the parent does not have, in words."""
-    wanted, has = _parts(_wanted(parent, settings)), _parts(read_config(parent.folder))
+    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
     return [name for name in wanted if wanted[name] and not has[name]]
 
 
 def _left_out(parent: Parent, settings: PretrainConfig) -> list[str]:
-    wanted, has = _parts(_wanted(parent, settings)), _parts(read_config(parent.folder))
+    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
     return [name for name in has if has[name] and not wanted[name]]
 
 
@@ -118,7 +122,8 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
     }
 
 
-def _wanted(parent: Parent, settings: PretrainConfig) -> ModelConfig:
+def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
+    """The config of the parent with the heads that the settings train."""
     has, network, pairs = read_config(parent.folder), settings.network, settings.samples.pairs
     encoder = replace(
         has.encoder,
@@ -138,6 +143,7 @@ def _wanted(parent: Parent, settings: PretrainConfig) -> ModelConfig:
 def _network(config: ModelConfig) -> NetworkConfig:
     encoder = config.encoder
     return NetworkConfig(
+        family=family(encoder),
         positions=encoder.positions,
         position_start="parent",
         activation=encoder.activation,

@@ -42,7 +42,9 @@ MARKER = "demo.json"
 # measured for a few minutes of this text and size (docs/log.md); a quarter of the tokens is masked
 # to learn from more of them, and the held-out figures are at the paper's 15 % all the same
 SETTINGS = PretrainConfig(
-    network=NetworkConfig(position_scale=0.1),
+    network=NetworkConfig(
+        position_start="sinusoidal", position_scale=0.1, dropout=0.0, attention_dropout=0.0
+    ),
     samples=SampleConfig(masking=MaskingConfig(share=0.25)),
     optimiser=OptimiserConfig(rate=5e-3, beta_2=0.95, matrices="muon", muon_rate=0.03),
     schedule=ScheduleConfig(warm_up=0.02),

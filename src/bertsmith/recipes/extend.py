@@ -13,6 +13,7 @@ from pathlib import Path
 from bertsmith import __version__
 from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.log import progress, say
+from bertsmith.models.catalog import Family, family
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.documents import Document
 from bertsmith.text.layout import Layout
@@ -76,7 +77,8 @@ def extend(
         held_out=counted.held_out,
     )
     grown = with_pieces(network, tokenizer.size, extension.replaced)
-    save_model(out, grown, extension.tokenizer, card=_card(model, tokenizer, outcome))
+    card = _card(model, family(network.config.encoder), tokenizer, outcome)
+    save_model(out, grown, extension.tokenizer, card=card)
     _tell(outcome, add)
     return outcome
 
@@ -125,18 +127,20 @@ def _tell(outcome: ExtendOutcome, add: int) -> None:
     best = ", ".join(each.piece for each in added[:_SHOWN])
     say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")
     if len(added) < add:
-        say(f"no more than these would save anything; {add:,} were asked for")
+        say(
+            f"no other piece is frequent enough to be learned and saves any; {add:,} were asked for"
+        )
     say(describe(outcome))
     say(f"next: bertsmith prepare CORPUS --vocab {outcome.folder} --out store")
     say(f"then: bertsmith pretrain store --from {outcome.folder} --out run --minutes 60")
 
 
-def _card(parent: Path, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
+def _card(parent: Path, kind: Family, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
     added = outcome.extension.added
     best = " ".join(f"`{each.piece}`" for each in added[: 5 * _SHOWN]).replace("|", "\\|")
     return f"""---
 library_name: transformers
-tags: [bert, bertsmith]
+tags: [{kind}, bertsmith]
 ---
 # {parent.resolve().name} with more vocabulary
 

@@ -7,35 +7,44 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from bertsmith.batches.neighbours import count_neighbours
 from bertsmith.batches.phases import PhasedBatches
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.store import INDEX, TokenStore
+from bertsmith.batches.verifying import verify_store
 from bertsmith.errors import ConfigError, RunFolderError
 from bertsmith.log import say
-from bertsmith.models.bert import bert
+from bertsmith.models.catalog import FAMILIES, family
 from bertsmith.models.model import (
     Model,
     ModelConfig,
     build_model,
     start_positions_as_sinusoids,
 )
+from bertsmith.models.neighbour_start import CONTEXTS, PLACES, start_from_neighbours
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.catalog import default_settings
 from bertsmith.recipes.continuing import (
     check_parent,
-    continued,
     identify,
     size_of,
     start_from_parent,
+    wanted_network,
 )
-from bertsmith.recipes.devices import best_device
-from bertsmith.recipes.preflight import check
-from bertsmith.recipes.pretrain_evaluation import describe, evaluate_held_out
-from bertsmith.recipes.pretrain_report import model_card, write_report
+from bertsmith.recipes.devices import best_device, device_named
+from bertsmith.recipes.preflight import check, check_room
+from bertsmith.recipes.pretrain_evaluation import (
+    describe,
+    evaluate_held_out,
+    measure_held_out,
+)
+from bertsmith.recipes.pretrain_report import PREFLIGHT, model_card, write_report
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
@@ -43,6 +52,7 @@ from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
+from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
 
 _RESULT = "result.json"
@@ -65,21 +75,32 @@ def pretrain(
     out: Path,
     model: str = "small",
     parent: Path | None = None,
+    recipe: str = "quick",
     minutes: float | None = None,
     steps: int | None = None,
     settings: PretrainConfig | None = None,
+    device: str = "auto",
+    workers: int = 0,
+    tensorboard: bool = False,
     force: bool = False,
 ) -> PretrainOutcome:
     """Pre-train a BERT on a store, or go on with the run in `out`.
 
-    With `parent`, a model folder, the weights start from its, whatever `model` says.
+    Without `settings` they are the recipe's. With `parent`, a model folder, the weights start from
+    its, whatever `model` and `recipe` say.
     Without `store` everything is taken from the run in `out`; with it, the settings must be those
     of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
-    `force` is given. Raises `UserError` children, and `Interrupted` after Ctrl-C.
+    `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
+    result, and may be another one when a run goes on. `device` is a name that `device_named`
+    knows; `tensorboard` writes the log for TensorBoard too. Raises `UserError` children, and
+    `Interrupted` after Ctrl-C.
     """
     folder = RunFolder(out)
+    if tensorboard:
+        require_tensorboard()
     with folder.owned():
         stored = folder.settings("pretrain")
+        place = device_named((stored or {}).get("device", device) if device == "auto" else device)
         if store is None:
             if stored is None:
                 raise RunFolderError(
@@ -88,7 +109,8 @@ def pretrain(
             run = PretrainRun.from_dict(stored, where=out / "run.json")
         else:
             budget = Budget(steps=steps, minutes=minutes)
-            run = resolve(store, model, budget, settings, parent)
+            settings = settings or default_settings(recipe, model, budget, parent)
+            run = resolve(store, model, budget, settings, parent, place)
             # another number of threads would round differently in what is left to do
             run = replace(run, threads=(stored or {}).get("threads", run.threads))
         opened = TokenStore(run.store)
@@ -98,52 +120,79 @@ def pretrain(
                 where=out,
                 remedy="choose another --out",
             )
+        if run.device != place.type:
+            raise RunFolderError(
+                f"was begun on {run.device}, and would go on otherwise on {place.type}",
+                where=out,
+                remedy=f"give --device {run.device}, or choose another --out",
+            )
+        verified = verify_store(opened, folder.verified())
         check_parent(run, opened)
         if folder.claim("pretrain", run):
             ended = (out / _RESULT).exists()
             say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        return carry_out(run, opened, folder, force=force)
+        folder.note_verified(verified)
+        with events(folder, out / "tensorboard") if tensorboard else nullcontext():
+            return carry_out(run, opened, folder, place, workers=workers, force=force)
 
 
 def resolve(
     store: Path,
     model: str,
     budget: Budget,
-    settings: PretrainConfig | None = None,
+    settings: PretrainConfig,
     parent: Path | None = None,
+    device: torch.device | None = None,
 ) -> PretrainRun:
     """A run with everything that decides its result."""
     TokenStore(store)
-    if settings is None:
-        settings = PretrainConfig() if parent is None else continued(parent)
     return PretrainRun(
         store=store.resolve(),
         store_hash=_hash(store),
         model=model if parent is None else size_of(parent),
         budget=budget,
         threads=torch.get_num_threads(),
-        device=best_device().type,
+        device=(device or best_device()).type,
         settings=settings,
         parent=None if parent is None else identify(parent),
     )
 
 
 def carry_out(
-    run: PretrainRun, store: TokenStore, folder: RunFolder, *, force: bool = False
+    run: PretrainRun,
+    store: TokenStore,
+    folder: RunFolder,
+    device: torch.device,
+    *,
+    workers: int = 0,
+    force: bool = False,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
-    model = start(run, tokenizer).to(best_device())
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
+    wanted, begins = network_of(run, tokenizer), not folder.checkpoints.exists()
+    if begins:
+        room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
+    model = start(run, tokenizer).to(device)
     _tell_plan(run, model, batches.parts[-1])
-    if not folder.checkpoints.exists():
-        _preflight(run, store, tokenizer, model, batches.parts[-1], folder, force=force)
+    if begins:
+        found = room + check(run, store, tokenizer, model, batches.parts, PRETRAINING)
+        found.tell()
+        if not force:
+            found.stop(store.folder)
+        write_json(folder.path / PREFLIGHT, found.to_dict())
     try:
         state = fit(
-            fit_config(run), model, PRETRAINING, batches, enter=batches.enter, folder=folder,
+            fit_config(run, workers=workers),
+            model,
+            PRETRAINING,
+            batches,
+            enter=batches.enter,
+            measure=measure_held_out(tokenizer, store, settings.samples, settings.precision),
+            folder=folder,
             title="pre-training",
-        )  # fmt: skip
+        )
     except Interrupted as stopped:
         command = f"bertsmith pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
@@ -161,68 +210,48 @@ def carry_out(
     )
 
 
-def _preflight(
-    run: PretrainRun,
-    store: TokenStore,
-    tokenizer: Tokenizer,
-    model: Model,
-    batches: PretrainingBatches,
-    folder: RunFolder,
-    *,
-    force: bool,
-) -> None:
-    """Check before any training time is spent; what is found stays in preflight.json."""
-    settings = run.settings
-    found = check(
-        store,
-        tokenizer,
-        model,
-        batches,
-        PRETRAINING,
-        optimiser=settings.optimiser,
-        precision=settings.precision,
-        accumulate=settings.accumulate,
-        budget=run.budget,
-    )
-    found.tell()
-    if not force:
-        found.stop(store)
-    write_json(folder.path / "preflight.json", found.to_dict())
-
-
-def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
-    """The network before its first step, a pure function of the run."""
-    network = run.settings.network
-    if run.settings.samples.longest > network.longest:
+def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
+    """The config of the network that the run trains."""
+    network, samples = run.settings.network, run.settings.samples
+    if samples.longest > network.longest:
         raise ConfigError(
-            f"samples.longest ({run.settings.samples.longest}) exceeds network.longest "
-            f"({network.longest})"
+            f"samples.longest ({samples.longest}) exceeds network.longest ({network.longest})"
         )
     if run.parent is not None:
-        return start_from_parent(run.parent, run.settings)
+        return wanted_network(run.parent, run.settings)
     if network.position_start == "parent":
         raise ConfigError("network.position_start is parent", remedy="name a model with --from")
-    encoder = bert(
+    encoder = FAMILIES[network.family](
         run.model,
         tokenizer.size,
         longest=network.longest,
         positions=network.positions,
-        causal=run.settings.samples.left_to_right,
+        causal=samples.left_to_right,
         activation=network.activation,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
     )
-    pairs = run.settings.samples.pairs
-    config = ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
+    pairs = samples.pairs
+    return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
+
+
+def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
+    """The network before its first step, a pure function of the run."""
+    config, network = network_of(run, tokenizer), run.settings.network
+    if run.parent is not None:
+        return start_from_parent(run.parent, run.settings)
     model = build_model(config, seed=run.settings.seed)
-    if network.position_start == "sinusoidal":
+    if network.start == "neighbours":
+        counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
+        start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
+    elif network.position_start == "sinusoidal":
         start_positions_as_sinusoids(model, network.position_scale)
     return model
 
 
 def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """The config to save: with the dropout that fine-tuning wants, whatever pre-training had."""
-    dropout = attention_dropout = 0.1
+    dropout = attention_dropout = 0.1 if family(config.encoder) == "bert" else 0.0
     if run.parent is not None:
         own = read_config(run.parent.folder).encoder
         dropout, attention_dropout = own.dropout, own.attention_dropout
@@ -234,8 +263,9 @@ def _tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
     how_long = f"{budget.minutes:g} minutes" if budget.minutes else f"{budget.steps:,} steps"
+    kind = run.settings.network.family.upper()
     say(
-        f"BERT {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
+        f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
         f"{batches.sequences:,} sequences of at most {run.settings.samples.longest} tokens an epoch"
     )
 

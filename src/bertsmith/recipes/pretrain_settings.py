@@ -1,11 +1,7 @@
 """The settings of a pre-training run.
 
-The defaults learn most in little time: learned positions that start as sinusoids, the layers'
-matrices trained by Muon, no dropout (a small budget sees little text twice). What is saved is a
-plain BERT in any case. The paper's own way (Devlin et al. 2018, appendix A.2) is
-
-    --optimiser.matrices adamw --optimiser.rate 1e-4 --optimiser.beta_2 0.999
-    --network.dropout 0.1 --network.attention_dropout 0.1 --network.position_start random
+The defaults are what all recipes are told apart by: a BERT as published, trained plainly. A recipe
+(catalog.py) is a function of the size and the budget that returns them changed.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.config import Config
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
+from bertsmith.models.catalog import Family
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.precision import Precision
@@ -27,21 +24,27 @@ from bertsmith.training.schedule import Budget, ScheduleConfig
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(Config):
-    """What is free in a BERT of a given size."""
+    """What is free in a network of a given size."""
 
+    family: Family = "bert"
+    """Whose sizes these are; layers of an albert share their weights, and its tables are narrow."""
+    start: Literal["random", "neighbours"] = "random"
+    """What weights start from: random ones, as published, or counts of which tokens stand next to
+    which in the corpus, with positions to match (some seconds; BERTs only)."""
     positions: Positions = "learned"
     """Learned, sinusoidal (not trained) or none."""
-    position_start: Literal["sinusoidal", "random", "parent"] = "sinusoidal"
-    """What learned positions start from; parent: from those of the model that is continued."""
+    position_start: Literal["sinusoidal", "random", "parent"] = "random"
+    """What learned positions start from, where start is random; parent: from those of the model
+    that is continued."""
     position_scale: float = 0.05
     """Amplitude of the sinusoids that learned positions start from."""
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
     longest: int = 512
     """Position embeddings, the longest sequence the model will ever take."""
-    dropout: float = 0.0
+    dropout: float = 0.1
     """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
-    attention_dropout: float = 0.0
+    attention_dropout: float = 0.1
     """Share of attention weights set to zero while pre-training."""
 
 
@@ -56,16 +59,17 @@ class PretrainConfig(Config):
     phases: tuple[Phase, ...] = ()
     """Shares of the budget, before the rest of it, in which sequences are shorter; the paper's is
     [{"share": 0.9, "longest": 128}] with samples.longest 512."""
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(
-            rate=3e-3, beta_2=0.95, matrices="muon", muon_rate=0.03
-        )
-    )
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     """The optimiser."""
-    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(warm_up=0.05))
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     """The learning rate's way."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
+    spike: float = 5.0
+    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never. One
+    whose loss or gradient is no number always is."""
+    patience: int = 10
+    """Skipped steps in a row that end the run."""
     accumulate: int = 1
     """Batches whose gradients make one step."""
     precision: Precision = "bf16"
@@ -76,6 +80,11 @@ class PretrainConfig(Config):
     """Steps between two lines of the log."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints."""
+    keep: int = 2
+    """Newest checkpoints that are kept, besides that of the best measurement."""
+    measurements: int = 10
+    """Measurements on held-out text during the run, evenly over the budget; their time does not
+    count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,17 +119,22 @@ class PretrainRun(Config):
     """The model that is trained further, if the run does not start from random weights."""
 
 
-def fit_config(run: PretrainRun) -> FitConfig:
-    """The training loop's share of a run's settings."""
+def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
+    """The training loop's share of a run's settings; `workers` changes nothing of the result."""
     settings = run.settings
     return FitConfig(
         budget=run.budget,
         optimiser=settings.optimiser,
         schedule=settings.schedule,
         clip=settings.clip,
+        spike=settings.spike,
+        patience=settings.patience,
         accumulate=settings.accumulate,
         precision=settings.precision,
         seed=settings.seed,
         log_every=settings.log_every,
         checkpoint_minutes=settings.checkpoint_minutes,
+        keep=settings.keep,
+        measurements=settings.measurements,
+        workers=workers,
     )

@@ -1,0 +1,130 @@
+"""A BERT that begins with what counting tells: which tokens stand next to which.
+
+Random weights spend their first minutes on the frequencies of tokens, and the next ones on finding
+out that neighbours matter. Both can be had from a count of the corpus, in seconds:
+
+bias of the masked-LM head   the logarithm of each token's frequency
+token rows                   a singular value decomposition of the tokens' positive pointwise mutual
+                             information with their neighbours (Levy & Goldberg 2014), each distance
+                             apart, so that tokens that can stand in for each other are alike
+position rows                sinusoids of evenly spread frequencies, in columns that the token rows
+                             leave empty
+queries and keys of the      rotations of these sinusoids, so that each head looks at the token at
+first layer                  one distance: 1 before, 1 after, 2 before, 2 after ...
+
+The architecture is the plain one, and all of it trains on from there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.batches.neighbours import Neighbours
+from bertsmith.errors import ConfigError
+from bertsmith.layers.block import Block
+from bertsmith.models.encoder import Encoder
+from bertsmith.models.heads import MaskedLMHead
+from bertsmith.models.model import Model
+
+CONTEXTS = 1000
+"""Commonest tokens that count as neighbours."""
+PLACES = (-2, -1, 1, 2)
+"""Distances at which they are counted."""
+_MOST_PAIRS = 24  # of a sine and a cosine
+_SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
+_FREQUENCY_WEIGHT = 0.15
+_EXTRA, _TURNS = 16, 1  # of the randomised decomposition (Halko, Martinsson & Tropp 2011)
+# measured at 4/256 (docs/log.md): token rows' root mean square, position rows' amplitude, factor of
+# queries and keys alike
+_TOKENS, _POSITIONS, _SHARPNESS = 0.1, 0.3, 2.0
+
+
+@torch.no_grad()
+def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int, seed: int) -> None:
+    """Set the weights named above; the others, and rows of tokens never counted, stay.
+
+    A pure function of its arguments. Raises `ConfigError` where the token rows are narrower than
+    the hidden states, as ALBERT's are, or positions are not learned.
+    """
+    encoder = model.encoder
+    embeddings, hidden = encoder.embeddings, encoder.config.hidden
+    rows, positions = embeddings.tokens.weight, embeddings.positions
+    if rows.shape[1] != hidden or not isinstance(positions, nn.Embedding):
+        raise ConfigError(
+            "only a BERT with learned positions can start from neighbours",
+            remedy="set network.start to random",
+        )
+    pairs = min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
+    width = hidden - 2 * pairs
+    counted = torch.from_numpy(neighbours.tokens) > 0
+    generator = torch.Generator().manual_seed(seed)
+    rows[counted, :width] = _TOKENS * token_rows(neighbours, width, generator)
+    # a mask tells nothing of what it hides
+    rows[mask_id] = 0
+    rows[:, width:] = 0
+    if embeddings.segments is not None:
+        embeddings.segments.weight[:, width:] = 0
+    _start_positions(encoder, positions.weight, pairs)
+    if "masked_lm" in model.heads:
+        counts = torch.from_numpy(neighbours.tokens).double() + 1
+        head = model.heads["masked_lm"]
+        assert isinstance(head, MaskedLMHead)
+        head.bias.copy_((counts / counts.sum()).log())
+
+
+def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -> Tensor:
+    """A row (tokens, width), root mean square 1, for each token that occurs, in their order."""
+    tokens = torch.from_numpy(neighbours.tokens)
+    occurs = tokens > 0
+    parts = [_information(torch.from_numpy(each)[occurs]) for each in neighbours.near.values()]
+    matrix = torch.cat(parts, 1).mul_(tokens[occurs, None] ** _FREQUENCY_WEIGHT)
+    directions = min(width, *matrix.shape)
+    found = min(width + _EXTRA, *matrix.shape)
+    basis = torch.randn(matrix.shape[1], found, generator=generator)
+    for _ in range(_TURNS):
+        basis = torch.linalg.qr(matrix.T @ (matrix @ basis))[0]
+    left, values, _ = torch.linalg.svd(matrix @ basis, full_matrices=False)
+    rows: Tensor = left[:, :directions] * values[:directions].sqrt()
+    # Adam treats every column alike, so the large directions are spread over all of them
+    turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0][:directions]
+    rows = torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ turn
+    return rows
+
+
+def _information(table: Tensor) -> Tensor:
+    """Positive pointwise mutual information of tokens and neighbours, from (tokens, contexts)."""
+    context = table.sum(0) ** _SMOOTHING
+    expected = table.sum(1, keepdim=True) * (context / context.sum())
+    return (table / expected.clamp(min=1e-9)).clamp(min=1).log()
+
+
+def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
+    """Sinusoids in the last columns, and heads of the first layer that turn them by a distance."""
+    columns = 2 * pairs
+    generator = torch.Generator().manual_seed(0)
+    # not quite even: no distance within reach then looks like another
+    frequency = torch.pi * (torch.arange(pairs) + torch.rand(pairs, generator=generator)) / pairs
+    angle = torch.arange(len(table))[:, None] * frequency
+    table.zero_()
+    table[:, -columns:] = _POSITIONS * torch.cat([angle.cos(), angle.sin()], 1)
+    block = encoder.blocks[0]
+    assert isinstance(block, Block)
+    attention = block.attention
+    size = len(table[0]) // attention.heads
+    for head, place in enumerate(_looked_at(attention.heads, encoder.config.causal)):
+        rows = slice(head * size, (head + 1) * size)
+        query, key = attention.query.weight[rows], attention.key.weight[rows]
+        query.zero_()
+        key.zero_()
+        cos, sin = (place * frequency).cos().diag(), (place * frequency).sin().diag()
+        turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
+        query[:columns, -columns:] = _SHARPNESS * turn
+        key[:columns, -columns:] = _SHARPNESS * torch.eye(columns)
+
+
+def _looked_at(heads: int, causal: bool) -> list[int]:
+    """The distance that each head looks at: -1, 1, -2, 2, ...; only back where it is causal."""
+    if causal:
+        return [-head for head in range(heads)]
+    return [(head // 2 + 1) * (1 if head % 2 else -1) for head in range(heads)]

@@ -1,0 +1,185 @@
+"""The recipes: what the papers say, what the command line makes of them, and that each runs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
+
+from bertsmith.batches.phases import Phase
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.cli import main
+from bertsmith.errors import ConfigError
+from bertsmith.recipes.catalog import RECIPES, default_settings
+from bertsmith.recipes.pretrain import pretrain
+from bertsmith.recipes.pretrain_settings import PretrainConfig
+from bertsmith.recipes.published import albert, paper, roberta
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.schedule import Budget
+from bertsmith.verbs import VERBS
+from bertsmith.verbs import pretrain as verb
+from bertsmith.weights.folder import load_model
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+BUDGET = Budget(minutes=5.0)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(40), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+def test_bert_is_the_papers() -> None:
+    """Devlin et al. 2018, section 3.1 and appendix A.2."""
+    run = paper("base", BUDGET)
+    samples, network, optimiser = run.samples, run.network, run.optimiser
+    assert (samples.masking.share, samples.masking.as_mask, samples.masking.as_random) == (
+        0.15, 0.8, 0.1,
+    )  # fmt: skip
+    assert (samples.masking.unit, samples.text, samples.copies) == ("token", "next_sentence", 10)
+    assert run.phases == (Phase(share=0.9, longest=128, tokens_per_batch=4096),)
+    assert samples.longest == 512
+    # 256 sequences a step in both phases
+    assert run.accumulate * 4096 == 256 * 128
+    assert run.accumulate * samples.tokens_per_batch == 256 * 512
+    assert (network.position_start, network.dropout, network.attention_dropout) == (
+        "random", 0.1, 0.1,
+    )  # fmt: skip
+    assert (optimiser.method, optimiser.matrices, optimiser.rate) == ("adamw", "same", 1e-4)
+    assert (optimiser.beta_1, optimiser.beta_2, optimiser.weight_decay) == (0.9, 0.999, 0.01)
+    assert (run.schedule.warm_up, run.schedule.decay) == (10_000 / 1_000_000, "linear")
+
+
+def test_roberta_is_the_papers() -> None:
+    """Liu et al. 2019, sections 4 and 5 and table 9."""
+    for size, rate, warm_up in (("base", 6e-4, 24_000), ("large", 4e-4, 30_000)):
+        run = roberta(size, BUDGET)
+        assert (run.optimiser.rate, run.schedule.warm_up) == (rate, warm_up / 500_000)
+        assert (run.samples.copies, run.samples.text) == (0, "across_documents")
+        assert not run.samples.pairs
+        assert (run.phases, run.samples.longest) == ((), 512)
+        assert run.accumulate * run.samples.tokens_per_batch == 8192 * 512
+        optimiser = run.optimiser
+        assert (optimiser.method, optimiser.beta_1, optimiser.beta_2) == ("adamw", 0.9, 0.98)
+        assert (optimiser.epsilon, optimiser.weight_decay, run.clip) == (1e-6, 0.01, 0.0)
+        assert (run.network.dropout, run.network.attention_dropout) == (0.1, 0.1)
+
+
+def test_albert_is_the_papers() -> None:
+    """Lan et al. 2019, section 4.1."""
+    run = albert("base", BUDGET)
+    assert (run.network.family, run.network.activation) == ("albert", "gelu_tanh")
+    assert (run.network.dropout, run.network.attention_dropout) == (0.0, 0.0)
+    assert (run.optimiser.method, run.optimiser.rate) == ("lamb", 0.00176)
+    assert (run.samples.text, run.samples.masking.unit) == ("sentence_order", "ngram")
+    assert (run.samples.longest, run.samples.short) == (512, 0.1)
+    assert run.accumulate * run.samples.tokens_per_batch == 4096 * 512
+    assert run.schedule.warm_up == 3125 / 125_000
+
+
+def test_a_recipe_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="no recipe 'slow'; recipes are quick, paper"):
+        default_settings("slow", "tiny", BUDGET)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_help_tells_each_recipe_in_a_line(name: str) -> None:
+    first, *rest = (inspect.getdoc(RECIPES[name]) or "").splitlines()
+    told = next(
+        line.split(maxsplit=1)[1]
+        for line in (inspect.getdoc(verb) or "").splitlines()
+        if line.strip().startswith(f"{name} ")
+    )
+    assert told == first.removesuffix(".")
+    assert any("bertsmith pretrain store" in line for line in rest)
+
+
+def test_help_shows_the_settings_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for name in RECIPES:
+        with pytest.raises(SystemExit):
+            main(["pretrain", "--recipe", name, "--help"])
+        said[name] = " ".join(capsys.readouterr().out.split())
+    rate = "Peak learning rate of AdamW or LAMB. (default: "
+    for name, page in said.items():
+        assert f"{rate}{RECIPES[name]('small', BUDGET).optimiser.rate}" in page
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--help"])
+    assert " ".join(capsys.readouterr().out.split()) == said["quick"]
+    # settings that cannot be had do not keep from the help
+    with pytest.raises(SystemExit):
+        main(["pretrain", "--from", "nowhere", "--help"])
+    assert "(default: " in capsys.readouterr().out
+
+
+def test_defaults_follow_recipe_size_and_budget() -> None:
+    assert VERBS["pretrain"].defaults is not None
+    defaults = VERBS["pretrain"].defaults
+    assert defaults({}) == RECIPES["quick"]("small", Budget(minutes=30.0))
+    given = {"recipe": "roberta", "model": "large", "steps": 9}
+    assert defaults(given) == roberta("large", Budget(steps=9))
+
+
+SMALL = ["--accumulate", "2", "--samples.tokens_per_batch", "190", "--samples.longest", "61"]
+
+
+def settings_of(folder: Path) -> PretrainConfig:
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return PretrainConfig.from_dict(content["settings"]["settings"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_runs_and_options_win(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["pretrain", str(store), "--recipe", name, "--out", "run", "--model", "tiny"]
+    phases = '[{"share": 0.5, "longest": 31, "tokens_per_batch": 90}]'
+    changes = [*SMALL, *(["--phases", phases] if name == "paper" else [])]
+    assert main([*given, "--steps", "4", *changes]) == 0
+    found = settings_of(Path("run"))
+    recipe = RECIPES[name]("tiny", Budget(steps=4))
+    samples = replace(recipe.samples, longest=61, tokens_per_batch=190)
+    expected = replace(recipe, accumulate=2, samples=samples, phases=found.phases)
+    assert found == expected
+    assert [phase.longest for phase in found.phases] == [31] * (name == "paper")
+    result = json.loads(Path("run/result.json").read_text(encoding="utf-8"))
+    assert result["state"]["step"] == 4
+    assert {each.rsplit("_", 1)[0] for each in result["held_out"]} == {
+        "quick": {"masked_lm", "next_sentence"},
+        "paper": {"masked_lm", "next_sentence"},
+        "roberta": {"masked_lm"},
+        "albert": {"masked_lm", "sentence_order"},
+    }[name]
+    theirs = AutoModelForMaskedLM.from_pretrained("run/model")
+    assert theirs.config.model_type == ("albert" if name == "albert" else "bert")
+
+
+def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
+    store: Path, tmp_path: Path
+) -> None:
+    settings = albert("tiny", Budget(steps=3))
+    samples = replace(settings.samples, longest=61, tokens_per_batch=500)
+    settings = replace(settings, samples=samples, accumulate=1)
+    first = pretrain(store, out=tmp_path / "first", model="mini", steps=3, settings=settings)
+    _, told = AutoModelForPreTraining.from_pretrained(
+        tmp_path / "first" / "model", output_loading_info=True
+    )
+    assert not any(told.values())
+    model, _ = load_model(tmp_path / "first" / "model")
+    assert len(model.encoder.blocks) == 1
+    config = model.config.encoder
+    assert (config.layers, config.embedding, config.groups) == (4, 128, 1)
+    assert (config.dropout, config.attention_dropout) == (0.0, 0.0)
+    again = pretrain(store, out=tmp_path / "second", parent=tmp_path / "first" / "model", steps=2)
+    assert again.model.config.encoder == config
+    assert "sentence_order_loss" in again.held_out
+    assert first.state.step == 3
