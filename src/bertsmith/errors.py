@@ -10,6 +10,7 @@
     ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
     ├── DiskError             the disk is full or cannot be written
     ├── TrainingDiverged      the loss or its gradient stopped being a number
+    ├── WorkerDied            a process that works for this one was killed
     └── MissingExtra          an optional package is not installed
 
 Each says in one line where it happened (file and line), what is wrong, and what to do about it.
@@ -94,6 +95,10 @@ class DiskError(UserError):
 
 class TrainingDiverged(UserError):
     """The loss or its gradient stopped being a number; no weight was changed by it."""
+
+
+class WorkerDied(UserError):
+    """A process that works for this one was killed."""
 
 
 class MissingExtra(UserError):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from bertsmith.batches.phases import Phase, PhasedBatches
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
@@ -14,15 +16,19 @@ from bertsmith.batches.survey import survey
 from bertsmith.errors import StoreError
 from bertsmith.models.bert import bert
 from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.objectives.masked_lm import masked_lm
-from bertsmith.objectives.next_sentence import next_sentence
-from bertsmith.objectives.objective import Objective
-from bertsmith.recipes.preflight import Preflight, check
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.findings import Findings
+from bertsmith.recipes.preflight import check, check_room
+from bertsmith.recipes.preflight_corpus import look_at_vocabulary
+from bertsmith.recipes.preflight_speed import Pace, Trial, look_at_budget
+from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun
 from bertsmith.text.documents import Document
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.schedule import Budget
-from invented import invented_documents, tokenizer
+from invented import SYLLABLES, invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
 
@@ -32,29 +38,34 @@ def stored(documents: list[Document], tokenizer: Tokenizer, folder: Path) -> Tok
     return TokenStore(folder)
 
 
-def checked(store: TokenStore, tokenizer: Tokenizer, budget: Budget) -> Preflight:
+def checked(
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    budget: Budget,
+    **changes: Any,  # noqa: ANN401
+) -> Findings:
+    settings = PretrainConfig(
+        samples=SampleConfig(longest=64, tokens_per_batch=512),
+        optimiser=OptimiserConfig(matrices="muon"),
+        precision="fp32",
+    )
+    settings = replace(settings, **changes)
+    run = PretrainRun(
+        store=store.folder, store_hash="", model="tiny", budget=budget, threads=1, device="cpu",
+        settings=settings,
+    )  # fmt: skip
     encoder = bert("tiny", tokenizer.size, longest=64)
     config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
     model = build_model(config, seed=1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    samples = SampleConfig(longest=64, tokens_per_batch=512)
-    preflight = check(
-        store,
-        tokenizer,
-        model,
-        PretrainingBatches(store, tokenizer, samples, seed=0),
-        Objective({"masked_lm": masked_lm, "next_sentence": next_sentence}),
-        optimiser=OptimiserConfig(matrices="muon"),
-        precision="fp32",
-        accumulate=1,
-        budget=budget,
-    )
+    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, seed=0)
+    found = check(run, store, tokenizer, model, batches.parts, PRETRAINING)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
-    return preflight
+    return found
 
 
-def verdicts(preflight: Preflight) -> dict[str, str]:
+def verdicts(preflight: Findings) -> dict[str, str]:
     return {finding.name: finding.verdict for finding in preflight.findings}
 
 
@@ -68,7 +79,7 @@ def test_a_good_corpus_passes(
 ) -> None:
     preflight = checked(good, tokenizer, Budget(steps=1000))
     assert set(verdicts(preflight).values()) == {"fine"}
-    preflight.stop(good)
+    preflight.stop(good.folder)
     found = {finding.name: finding.found for finding in preflight.findings}
     assert f"ln {tokenizer.size} = {math.log(tokenizer.size):.2f}" in found["loss at the start"]
     assert "1,000 steps" in found["the budget sees"]
@@ -90,22 +101,23 @@ def test_repeated_lines_stop_the_run(tokenizer: Tokenizer, tmp_path: Path) -> No
     """The known cause of a loss stuck near 7."""
     footer = "Bade kifo muna lepo sitagu rona beki dumo nasi ve."
     documents = [
-        dataclasses.replace(document, paragraphs=(document.paragraphs[0][:200], *[footer] * 9))
+        replace(document, paragraphs=(document.paragraphs[0][:200], *[footer] * 9))
         for document in invented_documents(100)
     ]
     store = stored(documents, tokenizer, tmp_path / "store")
     preflight = checked(store, tokenizer, Budget(steps=100))
     assert verdicts(preflight)["sentences that repeat"] == "stop"
+    assert verdicts(preflight)["commonest sentence"] == "stop"
     with pytest.raises(
-        StoreError, match=r"sentences that repeat.*9\d\d times.*boilerplate.*--force"
+        StoreError, match=r"sentences that repeat.*[89]\d\d times.*boilerplate.*--force"
     ):
-        preflight.stop(store)
+        preflight.stop(store.folder)
 
 
 def test_near_duplicates_are_found(tokenizer: Tokenizer, tmp_path: Path) -> None:
     documents = [d for d in invented_documents(160) if len(d.paragraphs) > 4][:60]
     changed = [
-        dataclasses.replace(document, paragraphs=(*document.paragraphs[:-1], "Bado kife."))
+        replace(document, paragraphs=(*document.paragraphs[:-1], "Bado kife."))
         for document in documents[:30]
     ]
     store = stored(documents + changed, tokenizer, tmp_path / "store")
@@ -129,3 +141,99 @@ def test_documents_of_one_sentence_and_unknown_words(tokenizer: Tokenizer, tmp_p
 def test_too_much_of_the_same_text_stops(good: TokenStore, tokenizer: Tokenizer) -> None:
     preflight = checked(good, tokenizer, Budget(steps=200_000))
     assert verdicts(preflight)["the budget sees"] == "stop"
+
+
+def test_one_line_in_every_document_stops(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Few sentences repeat, and one of them would be learned in place of the language."""
+    notice = "Bade kifo muna lepo sitagu rona beki dumo nasi ve."
+    documents = [
+        replace(document, paragraphs=(document.paragraphs[0][:300], notice))
+        for document in invented_documents(250)
+    ]
+    store = stored(documents, tokenizer, tmp_path / "store")
+    found = checked(store, tokenizer, Budget(steps=100))
+    assert verdicts(found)["sentences that repeat"] == "fine"
+    assert verdicts(found)["commonest sentence"] == "stop"
+    with pytest.raises(StoreError, match=r"commonest sentence: 2\d\d times.*bade kifo.*remove"):
+        found.stop(store.folder)
+
+
+def test_a_vocabulary_that_is_hardly_used_is_worth_a_look(tmp_path: Path) -> None:
+    pieces = [*SPECIALS, ".", *(f"word{n}" for n in range(900)), *SYLLABLES]
+    large = Tokenizer([*pieces, *(f"##{s}" for s in SYLLABLES)], BasicRules(lowercase=True))
+    store = stored(invented_documents(60), large, tmp_path / "store")
+    found = {f.name: f for f in checked(store, large, Budget(steps=200)).findings}
+    assert found["vocabulary"].verdict == "look"
+    assert "86.5 % of them do not occur in it" in found["vocabulary"].found
+    assert "--size" in found["vocabulary"].remedy
+
+
+def test_a_model_of_fewer_rows_than_the_store_has_pieces_stops(
+    good: TokenStore, tokenizer: Tokenizer
+) -> None:
+    seen = survey(good, tokenizer.size)
+    vocabulary, *_ = look_at_vocabulary(good, tokenizer, seen, 100, inherited=True)
+    assert vocabulary.verdict == "stop"
+    assert vocabulary.found == f"100 in the model, {tokenizer.size} in the store"
+
+
+def test_text_of_another_language_wants_its_own_vocabulary(tmp_path: Path) -> None:
+    pieces = [*SPECIALS, ".", *"aeioubdfgklmnprstvz"]
+    letters = Tokenizer([*pieces, *(f"##{c}" for c in pieces[6:])], BasicRules(lowercase=True))
+    store = stored(invented_documents(40), letters, tmp_path / "store")
+    found = {f.name: f for f in checked(store, letters, Budget(steps=200)).findings}
+    assert found["pieces a word"].verdict == "look"
+    assert "bertsmith vocab learn" in found["pieces a word"].remedy
+
+
+def test_every_length_is_measured_by_itself(good: TokenStore, tokenizer: Tokenizer) -> None:
+    phases = (Phase(share=0.75, longest=16, tokens_per_batch=256),)
+    found = checked(good, tokenizer, Budget(steps=400), phases=phases, accumulate=3)
+    told = {finding.name: finding.found for finding in found.findings}
+    assert {"speed at 16", "speed at 64"} <= told.keys()
+    assert "400 steps" in told["the budget sees"]
+
+
+def test_what_a_budget_comes_to() -> None:
+    same = {"update_seconds": 0.5, "flops": 1e9, "first_loss": 5.0}
+    trials = (
+        Trial(longest=16, share=0.75, tokens=100, batch_seconds=0.25, **same),
+        Trial(longest=64, share=0.25, tokens=200, batch_seconds=1.0, **same),
+    )
+    pace = Pace(trials=trials, accumulate=2, processes=3, peak=1e10)
+    assert [pace.seconds_a_step(trial) for trial in trials] == [1.0, 2.5]
+    # 300 steps of 3 x 2 x 100 tokens, and 100 of 3 x 2 x 200
+    assert pace.outcome(Budget(steps=400)) == (400, 300 + 250, 300_000)
+    # 45 seconds of steps of 1 second, and 15 of steps of 2.5
+    assert pace.outcome(Budget(minutes=1)) == (45 + 6, 60, 45 * 600 + 6 * 1200)
+    assert pace.utilisation(trials[0]) == pytest.approx(2e9 / 1.0 / 1e10)
+
+
+def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
+    trial = Trial(
+        longest=64, share=1.0, tokens=8000, batch_seconds=11, update_seconds=1, flops=1e12,
+        first_loss=9.0,
+    )  # fmt: skip
+    pace = Pace(trials=(trial,), accumulate=1, processes=1, peak=1e12)
+    for budget, verdict in (
+        (Budget(minutes=2), "stop"), (Budget(minutes=15), "look"), (Budget(minutes=30), "fine"),
+        (Budget(steps=3), "look"),
+    ):  # fmt: skip
+        assert look_at_budget(good, pace, budget, 10**8)[1].verdict == verdict, budget
+
+
+def test_too_little_memory_stops_before_anything_is_allocated(
+    good: TokenStore, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = PretrainConfig(samples=SampleConfig(longest=64, tokens_per_batch=10**9))
+    run = PretrainRun(
+        store=good.folder, store_hash="", model="large", budget=Budget(steps=9), threads=1,
+        device="cpu", settings=settings,
+    )  # fmt: skip
+    batches = PhasedBatches(good, tokenizer, settings.samples, (), seed=0)
+    config = ModelConfig(encoder=bert("large", tokenizer.size), masked_lm=True)
+    cpu = torch.device("cpu")
+    with pytest.raises(StoreError, match=r"memory needed: about [\d.]+ GB .* smaller --model.*"):
+        check_room(run, config, batches.parts, tmp_path, cpu)
+    assert "memory needed" in capsys.readouterr().err
+    assert len(check_room(run, config, batches.parts, tmp_path, cpu, force=True).findings) == 2

@@ -35,6 +35,7 @@ QUICK = PretrainConfig(
     network=NetworkConfig(longest=40),
     samples=SampleConfig(longest=31, tokens_per_batch=190),
     log_every=2,
+    measurements=0,
     seed=5,
 )
 
@@ -87,7 +88,7 @@ def stop_when_drawn(patch: pytest.MonkeyPatch, times: int) -> None:
 
 def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> None:
     assert {path.name for path in whole.folder.iterdir()} == {
-        "preflight.json",
+        "preflight.json", "verified.json",
         "run.json", "log.jsonl", "checkpoints", "result.json", "model", "report.html",
     }  # fmt: skip
     content = json.loads((whole.folder / "run.json").read_text(encoding="utf-8"))
@@ -108,7 +109,7 @@ def test_the_report_and_the_card_say_how_it_was_made(
     whole: PretrainOutcome, store_folder: Path
 ) -> None:
     page = (whole.folder / "report.html").read_text(encoding="utf-8")
-    for said in ("Training loss", "Training accuracy", "Speed", "Held-out documents", "Settings"):
+    for said in ("Loss", "Accuracy", "Speed", "Held-out documents", "Settings"):
         assert said in page
     assert "optimiser.muon_rate" in page
     assert "<script" not in page

@@ -9,8 +9,9 @@ from typing import Any
 from bertsmith.recipes.demo_fillings import HEADER, Blank
 from bertsmith.recipes.demo_task import PRETRAINED, TaskOutcome
 from bertsmith.recipes.pretrain import PretrainOutcome
-from bertsmith.recipes.pretrain_report import add_curves, add_held_out
+from bertsmith.recipes.pretrain_report import add_held_out
 from bertsmith.training.report import Report
+from bertsmith.training.report_training import add_training
 from bertsmith.training.run_folder import RunFolder
 
 
@@ -49,7 +50,7 @@ def write_report(
         "learned from, names blanked out.",
     )
     report.confusion(f"Confusion of the best seed, {PRETRAINED}", task.confusion, task.task.labels)
-    add_curves(report, folder.log())
+    add_training(report, {"": folder.log()})
     settings = folder.settings("pretrain")
     assert settings is not None
     report.settings("Settings of pre-training", settings)

@@ -26,7 +26,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.recipes.baselines import BaselineResult, tfidf_baseline
-from bertsmith.recipes.devices import best_device
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome, majority_accuracy
 from bertsmith.recipes.scores import describe, tell, write_card, write_report
@@ -37,6 +37,7 @@ from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.tensorboard import require_tensorboard
 from bertsmith.weights.folder import WEIGHTS_FILE, load_model, start_from
 
 __all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
@@ -81,12 +82,18 @@ def finetune(
     seeds: int = 5,
     columns: Columns = USUAL,
     settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
+    device: str = "auto",
+    tensorboard: bool = False,
 ) -> FinetuneOutcome:
     """Train `seeds` classifiers, tell how they do on dev, and keep the best in `out`/model.
 
     Raises `ExampleError`, `ModelFolderError` or `RunFolderError` before anything is written, and
-    what `fit` raises; after an interruption the same call goes on.
+    what `fit` raises; after an interruption the same call goes on. `device` is a name that
+    `device_named` knows; `tensorboard` writes the logs for TensorBoard too.
     """
+    place = device_named(device)
+    if tensorboard:
+        require_tensorboard()
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}", remedy="it must be at least 1")
     base, tokenizer = load_model(model)
@@ -109,7 +116,7 @@ def finetune(
         labels=data.labels,
         seeds=seeds,
         threads=torch.get_num_threads(),
-        device=best_device().type,
+        device=place.type,
         settings=settings,
     )
     longest = min(settings.longest, base.config.encoder.longest)
@@ -122,7 +129,9 @@ def finetune(
         if folder.claim("finetune", run):
             ended = (out / "results.json").exists()
             say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        return _carry_out(folder, run, data, tokenizer, *train_and_dev)
+        return _carry_out(
+            folder, run, data, tokenizer, *train_and_dev, device=place, tensorboard=tensorboard
+        )
 
 
 def _carry_out(
@@ -132,16 +141,19 @@ def _carry_out(
     tokenizer: Tokenizer,
     train: EncodedExamples,
     dev: EncodedExamples,
+    *,
+    device: torch.device,
+    tensorboard: bool,
 ) -> FinetuneOutcome:
     def make_model(seed: int) -> Model:
-        return start_from(run.model, labels=run.labels, seed=seed)[0].to(best_device())
+        return start_from(run.model, labels=run.labels, seed=seed)[0].to(device)
 
     cut = int(train.cut.sum() + dev.cut.sum())
     for line in describe(data, cut):
         say(line)
     torch.set_num_threads(run.threads)
     baseline = _baseline(folder, data) if run.settings.baseline else None
-    seeds = SeedFolders(folder, run.settings, run.seeds)
+    seeds = SeedFolders(folder, run.settings, run.seeds, tensorboard=tensorboard)
     try:
         results = seeds.train(make_model, tokenizer, train, dev)
     except Interrupted as stopped:

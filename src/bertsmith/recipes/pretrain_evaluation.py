@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.masking import MaskingConfig
@@ -14,8 +15,11 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.measuring import Measure
+from bertsmith.training.precision import Precision
 
 _HELD_OUT_TOKENS = 400_000
+_MEASURED_TOKENS = 64_000
 
 
 def evaluate_held_out(
@@ -26,15 +30,42 @@ def evaluate_held_out(
     The masks and pairs are always the same ones, the masks the paper's (15 %, single tokens)
     whatever training had, so that runs can be compared; at most 400,000 tokens are read.
     """
+    batches = held_out_batches(tokenizer, store, samples)
+    if batches is None:
+        return {}
+    return evaluate_objective(model, PRETRAINING, _once(batches, _HELD_OUT_TOKENS))
+
+
+def measure_held_out(
+    tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig, precision: Precision
+) -> Measure | None:
+    """What measures on the same 64,000 tokens of held-out text time and again; None without any."""
+    batches = held_out_batches(tokenizer, store, samples)
+    if batches is None:
+        return None
+
+    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
+        chosen = takewhile(lambda _: not stopping(), _once(batches, _MEASURED_TOKENS))
+        figures = evaluate_objective(model, PRETRAINING, chosen, precision=precision)
+        return None if stopping() else figures
+
+    return measure
+
+
+def held_out_batches(
+    tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
+) -> PretrainingBatches | None:
+    """Batches of the held-out documents with the paper's masks, None without any."""
     held_out = store.held_out()
     if held_out is None:
-        return {}
+        return None
     alone = samples.text == "next_sentence" and held_out.index.documents < 2
     text = "within_documents" if alone else samples.text
     tokens = max(8192, samples.longest)
-    config = replace(samples, tokens_per_batch=tokens, text=text, masking=MaskingConfig())
-    batches = PretrainingBatches(held_out, tokenizer, config, seed=1)
-    return evaluate_objective(model, PRETRAINING, _once(batches))
+    config = replace(
+        samples, tokens_per_batch=tokens, text=text, masking=MaskingConfig(), short=0.0, copies=0
+    )
+    return PretrainingBatches(held_out, tokenizer, config, seed=1)
 
 
 def describe(state: State, held_out: dict[str, float]) -> str:
@@ -55,9 +86,10 @@ def describe(state: State, held_out: dict[str, float]) -> str:
     return line
 
 
-def _once(batches: PretrainingBatches) -> Iterator[Batch]:
+def _once(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
+    """The batches of one epoch until so many tokens are reached."""
     place, tokens = Place(), 0
-    while place.epoch == 0 and tokens < _HELD_OUT_TOKENS:
+    while place.epoch == 0 and tokens < most:
         batch, place = batches.take(place)
         tokens += batch.tokens
         yield batch

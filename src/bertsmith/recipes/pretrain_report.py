@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,19 +18,22 @@ from bertsmith.recipes.continuing import new_parts
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.training.checkpoints import State
 from bertsmith.training.report import Report
+from bertsmith.training.report_training import NAMES, add_training
 from bertsmith.training.run_folder import RunFolder
+
+PREFLIGHT = "preflight.json"
 
 
 def model_card(
     run: PretrainRun, store: StoreIndex, state: State, held_out: Mapping[str, float]
 ) -> str:
     """The README.md of the model folder: what it was made of, how, and how good it is."""
-    samples = run.settings.samples
+    samples, family = run.settings.samples, run.settings.network.family
     objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
     if samples.pairs:
         objectives += f" and {samples.text.replace('_', '-')} prediction"
     rows = [
-        ("network", f"BERT {run.model}, vocabulary {store.fingerprint[:16]}"),
+        ("network", f"{family.upper()} {run.model}, vocabulary {store.fingerprint[:16]}"),
         *_parent_rows(run),
         ("objective", objectives),
         (
@@ -60,9 +63,9 @@ def model_card(
     return f"""---
 library_name: transformers
 pipeline_tag: fill-mask
-tags: [bert, bertsmith]
+tags: [{family}, bertsmith]
 ---
-# A BERT encoder
+# {"An ALBERT" if family == "albert" else "A BERT"} encoder
 
 {origin} with bertsmith. Load it with `transformers` or `bertsmith`.
 
@@ -84,39 +87,31 @@ def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
 def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> Path | None:
     """Write report.html: curves, held-out figures, settings; None without matplotlib."""
     try:
-        report = Report("Pre-training", f"BERT {run.model} on {run.store.name}")
+        kind = run.settings.network.family.upper()
+        report = Report("Pre-training", f"{kind} {run.model} on {run.store.name}")
     except MissingExtra as missing:
         say(f"no report: {missing}")
         return None
-    add_curves(report, folder.log())
     if held_out:
         add_held_out(report, held_out)
+    lengths = [phase.longest for phase in run.settings.phases] + [run.settings.samples.longest]
+    add_training(report, {"": folder.log()}, lengths)
+    add_preflight(report, folder)
     report.settings("Settings", run.to_dict())
     report.write(folder.report)
     return folder.report
 
 
-def add_curves(report: Report, log: list[dict[str, Any]]) -> None:
-    """Loss, accuracy and speed over the minutes of training."""
-    shown = {"masked_lm": "masked LM", "next_sentence": "next sentence"}
-    for figure, label in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
-        series = {
-            title: [
-                (line["seconds"] / 60, line[f"{name}_{figure}"])
-                for line in log
-                if f"{name}_{figure}" in line
-            ]
-            for name, title in shown.items()
-        }
-        report.curves(
-            f"Training {figure}",
-            {title: points for title, points in series.items() if points},
-            x_label="minutes",
-            y_label=label,
-            percent=figure == "accuracy",
-        )
-    speed = [(line["seconds"] / 60, line["tokens_per_second"]) for line in log]
-    report.curves("Speed", {"tokens/s": speed}, x_label="minutes", y_label="tokens a second")
+def add_preflight(report: Report, folder: RunFolder) -> None:
+    """What was found before training, if that was looked at."""
+    path = folder.path / PREFLIGHT
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))["findings"]
+        rows = [
+            [each["name"], each["found"], each["verdict"] if each["verdict"] != "fine" else ""]
+            for each in found
+        ]
+        report.table("Before training", ["", "found", ""], rows)
 
 
 def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
@@ -128,7 +123,7 @@ def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
             f"{100 * held_out[f'{name}_accuracy']:.1f} %",
             int(held_out[f"{name}_count"]),
         ]
-        for name, title in (("masked_lm", "masked LM"), ("next_sentence", "next sentence"))
+        for name, title in NAMES.items()
         if f"{name}_loss" in held_out
     ]
     report.table(

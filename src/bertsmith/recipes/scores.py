@@ -13,6 +13,8 @@ from bertsmith.log import console, say
 from bertsmith.recipes.labelled import LabelledData, count_classes, overlap
 from bertsmith.recipes.outcome import BASELINE, HEADER, FinetuneOutcome, told
 from bertsmith.training.report import Report
+from bertsmith.training.report_training import add_training
+from bertsmith.training.run_folder import RunFolder
 
 
 def tell(outcome: FinetuneOutcome) -> None:
@@ -43,8 +45,11 @@ def write_report(outcome: FinetuneOutcome, path: Path, settings: dict[str, Any])
     report.table("Scores on dev", HEADER, outcome.rows(), note=outcome.verdict())
     report.text("Model", [outcome.choice()])
     report.text("Data", describe(data, outcome.cut))
-    curves = {f"seed {seed.seed}": seed.losses for seed in outcome.seeds}
-    report.curves("Training", curves, x_label="step", y_label="loss")
+    logs = {
+        f"seed {seed.seed}": RunFolder(outcome.folder / "seeds" / f"seed-{seed.seed}").log()
+        for seed in outcome.seeds
+    }
+    add_training(report, logs)
     truth, classes = data.classes(data.dev), len(data.labels)
     title = f"Confusion on dev, seed {best.seed}"
     report.confusion(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bertsmith.models.model import Model
 from bertsmith.recipes.seeds import FinetuneConfig, SeedResult, run_seed
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import load_model, save_model
 
 
@@ -25,9 +27,13 @@ class SeedFolders:
     before its result, so that whenever the run is stopped nothing has to be trained again.
     """
 
-    def __init__(self, run: RunFolder, config: FinetuneConfig, count: int) -> None:
+    def __init__(
+        self, run: RunFolder, config: FinetuneConfig, count: int, *, tensorboard: bool = False
+    ) -> None:
+        """With `tensorboard`, the log of each is written for TensorBoard too."""
         self._run = run
         self._config = config
+        self._tensorboard = tensorboard
         self._seeds = range(config.seed, config.seed + count)
 
     def train(
@@ -46,7 +52,8 @@ class SeedFolders:
                 results.append(SeedResult.from_dict(read_json(result_file)))
                 continue
             title = f"seed {seed} ({number} of {len(self._seeds)})"
-            result, model = run_seed(make_model, train, dev, self._config, seed, place, title)
+            with self._watched(place):
+                result, model = run_seed(make_model, train, dev, self._config, seed, place, title)
             if all(result.rank > other.rank for other in results):
                 save_model(place.model, model, tokenizer)
             write_json(result_file, result.to_dict())
@@ -70,6 +77,11 @@ class SeedFolders:
 
     def _place(self, seed: int) -> RunFolder:
         return RunFolder(self._run.path / "seeds" / f"seed-{seed}")
+
+    def _watched(self, place: RunFolder) -> AbstractContextManager[None]:
+        if not self._tensorboard:
+            return nullcontext()
+        return events(place, self._run.path / "tensorboard" / place.path.name)
 
     def _tidy(self, results: list[SeedResult]) -> None:
         """Delete the checkpoints of seeds that have ended, and all models but the best."""

@@ -1,0 +1,162 @@
+"""Before training: is this text worth training on, and does the vocabulary suit it?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bertsmith.batches.coverage import Coverage
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.batches.survey import Numbers, Survey
+from bertsmith.log import short_number
+from bertsmith.recipes.findings import Finding, judged, percent
+from bertsmith.tokens.tokenizer import Tokenizer
+
+# a handful of text is there to try things on, and nothing is lost on it
+_TRIAL_TOKENS = 20_000
+_FEW_DOCUMENTS = 20
+_OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
+
+
+def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Finding]:
+    """Copies and repeats."""
+    index = store.index
+    trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
+    text = "documents" if seen.whole else f"documents of {seen.documents:,} looked at"
+    example = f"; one begins: {_text(tokenizer, seen.near_duplicate)}"
+    return [
+        Finding(
+            name="corpus",
+            found=f"{index.documents:,} documents, {short_number(index.tokens)} tokens; "
+            f"{index.duplicates:,} exact duplicates left out"
+            + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it looked at"),
+        ),
+        judged(
+            "documents nearly alike",
+            f"{percent(seen.near_duplicates)} of the {text} share most of their text with another"
+            + (example if seen.near_duplicates > 0.05 else ""),
+            seen.near_duplicates,
+            (0.3, 0.8 * trial),
+            "leave copies and templates out of the corpus",
+        ),
+        judged(
+            "sentences that repeat",
+            f"{percent(seen.repeated_sentences)}"
+            + ("" if seen.whole else f" of {seen.sentences:,} looked at"),
+            seen.repeated_sentences,
+            (0.35, 0.6 * trial),
+            "repeated lines keep the loss near 7: remove boilerplate from the corpus",
+        ),
+        judged(
+            "commonest sentence",
+            f"{seen.commonest_count:,} times, {percent(seen.commonest_share)} of the text: "
+            f"{_text(tokenizer, seen.commonest_sentence)}"
+            if seen.commonest_count > 1
+            else "none is there twice",
+            seen.commonest_share,
+            (0.01, 0.05 * trial),
+            "remove that line from the corpus: the model would learn it instead of the language",
+        ),
+    ]
+
+
+def look_at_vocabulary(
+    store: TokenStore, tokenizer: Tokenizer, seen: Survey, rows: int, *, inherited: bool
+) -> list[Finding]:
+    """Whether the pieces suit the text; `rows` has the model, `inherited` from another one."""
+    index = store.index
+    unknown = index.unknown / index.tokens
+    ordinary = tokenizer.ordinary_ids
+    unused = float(np.mean(seen.counts[ordinary] == 0))
+    where = "it" if seen.whole else f"{short_number(seen.tokens)} tokens of it"
+    found = (
+        f"{tokenizer.size:,} pieces as in the store; {percent(unused)} of them do not occur in "
+        f"{where}"
+    )
+    if rows != tokenizer.size:
+        found = f"{rows:,} in the model, {tokenizer.size:,} in the store"
+    remedy = "a smaller one trains faster and better: `bertsmith vocab learn --size`"
+    limits = (math.inf, math.inf) if inherited else (0.3, math.inf)
+    return [
+        judged(
+            "vocabulary",
+            found,
+            math.inf if rows < tokenizer.size else unused,
+            (limits[0], 1.0),
+            remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
+        ),
+        judged(
+            "pieces a word",
+            f"{index.tokens / max(index.words, 1):.2f}",
+            0.0 if _ideographs(tokenizer, seen) > 0.1 else index.tokens / max(index.words, 1),
+            (3.0, math.inf),
+            f"the vocabulary cuts these words into small pieces: {_OWN_VOCABULARY}",
+        ),
+        judged("[UNK]", f"{percent(unknown)} of the tokens", unknown, (0.01, 0.1), _OWN_VOCABULARY),
+    ]
+
+
+def look_at_sequences(
+    store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
+) -> list[Finding]:
+    """What the sequences make of the text."""
+    why = "sequences end early" if samples.short else "random next sentences stand"
+    findings = [
+        judged(
+            "text cut off",
+            (
+                f"{percent(shown.hidden)}, where {why}; other epochs show it"
+                if shown.hidden
+                else "none"
+            )
+            + f"; {percent(shown.torn)} of the sequences begin inside a sentence",
+            shown.hidden,
+            (0.2, math.inf),
+            "documents are too short for pairs: train with --samples.text within_documents",
+        )
+    ]
+    if not samples.pairs:
+        return findings
+    remedy = "train with --samples.text within_documents"
+    findings.append(
+        judged(
+            "documents of one sentence",
+            f"{percent(seen.single_sentence_documents)}; they make no {_pairs(samples)} pair",
+            seen.single_sentence_documents,
+            (0.5, 0.95),
+            f"put blank lines between documents only, or {remedy}",
+        )
+    )
+    few = store.index.documents < _FEW_DOCUMENTS and samples.text == "next_sentence"
+    findings.append(
+        judged(
+            "sequences without a pair",
+            percent(shown.unlabelled)
+            + (f"; random ones come from {store.index.documents} documents" if few else ""),
+            1.0 if few and store.tokens > _TRIAL_TOKENS else shown.unlabelled,
+            (0.5, math.inf),
+            f"put blank lines between documents, or {remedy}",
+        )
+    )
+    return findings
+
+
+def _pairs(samples: SampleConfig) -> str:
+    return samples.text.replace("_", "-")
+
+
+def _text(tokenizer: Tokenizer, ids: Numbers) -> str:
+    shown = tokenizer.decode(ids.tolist()[:12])
+    return f'"{shown}{" ..." if len(ids) > 12 else ""}"'
+
+
+def _ideographs(tokenizer: Tokenizer, seen: Survey) -> float:
+    """Share of the tokens that are ideographs, which stand without blanks between words."""
+    alone = [
+        number
+        for number, piece in enumerate(tokenizer.vocabulary)
+        if len(piece) == 1 and "\u3400" <= piece < "\ua000"
+    ]
+    return float(seen.counts[alone].sum() / max(seen.counts.sum(), 1))

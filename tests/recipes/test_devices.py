@@ -1,0 +1,39 @@
+"""Devices by name; what is not there is said in one line."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bertsmith.errors import ConfigError
+from bertsmith.recipes.devices import best_device, device_named
+
+
+def machine(patch: pytest.MonkeyPatch, count: int, cuda: str | None = "12.8") -> None:
+    patch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    patch.setattr(torch.cuda, "device_count", lambda: count)
+    patch.setattr(torch.version, "cuda", cuda)
+
+
+def test_without_a_gpu_there_is_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, 0)
+    assert device_named("auto") == device_named("cpu") == best_device() == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"--device is cuda, .* finds no GPU .*leave --device"):
+        device_named("cuda")
+    machine(monkeypatch, 0, cuda=None)
+    with pytest.raises(ConfigError, match=r"built for processors alone; install torch with CUDA"):
+        device_named("cuda:0")
+
+
+def test_gpus_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, 2)
+    assert device_named("auto") == device_named("cuda") == torch.device("cuda")
+    assert device_named("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ConfigError, match=r"there are 2 GPUs; take one of cuda:0 to cuda:1"):
+        device_named("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "mps", "", "CPU"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="there is no device"):
+        device_named(name)

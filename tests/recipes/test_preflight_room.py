@@ -1,0 +1,131 @@
+"""Memory and disk: what is estimated, what there is, and what is said when it does not suffice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.models.bert import bert
+from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.recipes import preflight_room
+from bertsmith.recipes.preflight_room import Need, free_memory, look_at_room, need
+from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+
+CPU = torch.device("cpu")
+SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
+
+# a few steps in a process of its own, whose largest size less that before is what training took
+TRAIN = """
+import resource, sys, torch
+from bertsmith.models.bert import bert
+from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.training.precision import autocast
+from bertsmith.batches.batch import Target, pack
+import numpy as np
+random = np.random.default_rng(0)
+ids = [random.integers(5, 20_000, 64) for _ in range(64)]
+batch = pack(ids, [np.zeros(64, np.int64)] * 64)
+at = torch.arange(0, 4096, 7)
+from dataclasses import replace
+batch = replace(batch, targets={"masked_lm": Target(at=at, labels=batch.ids[at])})
+size = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+encoder = bert("mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
+before = size()
+model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=0)
+optimiser = Optimiser(model, OptimiserConfig())
+for _ in range(2):
+    with autocast(sys.argv[1], model.device):
+        losses = PRETRAINING(model, batch)
+    losses.total().backward()
+    optimiser.step(1.0)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, precision], capture_output=True, text=True, check=True
+    )
+    encoder = bert("mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
+    config = ModelConfig(encoder=encoder, masked_lm=True)
+    wanted = need(config, SAMPLES, OptimiserConfig(), "bf16" if precision == "bf16" else "fp32")
+    taken = int(done.stdout)
+    # nothing is saved there
+    assert 0.6 * taken < wanted.memory - wanted.checkpoint < 1.8 * taken
+
+
+@pytest.mark.parametrize("optimiser", [OptimiserConfig(), OptimiserConfig(matrices="muon")])
+def test_weights_and_moments_are_counted(optimiser: OptimiserConfig) -> None:
+    config = ModelConfig(encoder=bert("tiny", 997, longest=41), masked_lm=True, next_sentence=True)
+    model = build_model(config, seed=1)
+    wanted = need(config, SAMPLES, optimiser, "fp32")
+    assert wanted.weights == 4 * sum(p.numel() for p in model.parameters())
+    stepper = Optimiser(model, optimiser)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    stepper.step(0.0)
+    moments = sum(each.nbytes for each in stepper.tensors().values() if each.dim())
+    assert wanted.moments == moments
+
+
+def test_a_longer_batch_and_dropout_want_more() -> None:
+    config = ModelConfig(encoder=bert("tiny", 997, dropout=0.0, attention_dropout=0.0))
+    dropped = replace(config, encoder=bert("tiny", 997))
+    large = replace(SAMPLES, tokens_per_batch=8192)
+    small, batch, drop = (
+        need(each, samples, OptimiserConfig(), "bf16").activations
+        for each, samples in ((config, SAMPLES), (config, large), (dropped, SAMPLES))
+    )
+    assert batch == pytest.approx(2 * small, rel=1e-6)
+    assert drop > 1.1 * small
+
+
+def test_too_little_room_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Need(weights=4, moments=8, passing=4, activations=10**9)
+    monkeypatch.setattr(preflight_room, "free_memory", lambda device: 2 * 10**9)
+    memory, disk = look_at_room(wanted, tmp_path / "not" / "there", CPU, checkpoints=4)
+    assert (memory.verdict, disk.verdict) == ("fine", "fine")
+    memory, _ = look_at_room(wanted, tmp_path, CPU, checkpoints=4, processes=2)
+    assert memory.verdict == "stop"
+    assert memory.found == "about 2.5 GB in 2 processes (1.0 GB of it for a batch), 2.0 GB free"
+    assert "tokens_per_batch" in memory.remedy
+    _, disk = look_at_room(replace(wanted, moments=10**15), tmp_path, CPU, checkpoints=4)
+    assert disk.verdict == "stop"
+
+
+def test_free_memory_is_no_more_than_the_machine_has() -> None:
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    total = 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemTotal")))
+    free = free_memory(CPU)
+    assert free is not None
+    assert 0 < free <= total
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_limits_of_control_groups_count(tmp_path: Path, version: int) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    base = root / "memory" if version == 1 else root
+    outer, inner = base / "jobs", base / "jobs" / "mine"
+    inner.mkdir(parents=True)
+    limit, used = (
+        ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        if version == 1
+        else ("memory.max", "memory.current")
+    )
+    own.write_text(f"3:cpu:/x\n{'7:memory' if version == 1 else '0:'}:/jobs/mine\n")
+    for folder, most, now in ((inner, "max", "100"), (outer, "5000", "3000")):
+        (folder / limit).write_text(f"{most}\n")
+        (folder / used).write_text(f"{now}\n")
+    (outer / "memory.stat").write_text("anon 7\ninactive_file 500\n")
+    assert preflight_room._of_the_groups(root, own) == [2500]
