@@ -21,7 +21,7 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
 FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
-.PHONY: help demo test check lint types layers pytest format clean
+.PHONY: help demo test faults check lint types layers pytest format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,6 +29,9 @@ help: ## this list
 
 demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
 	@$(BIN)/bertsmith demo $(ARGS)
+
+faults: $(FOR_TEST) ## the whole of the faults: kills, flipped bits, two hours or so
+	$(BIN)/python -m pytest -m faults tests/faults $(TESTS)
 
 test: lint types layers pytest ## everything below: what has to pass before a change goes in
 

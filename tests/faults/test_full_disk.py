@@ -5,9 +5,11 @@ A limit on the size of files stands in for the full disk: the same calls fail, w
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 from bertsmith.errors import DiskError
-from bertsmith.training.checkpoints import Checkpoint, State, load_checkpoint, save_checkpoint
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from faults.shell import Shell, everything
@@ -46,6 +48,31 @@ def test_a_store(shell: Shell, limited: Limited, workers: int, size: int) -> Non
     assert line == f"bertsmith: below/it: {REFUSED}, or write elsewhere with --out"
 
 
+def test_a_store_goes_on_when_there_is_room(
+    shell: Shell, limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = "\n\n".join(f"gabo dela {n} kuri. " * 40 for n in range(100))
+    Path("a.txt").write_text(documents, encoding="utf-8")
+    command = "prepare a.txt --vocab {vocab} --workers 1 --layout documents --out"
+    assert shell.run(f"{command} whole")[0] == 0
+    monkeypatch.setattr("bertsmith.text.sections.SECTION_BYTES", 4_000)
+    monkeypatch.setattr("bertsmith.batches.preparing.GROUP_BYTES", 4_000)
+    told = []
+    for size in (12_000, 20_000):
+        with limited(size):
+            line = shell.failed(f"{command} it")
+        prefix = f"bertsmith: it: {REFUSED}, then give the same command again: it goes on at "
+        assert line.startswith(prefix)
+        told.append(int(line.removeprefix(prefix).removesuffix(" %")))
+    assert 0 < told[0] < told[1] < 100
+    status, said = shell.run(f"{command} it")
+    assert status == 0
+    assert said.startswith(f"going on with it.partial: {told[1]} % is done\n")
+    files = [path.relative_to("whole") for path in Path("whole").rglob("*") if path.is_file()]
+    assert all(Path("it", path).read_bytes() == Path("whole", path).read_bytes() for path in files)
+    assert sorted(path.name for path in Path().iterdir()) == ["a.txt", "it", "whole"]
+
+
 def test_a_run_whose_first_file_does_not_fit(shell: Shell, limited: Limited) -> None:
     with limited(0):
         line = shell.refused(f"pretrain {{store}} --out below/run {PRETRAIN}")
@@ -60,7 +87,7 @@ def test_pretraining_goes_on_with_the_same_command(shell: Shell, limited: Limite
         f"bertsmith: run/checkpoints: {REFUSED}, "
         "then give the same command again: it goes on with what is saved"
     )
-    begun = {"run.json", "preflight.json", "log.jsonl", "checkpoints"}
+    begun = {"run.json", "verified.json", "preflight.json", "log.jsonl", "checkpoints"}
     assert set(everything()) == {"run", *(f"run/{name}" for name in begun)}
     assert shell.run(command)[0] == 0
     assert Path("run/model/model.safetensors").exists()
@@ -76,26 +103,123 @@ def test_a_log_that_does_not_fit(shell: Shell, limited: Limited) -> None:
     assert [line["step"] for line in folder.log()] == [1, 2]
 
 
-def test_the_last_whole_checkpoint_stays(shell: Shell, limited: Limited) -> None:
-    def checkpoint(step: int) -> Checkpoint:
-        weights = {"a": torch.full((50_000,), step)}
-        return Checkpoint(state=State(step=step), weights=weights, optimiser=weights)
+def checkpoint(step: int) -> Checkpoint:
+    weights = {"a": torch.full((50_000,), step)}
+    return Checkpoint(state=State(step=step), weights=weights, optimiser=weights)
 
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_the_last_whole_checkpoint_stays(shell: Shell, limited: Limited, share: float) -> None:
     folder = RunFolder(Path("run"))
     with pytest.raises(DiskError) as raised, folder.owned():  # noqa: PT012
         folder.claim("pretrain", Budget(steps=9))
-        save_checkpoint(folder.checkpoints, checkpoint(3))
-        with limited(100_000):
-            save_checkpoint(folder.checkpoints, checkpoint(5))
+        Checkpoints(folder.checkpoints).save(checkpoint(3))
+        with limited(int(share * 400_000)):
+            Checkpoints(folder.checkpoints).save(checkpoint(5))
     assert str(raised.value) == (
         f"run/checkpoints: {REFUSED}, "
         "then give the same command again: it goes on from step-00000003"
     )
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000003"]
     assert not (folder.path / ".lock").exists()
-    found = load_checkpoint(folder.checkpoints)
+    found = Checkpoints(folder.checkpoints).load()
     assert found is not None
     assert found.state.step == 3
+
+
+class Disk:
+    """A file system of its own, in memory."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def mount(self, options: str) -> None:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "none", str(self.place)],
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            pytest.skip("only root may mount a file system")
+
+    @property
+    def free(self) -> int:
+        state = os.statvfs(self.place)
+        return state.f_bavail * state.f_frsize
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A disk of 3 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    disk = Disk(place)
+    if shutil.which("mount") is None:
+        pytest.skip("there is no command to mount a file system")
+    disk.mount("size=3m")
+    try:
+        yield disk
+    finally:
+        # lazily: tensors that were read from it may live for a moment longer
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_disk_that_is_full_part_of_the_way(disk: Disk, share: float) -> None:
+    folder = RunFolder(disk.place / "run")
+    with pytest.raises(DiskError) as raised, folder.owned():  # noqa: PT012
+        folder.claim("pretrain", Budget(steps=9))
+        before = disk.free
+        checkpoints = Checkpoints(folder.checkpoints)
+        checkpoints.save(checkpoint(3))
+        needed = before - disk.free
+        filler = bytes(disk.free - int(share * needed))
+        (disk.place / "filler").write_bytes(filler)
+        checkpoints.save(checkpoint(5))
+    assert str(raised.value).endswith(
+        "cannot be written: No space left on device; make room, "
+        "then give the same command again: it goes on from step-00000003"
+    )
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000003"]
+    found = Checkpoints(folder.checkpoints).load()
+    assert found is not None
+    assert found.state.step == 3
+    (disk.place / "filler").unlink()
+    checkpoints.save(checkpoint(5))
+
+
+def test_a_disk_that_can_only_be_read(disk: Disk) -> None:
+    folder = RunFolder(disk.place / "run")
+    checkpoints = Checkpoints(folder.checkpoints)
+    with folder.owned():
+        folder.claim("pretrain", Budget(steps=9))
+        checkpoints.save(checkpoint(3))
+    disk.mount("remount,ro")
+    with pytest.raises(DiskError, match="Read-only file system; make the file system writable"):
+        checkpoints.save(checkpoint(5))
+    found = Checkpoints(folder.checkpoints).load()
+    assert found is not None
+    assert found.state.step == 3
+    with pytest.raises(DiskError, match="Read-only file system"), folder.owned():
+        pass
+
+
+def test_a_disk_that_fills_while_training_goes_on(shell: Shell, disk: Disk) -> None:
+    """The error comes from the thread that saves, at the next step; nothing is lost but that."""
+    disk.mount("remount,size=13m")
+    command = (
+        f"pretrain {{store}} --out {disk.place}/run {PRETRAIN} --checkpoint_minutes 1e-9 --force"
+    )
+    command = command.replace("--steps 2", "--steps 6")
+    line = shell.failed(command)
+    assert ": No space left on device; make room, then give the same command again" in line
+    kept = sorted(path.name for path in Path(disk.place, "run/checkpoints").glob("step-*"))
+    assert kept
+    assert line.endswith(f": it goes on from {kept[-1]}")
+    disk.mount("remount,size=99m")
+    assert shell.run(command)[0] == 0
+    steps = [entry["step"] for entry in RunFolder(disk.place / "run").log() if "rate" in entry]
+    assert steps == [*range(1, 7)]
 
 
 @pytest.mark.parametrize("size", [10, 900, 30_000])

@@ -19,12 +19,14 @@ TEXT = "gabo dela kuri moti. " * 50
 
 
 @contextmanager
-def started(*arguments: str, place: Path) -> Iterator[subprocess.Popen[str]]:
+def started(
+    *arguments: str, place: Path, program: tuple[str, ...] = COMMAND
+) -> Iterator[subprocess.Popen[str]]:
     """A command in a session of its own, as a terminal would start it."""
     # tests that run in the background are deaf to Ctrl-C, and so would be what they start
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*program, *arguments],
         cwd=place,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,7 +76,9 @@ def test_pretraining_says_how_to_go_on_and_does(shared: dict[str, str], tmp_path
         [*COMMAND, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "going on with the run in run" in again.stderr
-    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    steps = [line["step"] for line in lines if "rate" in line]
+    assert sum("held_out_masked_lm_loss" in line for line in lines) == 10
     assert steps == list(range(1, 81))
     assert json.loads((tmp_path / "run/result.json").read_text())["state"]["step"] == 80
     assert (tmp_path / "run/model/model.safetensors").exists()

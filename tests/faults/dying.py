@@ -1,0 +1,75 @@
+"""The command line, cut off without warning at one of the moments in which it touches the disk.
+
+    python dying.py MOMENT COMMAND...
+
+Writes stop halfway at their moment; files are small, so that there are many. Moments are counted in
+the whole program from 1; one beyond the last lets the command end well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from bertsmith import cli, disk
+from bertsmith.batches import duplicates, journal, preparing, unfinished, writing
+from bertsmith.text import sections
+
+
+class Moments:
+    """Counts moments, and ends the process at one of them."""
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self.passed = 0
+
+    def pass_one(self) -> bool:
+        """Whether this is the moment."""
+        self.passed += 1
+        return self.passed == self._last
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, or the end."""
+
+        def dying(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            if self.pass_one():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return dying
+
+    def write_whole(self, file: FileIO, data: bytes | memoryview) -> None:
+        """Write it whole, or half of it and no more of anything."""
+        if self.pass_one():
+            disk.write_whole(file, data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        disk.write_whole(file, data)
+
+
+def main() -> None:
+    """Run the command."""
+    moments = Moments(int(sys.argv[1]))
+    sections.SECTION_BYTES = preparing.GROUP_BYTES = 4_000
+    unfinished.COMMIT_GROUPS = 3
+    # several shards
+    defaults = writing.StoreWriter.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["shard_bytes"] = 20_000
+    for module in (duplicates, journal, writing):
+        module.write_whole = moments.write_whole  # type: ignore[attr-defined]
+    for module in (journal, unfinished):
+        module.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
+    Path.rename = moments.before(Path.rename)  # type: ignore[method-assign]
+    unfinished.shutil.rmtree = moments.before(unfinished.shutil.rmtree)  # type: ignore[attr-defined]
+    status = cli.main(sys.argv[2:])
+    print("moments:", moments.passed)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""A process that trains a small model as often as it is told to, and dies where it is told to.
+
+Standard input holds one life a line, as JSON; each is led by a process of its own, forked after
+everything has been imported, and its end is told on standard output. Time is made up: a step takes
+a second. What the model is shown goes to a file, as does where each life began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.phases import Phase, PhasedBatches
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import UserError
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.losses import Losses
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes import pretrain_evaluation
+from bertsmith.training import checkpoints, loop, saving, standing, writing
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Budget
+
+INTERVAL = 5
+"""Steps between two checkpoints."""
+
+AUDITED = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
+"""What Python itself tells of, under these names."""
+
+
+def trap(moment: str, number: int, violence: int) -> Callable[[str], None]:
+    """Something to call with the name of each moment: it sends a signal at one of them.
+
+    That is to this process alone if it ends at once by it, else to all of its group.
+    """
+    left = [number or -1]
+
+    def passing(name: str) -> None:
+        left[0] -= name == moment
+        if left[0] == 0:
+            left[0] = -1
+            if violence != signal.SIGKILL:
+                os.killpg(0, violence)
+                return
+            os.kill(os.getpid(), violence)
+            signal.pause()  # the signal may reach another thread first
+
+    return passing
+
+
+def set_traps(passing: Callable[[str], None]) -> None:
+    """Have the moments of saving, pruning and logging told to `passing`, before they happen."""
+    fsync, sha256 = os.fsync, hashlib.sha256
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in AUDITED:
+            passing(event)
+        elif event == "open" and str(arguments[0]).endswith("log.jsonl"):
+            passing("log")
+
+    def flushing(handle: int) -> None:
+        passing("fsync")
+        fsync(handle)
+
+    class Digest:
+        def __init__(self) -> None:
+            self._digest = sha256()
+            self.hexdigest = self._digest.hexdigest
+
+        def update(self, block: bytes) -> None:
+            passing("write")
+            self._digest.update(block)
+
+    sys.addaudithook(audit)
+    setattr(os, "fsync", flushing)  # noqa: B010
+    setattr(writing, "hashlib", SimpleNamespace(sha256=Digest))  # noqa: B010
+    writing._BLOCK = 5000
+
+
+def make_up_time() -> None:
+    """Let the clock of training go by a second whenever somebody looks, on any machine."""
+    ticks = count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    setattr(loop, "time", clock)  # noqa: B010
+    setattr(loop, "matrix_peak", lambda *_: 1e12)  # noqa: B010
+
+
+class Diary:
+    """What a life came to, in a file: where it began, what the model was shown, what was saved."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.step = 0
+
+    def write(self, **line: object) -> None:
+        os.write(self._file, f"{json.dumps(line)}\n".encode())
+
+    def keep(self) -> None:
+        """Have everything that is to be told written down from now on."""
+        resume, save = standing.Standing.resume, saving.Saver.save
+
+        def resumed(now: standing.Standing, *arguments: Any) -> None:  # noqa: ANN401
+            resume(now, *arguments)
+            self.write(began=now.state.step)
+
+        def saved(saver: saving.Saver, checkpoint: checkpoints.Checkpoint) -> None:
+            self.write(saving=checkpoint.state.step)
+            save(saver, checkpoint)
+
+        setattr(standing.Standing, "resume", resumed)  # noqa: B010
+        setattr(saving.Saver, "save", saved)  # noqa: B010
+
+    def shown(self, batch: Batch) -> None:
+        digest = hashlib.sha1(batch.ids.numpy().tobytes()).hexdigest()
+        self.write(shown=digest, tokens=batch.tokens)
+
+
+def live(life: dict[str, Any]) -> None:
+    """Train until the end, or a violent one."""
+    passing = trap(
+        life.get("moment", ""), life.get("number", 0), life.get("signal", signal.SIGKILL)
+    )
+    diary = Diary(Path(life["diary"]))
+    set_traps(passing)
+    make_up_time()
+    diary.keep()
+    torch.manual_seed(os.getpid())
+    store = TokenStore(Path(life["store"]))
+    tokenizer = store.tokenizer()
+    samples = SampleConfig(longest=41, tokens_per_batch=300)
+    batches = PhasedBatches(store, tokenizer, samples, [Phase(share=0.5, longest=24)], seed=3)
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=28, layers=2, heads=7, feed_forward=37, longest=41
+    )
+    model = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=5)
+    config = loop.FitConfig(
+        budget=Budget(steps=life["steps"]),
+        optimiser=OptimiserConfig(rate=2e-3, matrices="muon"),
+        accumulate=2,
+        log_every=3,
+        seed=9,
+        spike=10.0,
+        checkpoint_minutes=(INTERVAL - 0.5) / 60,
+        measurements=4,
+        workers=life.get("workers", 0),
+    )
+
+    def objective(model: Model, batch: Batch) -> Losses:
+        passing("batch" if model.training else "measure")
+        if model.training:
+            diary.shown(batch)
+        return PRETRAINING(model, batch)
+
+    setattr(pretrain_evaluation, "PRETRAINING", objective)  # noqa: B010
+    measure = pretrain_evaluation.measure_held_out(tokenizer, store, samples, "bf16")
+    assert measure is not None
+    folder = RunFolder(Path(life["run"]))
+    with folder.owned():
+        folder.claim("pretrain", config.budget)
+        loop.fit(
+            config, model, objective, batches,
+            enter=batches.enter, measure=measure, folder=folder,
+        )  # fmt: skip
+
+
+def lives() -> Iterator[dict[str, Any]]:
+    for line in sys.stdin:
+        yield json.loads(line)
+
+
+def end_of(life: dict[str, Any]) -> int:
+    """Lead a life; returns the status that the process has to end with."""
+    os.setpgid(0, 0)
+    try:
+        live(life)
+    except Interrupted as stopped:
+        print(stopped, file=sys.stderr)
+        return 130
+    except UserError as error:
+        print(f"bertsmith: {error}", file=sys.stderr)
+        return 2
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def alone(group: int) -> bool:
+    """Whether nobody is left of a group of processes after a while."""
+    for _ in range(1000):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for life in lives():
+        child = os.fork()
+        if child == 0:
+            status = end_of(life)
+            sys.stderr.flush()
+            os._exit(status)
+        if "after" in life:
+            time.sleep(life["after"])  # a moment that nothing in the process decides
+            os.kill(child, signal.SIGKILL)
+        _, ended = os.waitpid(child, 0)
+        told = {"status": os.waitstatus_to_exitcode(ended), "alone": alone(child)}
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
