@@ -1,0 +1,108 @@
+"""Our side: the recipe `quick`, on the text alone (the rival learns no next sentence either)."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from bertsmith.batches.phases import PhasedBatches
+from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.models.model import Model
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain import resolve, start
+from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
+from bertsmith.recipes.quick import quick
+from bertsmith.training.loop import fit
+from bertsmith.training.optimiser import Optimiser
+from bertsmith.training.peak import matrix_peak
+from bertsmith.training.precision import keep_large_blocks
+from bertsmith.training.schedule import Budget
+from bertsmith.training.stepping import gradient_of
+from bertsmith.weights.folder import save_model
+from learning.clock import Clock
+from learning.text import LENGTH, Novels
+
+SIZE = "mini"
+_POINTS = 10
+
+Show = Callable[[Path, float], None]
+"""Takes a saved model folder and the minutes that it took to get there."""
+
+
+def settings(budget: Budget) -> PretrainConfig:
+    """`quick` as it is, but for sequences of one segment: next sentence is not compared here."""
+    chosen = quick(SIZE, budget)
+    assert chosen.samples.longest == LENGTH
+    samples = replace(chosen.samples, text="across_documents")
+    return replace(chosen, samples=samples, measurements=_POINTS)
+
+
+def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
+    """Train for the clock's minutes, in which the first weights are made too.
+
+    Ten times `show` gets the model; its time does not count. Returns the tokens a second of the
+    training itself and the seconds that the first weights took.
+    """
+    began, paused, shown = time.perf_counter(), 0.0, 0
+    run, model = _begin(novels, clock)
+    matrix_peak(run.settings.precision, model.device)  # the loop asks for it
+    first = time.perf_counter() - began
+    run = replace(run, budget=_budget(run, clock, first))
+    samples, phases, seed = run.settings.samples, run.settings.phases, run.settings.seed
+    batches = PhasedBatches(novels.learn, novels.tokenizer, samples, phases, seed)
+
+    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+        nonlocal paused, shown
+        at = time.perf_counter()
+        shown += 1
+        seconds = at - began - paused
+        if clock.tokens_per_second:
+            seconds = first + shown / _POINTS * (60 * clock.minutes - first)
+        with tempfile.TemporaryDirectory() as folder:
+            save_model(Path(folder) / "model", model, novels.tokenizer)
+            show(Path(folder) / "model", seconds / 60)
+        paused += time.perf_counter() - at
+        return {}
+
+    state = fit(fit_config(run), model, PRETRAINING, batches, enter=batches.enter, measure=measure)
+    return state.tokens / state.seconds, first
+
+
+def _begin(novels: Novels, clock: Clock) -> tuple[PretrainRun, Model]:
+    budget = Budget(minutes=clock.minutes)
+    run = resolve(novels.learn.folder, SIZE, budget, settings(budget))
+    return run, start(run, novels.tokenizer)
+
+
+def _budget(run: PretrainRun, clock: Clock, first: float) -> Budget:
+    left = 60 * clock.minutes - first
+    if not clock.tokens_per_second:
+        return Budget(minutes=left / 60)
+    tokens = run.settings.samples.tokens_per_batch * run.settings.accumulate
+    return Budget(steps=max(1, round(left * clock.tokens_per_second / tokens)))
+
+
+def stepper(novels: Novels) -> Callable[[], int]:
+    """A function that makes one step of training and returns its tokens, to measure speed."""
+    keep_large_blocks()
+    budget = Budget(minutes=2.0)
+    run = resolve(novels.learn.folder, SIZE, budget, settings(budget))
+    chosen = run.settings
+    # speed does not depend on what the weights start from
+    plain = replace(run, settings=replace(chosen, network=replace(chosen.network, start="random")))
+    model = start(plain, novels.tokenizer).train()
+    optimiser = Optimiser(model, chosen.optimiser)
+    batches = PretrainingBatches(novels.learn, novels.tokenizer, chosen.samples, chosen.seed)
+    place = Place()
+
+    def step() -> int:
+        nonlocal place
+        batch, place = batches.take(place)
+        gradient_of(model, PRETRAINING, [batch], precision=chosen.precision, clip=chosen.clip)
+        optimiser.step(0.1)
+        return batch.tokens
+
+    return step

@@ -1,0 +1,119 @@
+"""What is learned in a minute: run_mlm's recipe in `transformers` against our recipe `quick`.
+
+    BERTSMITH_DATA=data python benchmarks/learning_per_minute.py --out results [--quick]
+
+The same 4/256 BERT (4 heads, 1,024 wide inside), vocabulary (bert-base-uncased), novels (90 to
+learn from, 5 held out whole), cores. The rival: AdamW at the best of some rates, linear decay, its
+collator, full blocks of 128 tokens, batch 32, dropout 0.1, bf16 autocast. Both are judged by one
+referee, on the rival's ground: the rival's blocks of the held-out novels, masked once by its
+collator, in its model class, in float32, from the folder that ours saves.
+
+The arms select:RATE (a quarter of the rival's minutes, to find its best rate), rival:RATE and
+quick:MINUTES are kept in the folder as they end, so a call that was interrupted goes on where it
+stopped, and --arm runs one of them. --by-steps counts the minutes in tokens at speeds that
+--measure found on a quiet machine, for arms that train on a busy one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from learning.arms import Arm, Curve, train_quick, train_rival
+from learning.clock import Clock
+from learning.referee import Referee
+from learning.showing import draw, figures, table
+from learning.speeds import measure, speeds
+from learning.text import novels
+
+RATES = ("5e-5", "1e-4", "5e-4", "1e-3")
+SELECTION = 0.25
+"""Share of the rival's minutes that each rate is tried for."""
+
+
+def main() -> None:
+    """Run the arms that are missing, then print, draw and sum up all there are."""
+    options = parse()
+    torch.set_num_threads(options.threads)
+    text = novels(options.data, options.out)
+    vocabulary = options.data / "vocab" / "bert-base-uncased-vocab.txt"
+    if options.measure:
+        measure(options.out, text, vocabulary, options.threads)
+        return
+    judge = Referee(text, vocabulary, 200 if options.quick else 1000)
+    curves: list[Curve] = []
+
+    def run(arm: Arm) -> Curve:
+        clock = clock_for(arm, options)
+        curve = Curve.load(options.out / "arms", arm.name, clock.name)
+        if curve is None:
+            train = train_rival if arm.side == "rival" else train_quick
+            curve = train(arm, clock, text, vocabulary, judge, options.threads)
+            curve.save(options.out / "arms")
+        curves.append(curve)
+        return curve
+
+    if options.arm:
+        run(arm_named(options.arm, options))
+        return
+    tried = [run(arm_named(f"select:{rate}", options)) for rate in options.rates]
+    best = min(tried, key=lambda curve: curve.loss)
+    run(arm_named(best.arm.name.replace("select", "rival"), options))
+    for minutes in options.minutes_quick:
+        run(arm_named(f"quick:{minutes:g}", options))
+    table(curves)
+    draw(curves, options.out / "learning_per_minute.png")
+    print(json.dumps(figures(curves)))
+
+
+def arm_named(name: str, options: argparse.Namespace) -> Arm:
+    """The arm that a name stands for."""
+    kind, _, value = name.partition(":")
+    if kind == "quick":
+        return Arm(side="quick", minutes=float(value), name=name)
+    minutes = options.minutes_rival * (SELECTION if kind == "select" else 1)
+    return Arm(side="rival", minutes=minutes, rate=float(value), batch=options.batch, name=name)
+
+
+def clock_for(arm: Arm, options: argparse.Namespace) -> Clock:
+    """The wall's clock, or that of tokens at the measured speed."""
+    # every rate is tried on the same clock as the others, so that an earlier choice can be kept
+    if not options.by_steps:
+        return Clock(minutes=arm.minutes)
+    return Clock(minutes=arm.minutes, tokens_per_second=speeds(options.out)[arm.side])
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder of the stores, the arms and the figure")
+    add("--data", type=Path, default=os.environ.get("BERTSMITH_DATA"), help="BERTSMITH_DATA")
+    add("--minutes-rival", type=float, default=20.0)
+    add("--minutes-quick", type=lambda text: [float(part) for part in text.split(",")],
+        default=[2.0, 10.0])  # fmt: skip
+    add("--rates", type=lambda text: text.split(","), default=list(RATES))
+    add("--batch", type=int, default=32, help="the rival's blocks a step")
+    add("--threads", type=int, default=2)
+    add("--arm", help="run this arm only: select:5e-4, rival:5e-4, quick:2")
+    add("--by-steps", action="store_true", help="minutes are tokens at the measured speed")
+    add("--measure", action="store_true", help="measure both speeds, in turns, and stop")
+    add("--quick", action="store_true", help="under 5 minutes in all: short budgets, two rates")
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("set BERTSMITH_DATA to the folder of data sets, or give --data")
+    options.data = Path(options.data)
+    if options.quick:
+        options.minutes_rival, options.minutes_quick = 1.0, [0.3]
+        options.rates = ["5e-4", "1e-3"]
+    return options
+
+
+if __name__ == "__main__":
+    main()
