@@ -50,6 +50,9 @@ def main() -> None:
     def run(arm: Arm) -> Curve:
         clock = clock_for(arm, options)
         curve = Curve.load(options.out / "arms", arm.name, clock.name)
+        if curve is None and arm.name.startswith("select:"):
+            # which rate is best can be told by either clock
+            curve = Curve.load(options.out / "arms", arm.name, "steps")
         if curve is None:
             train = train_rival if arm.side == "rival" else train_quick
             curve = train(arm, clock, text, vocabulary, judge, options.threads)
@@ -81,7 +84,6 @@ def arm_named(name: str, options: argparse.Namespace) -> Arm:
 
 def clock_for(arm: Arm, options: argparse.Namespace) -> Clock:
     """The wall's clock, or that of tokens at the measured speed."""
-    # every rate is tried on the same clock as the others, so that an earlier choice can be kept
     if not options.by_steps:
         return Clock(minutes=arm.minutes)
     return Clock(minutes=arm.minutes, tokens_per_second=speeds(options.out)[arm.side])

@@ -93,8 +93,9 @@ def train_rival(plan: Plan, text: Text) -> dict[str, Any]:
         _step(trained, optimiser, batch, spent / limit, plan)
         tokens += batch["input_ids"].numel()
         spent += time.perf_counter() - began
-        if spent >= limit * (len(points) + 1) / _TIMES:
-            points.append({"minutes": spent / 60, "tokens": tokens} | judge(model))
+        due = min(_TIMES, int(spent / limit * _TIMES)) - len(points)
+        found = judge(model) if due > 0 else {}
+        points += [{"minutes": spent / 60, "tokens": tokens} | found] * due
     return {"points": points, "tokens_per_second": tokens / spent}
 
 

@@ -132,8 +132,6 @@ def train(
         watch.start()
         tokens, _ = trainer.step(loss_of, watch.progress)
         watch.stop(tokens)
-        if waiting and watch.seconds >= 60 * waiting[0]:
-            waiting.pop(0)
+        if (waiting and watch.seconds >= 60 * waiting[0]) or watch.progress == 1:
+            waiting = [minutes for minutes in waiting if watch.seconds < 60 * minutes]
             show(trainer.model, watch)
-    for _ in waiting:
-        show(trainer.model, watch)

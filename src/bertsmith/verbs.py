@@ -12,102 +12,11 @@ from typing import Any, Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
+from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
 from bertsmith.errors import ConfigError
-from bertsmith.text.layout import Layout
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
 RecipeName = Literal["quick", "paper", "roberta", "albert"]
-
-
-def learn_vocabulary(
-    corpus: list[str],
-    *,
-    out: Path,
-    size: int = 30_000,
-    cased: bool = False,
-    text_column: str = "text",
-    layout: Layout = "auto",
-) -> None:
-    """Learn a WordPiece vocabulary from your text.
-
-    Args:
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
-        out: folder for the vocabulary
-        size: entries, special tokens included
-        cased: keep capitals and accents
-        text_column: column of the text in .jsonl, .parquet and .csv
-        layout: what lines and blank lines mean in .txt
-    """
-    from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
-
-    recipe(corpus, out=out, size=size, cased=cased, text_column=text_column, layout=layout)
-
-
-def extend_vocabulary(
-    model: Path,
-    corpus: list[str],
-    *,
-    add: int,
-    out: Path,
-    text_column: str = "text",
-    layout: Layout = "auto",
-) -> None:
-    """Add to a model's vocabulary the pieces that save most on your text.
-
-    New pieces start as the mean of those they replace; pretrain --from trains them.
-
-    Args:
-        model: folder of a model
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
-        add: pieces to add
-        out: folder for the model with the larger vocabulary
-        text_column: column of the text in .jsonl, .parquet and .csv
-        layout: what lines and blank lines mean in .txt
-    """
-    from bertsmith.recipes.extend import extend as recipe
-
-    recipe(model, corpus, add=add, out=out, text_column=text_column, layout=layout)
-
-
-def prepare(
-    corpus: list[str],
-    *,
-    vocab: Path,
-    out: Path,
-    workers: int | None = None,
-    held_out: float = 0.05,
-    text_column: str = "text",
-    layout: Layout = "auto",
-    fresh: bool = False,
-) -> None:
-    """Turn your text into a store of token ids, which pre-training reads.
-
-    Memory stays the same whatever the size of the text, and the store whatever the number of
-    workers. After an interruption, or when the disk was full, the same command goes on with what is
-    in STORE.partial.
-
-    Args:
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
-        vocab: folder made by vocab learn, or a model folder
-        out: folder for the store
-        workers: processes that encode; one a core where none is given
-        held_out: share of the documents to measure with, never trained on
-        text_column: column of the text in .jsonl, .parquet and .csv
-        layout: what lines and blank lines mean in .txt
-        fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
-    """
-    from bertsmith.recipes.prepare import prepare as recipe
-
-    recipe(
-        corpus,
-        vocab=vocab,
-        out=out,
-        workers=workers,
-        held_out=held_out,
-        text_column=text_column,
-        layout=layout,
-        fresh=fresh,
-    )
 
 
 def pretrain(
@@ -241,6 +150,7 @@ def predict(
     longest: int | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
+    device: str = "auto",
 ) -> None:
     """Fill in [MASK], or name the classes of texts, by what the model folder holds.
 
@@ -252,12 +162,13 @@ def predict(
         longest: tokens of a text that are read, where that is less than the model can
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
+        device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.text.columns import Columns
 
     columns = Columns(text=text_column, text_pair=text_pair_column)
-    recipe(model, file, top=top, format=format, columns=columns, longest=longest)
+    recipe(model, file, top=top, format=format, columns=columns, longest=longest, device=device)
 
 
 def demo(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 def text(store: TokenStore) -> list[int]:
     starts = store.document_starts().tolist()
-    parts = [store.read(a, b).tolist() for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    parts = [store.read(a, b).tolist() for a, b in pairwise(starts)]
     return [token for part in parts for token in part]
 
 

@@ -11,6 +11,7 @@ from bertsmith.batches.neighbours import Neighbours
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import ConfigError
+from bertsmith.layers.block import Block
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.models.neighbour_start import start_from_neighbours, token_rows
@@ -40,9 +41,7 @@ def model(entries: int = ENTRIES, **changes: Any) -> Model:  # noqa: ANN401
         "vocabulary": entries, "hidden": 96, "layers": 2, "heads": 4, "feed_forward": 80,
         "dropout": 0.0, "attention_dropout": 0.0,
     }  # fmt: skip
-    config = ModelConfig(
-        encoder=EncoderConfig(**settings | changes), pooler=False, masked_lm=True
-    )
+    config = ModelConfig(encoder=EncoderConfig(**settings | changes), pooler=False, masked_lm=True)
     return build_model(config, seed=3)
 
 
@@ -80,14 +79,14 @@ def test_heads_of_the_first_layer_look_at_one_distance(
     store: TokenStore, tokenizer: Tokenizer, causal: bool, places: tuple[int, ...]
 ) -> None:
     made = model(tokenizer.size, causal=causal)
-    start_from_neighbours(
-        made, counted(entries=tokenizer.size), mask_id=tokenizer.mask_id, seed=0
-    )
+    start_from_neighbours(made, counted(entries=tokenizer.size), mask_id=tokenizer.mask_id, seed=0)
     config = SampleConfig(text="within_documents", tokens_per_batch=128)
     batch, _ = PretrainingBatches(store, tokenizer, config, seed=0).take(Place())
     length = batch.lengths[0]
     states = made.encoder.embeddings(batch.ids, batch.segments, batch.positions)[:length]
-    attention = made.encoder.blocks[0].attention
+    block = made.encoder.blocks[0]
+    assert isinstance(block, Block)
+    attention = block.attention
     query, key = (
         part(states).unflatten(1, (4, 24)).transpose(0, 1)
         for part in (attention.query, attention.key)
@@ -101,7 +100,7 @@ def test_heads_of_the_first_layer_look_at_one_distance(
 def test_the_bias_holds_frequencies_and_unseen_tokens_keep_their_rows() -> None:
     plain, made, neighbours = model(), model(), counted()
     start_from_neighbours(made, neighbours, mask_id=MASK, seed=0)
-    shares = made.heads["masked_lm"].bias.detach().exp()
+    shares = made.state_dict()["heads.masked_lm.bias"].exp()
     assert shares.sum().item() == pytest.approx(1)
     assert shares[7] / shares[8] == pytest.approx(
         (neighbours.tokens[7] + 1) / (neighbours.tokens[8] + 1), rel=1e-4

@@ -61,7 +61,7 @@ class PhasedBatches:
         return self.parts[place.phase].take(place)
 
     def after(self, place: Place) -> Place:
-        """The place after the batch that begins at a place, at a quarter of the cost of the batch."""
+        """The place after the batch that begins at a place, at a quarter of its cost."""
         return self.parts[place.phase].after(place)
 
     def enter(self, place: Place, progress: float) -> Place:

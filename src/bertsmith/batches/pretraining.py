@@ -115,7 +115,7 @@ class PretrainingBatches:
         return self._batch(index, copy, cuts), self._moved(place, len(index))
 
     def after(self, place: Place) -> Place:
-        """The place after the batch that begins at a place, at a quarter of the cost of the batch."""
+        """The place after the batch that begins at a place, at a quarter of its cost."""
         index, _, _ = self._filling(place)
         return self._moved(place, len(index))
 

@@ -16,7 +16,7 @@ from bertsmith.inference.fill_mask import Filled, fill_masks
 from bertsmith.inference.windows import ROWS
 from bertsmith.log import say
 from bertsmith.models.model import Model
-from bertsmith.recipes.devices import best_device
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.texts import Texts
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -33,6 +33,7 @@ def predict(
     format: Format = "table",
     columns: Columns = USUAL,
     longest: int | None = None,
+    device: str = "auto",
 ) -> None:
     """Write to standard output, text by text, the classes or what stands behind each [MASK].
 
@@ -44,6 +45,7 @@ def predict(
         raise ConfigError(f"top is {top}", remedy="it must be at least 1")
     if longest is not None and longest < 5:
         raise ConfigError(f"longest is {longest}", remedy="it must be at least 5 tokens")
+    place = device_named(device)
     loaded, tokenizer = load_model(model)
     texts = Texts(file, columns)
     answer = _classes if loaded.config.labels else _fillings
@@ -55,7 +57,7 @@ def predict(
         )
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
-    loaded.to(best_device())
+    loaded.to(place)
     for line in answer(loaded, tokenizer, texts, top, format, longest, rows):
         _write(line)
         if rows == 1:

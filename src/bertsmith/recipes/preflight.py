@@ -66,7 +66,7 @@ def check_room(
     found = Findings(findings=tuple(room))
     if worst(room) == "stop" and not force:
         found.tell()
-        found.stop(run.store)
+        found.stop(folder)
     return found
 
 

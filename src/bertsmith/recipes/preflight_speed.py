@@ -19,10 +19,10 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.batches.store import TokenStore
 from bertsmith.log import short_number
-from bertsmith.models.flops import training_flops, work_of
 from bertsmith.models.model import Model
 from bertsmith.objectives.losses import Losses
 from bertsmith.recipes.findings import Finding, judged
+from bertsmith.training.figures import batch_flops
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import Precision, autocast, keep_large_blocks
@@ -131,7 +131,7 @@ def _measured(
     drawn = _some(batches)
     drawing = (time.perf_counter() - began) / len(drawn)
     tokens = _mean([batch.tokens for batch in drawn])
-    flops = _mean([training_flops(model.config, work_of(batch)) for batch in drawn])
+    flops = _mean([batch_flops(model.config, batch) for batch in drawn])
     affordable = _MOST_SECONDS * _USUAL_UTILISATION * peak / flops
     if affordable < TRIAL_STEPS:
         some = max(2, int(min(affordable, 1) * drawn[0].sequences))

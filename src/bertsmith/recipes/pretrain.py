@@ -10,6 +10,7 @@ import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -102,11 +103,7 @@ def pretrain(
         stored = folder.settings("pretrain")
         place = device_named((stored or {}).get("device", device) if device == "auto" else device)
         if store is None:
-            if stored is None:
-                raise RunFolderError(
-                    "holds no run to go on with", where=out, remedy="name a store to train on"
-                )
-            run = PretrainRun.from_dict(stored, where=out / "run.json")
+            run = _stored(stored, out)
         else:
             budget = Budget(steps=steps, minutes=minutes)
             settings = settings or default_settings(recipe, model, budget, parent)
@@ -114,18 +111,7 @@ def pretrain(
             # another number of threads would round differently in what is left to do
             run = replace(run, threads=(stored or {}).get("threads", run.threads))
         opened = TokenStore(run.store)
-        if run.store_hash != _hash(run.store):
-            raise RunFolderError(
-                f"was begun with another store than the one in {run.store} now",
-                where=out,
-                remedy="choose another --out",
-            )
-        if run.device != place.type:
-            raise RunFolderError(
-                f"was begun on {run.device}, and would go on otherwise on {place.type}",
-                where=out,
-                remedy=f"give --device {run.device}, or choose another --out",
-            )
+        _check_same(run, place, out)
         verified = verify_store(opened, folder.verified())
         check_parent(run, opened)
         if folder.claim("pretrain", run):
@@ -134,6 +120,31 @@ def pretrain(
         folder.note_verified(verified)
         with events(folder, out / "tensorboard") if tensorboard else nullcontext():
             return carry_out(run, opened, folder, place, workers=workers, force=force)
+
+
+def _stored(stored: dict[str, Any] | None, out: Path) -> PretrainRun:
+    """The run that a folder holds."""
+    if stored is None:
+        raise RunFolderError(
+            "holds no run to go on with", where=out, remedy="name a store to train on"
+        )
+    return PretrainRun.from_dict(stored, where=out / "run.json")
+
+
+def _check_same(run: PretrainRun, device: torch.device, out: Path) -> None:
+    """Whether a run's store and device are those it was begun with; raises `RunFolderError`."""
+    if run.store_hash != _hash(run.store):
+        raise RunFolderError(
+            f"was begun with another store than the one in {run.store} now",
+            where=out,
+            remedy="choose another --out",
+        )
+    if run.device != device.type:
+        raise RunFolderError(
+            f"was begun on {run.device}, and would go on otherwise on {device.type}",
+            where=out,
+            remedy=f"give --device {run.device}, or choose another --out",
+        )
 
 
 def resolve(

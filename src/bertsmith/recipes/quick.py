@@ -25,6 +25,8 @@ def quick(model: str, budget: Budget) -> PretrainConfig:
     return PretrainConfig(
         network=NetworkConfig(start="neighbours", dropout=0.0, attention_dropout=0.0),
         samples=SampleConfig(tokens_per_batch=4096, masking=MaskingConfig(share=0.25)),
-        optimiser=OptimiserConfig(rate=1e-3, beta_2=0.95, matrices="muon", muon_rate=0.03),
+        optimiser=OptimiserConfig(
+            rate=1e-3, beta_2=0.95, matrices="muon", muon_rate=0.03, muon_momentum=0.9
+        ),
         schedule=ScheduleConfig(warm_up=0.02),
     )

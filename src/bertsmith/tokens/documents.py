@@ -39,8 +39,7 @@ class EncodedText:
 class DocumentEncoder:
     """Splits documents into sentences (`split_sentences`) and encodes them (`Tokenizer.encode`).
 
-    Literal special tokens are text. Keeps what it has learned about words, 40 MB at first and
-    never over 200 MB.
+    Literal special tokens are text. What it has learned about words is kept, and bounded.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

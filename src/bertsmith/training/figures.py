@@ -15,6 +15,11 @@ from bertsmith.objectives.losses import Losses
 from bertsmith.training.checkpoints import State
 
 
+def batch_flops(config: ModelConfig, batch: Batch) -> float:
+    """Operations that training a model on a batch needs."""
+    return training_flops(config, work_of(batch))
+
+
 @dataclass
 class Figures:
     """Sums over the steps since the last line."""
@@ -43,7 +48,7 @@ class Figures:
             self.drawn += batch.tokens
             # what the batch holds that belongs to none of its sequences
             self.padding += batch.tokens - sum(batch.lengths)
-            self.flops += training_flops(config, work_of(batch))
+            self.flops += batch_flops(config, batch)
 
     def add_step(self, tokens: int, seconds: float, norm: float | None) -> None:
         """Count one step, without a norm if it was skipped: only its tokens and time count then."""

@@ -1,0 +1,98 @@
+"""The verbs that make text ready for training: each is a function that calls one recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bertsmith.text.layout import Layout
+
+
+def learn_vocabulary(
+    corpus: list[str],
+    *,
+    out: Path,
+    size: int = 30_000,
+    cased: bool = False,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> None:
+    """Learn a WordPiece vocabulary from your text.
+
+    Args:
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        out: folder for the vocabulary
+        size: entries, special tokens included
+        cased: keep capitals and accents
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+    """
+    from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
+
+    recipe(corpus, out=out, size=size, cased=cased, text_column=text_column, layout=layout)
+
+
+def extend_vocabulary(
+    model: Path,
+    corpus: list[str],
+    *,
+    add: int,
+    out: Path,
+    text_column: str = "text",
+    layout: Layout = "auto",
+) -> None:
+    """Add to a model's vocabulary the pieces that save most on your text.
+
+    New pieces start as the mean of those they replace; pretrain --from trains them.
+
+    Args:
+        model: folder of a model
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        add: pieces to add
+        out: folder for the model with the larger vocabulary
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+    """
+    from bertsmith.recipes.extend import extend as recipe
+
+    recipe(model, corpus, add=add, out=out, text_column=text_column, layout=layout)
+
+
+def prepare(
+    corpus: list[str],
+    *,
+    vocab: Path,
+    out: Path,
+    workers: int | None = None,
+    held_out: float = 0.05,
+    text_column: str = "text",
+    layout: Layout = "auto",
+    fresh: bool = False,
+) -> None:
+    """Turn your text into a store of token ids, which pre-training reads.
+
+    Memory stays the same whatever the size of the text, and the store whatever the number of
+    workers. After an interruption, or when the disk was full, the same command goes on with what is
+    in STORE.partial.
+
+    Args:
+        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        vocab: folder made by vocab learn, or a model folder
+        out: folder for the store
+        workers: processes that encode; one a core where none is given
+        held_out: share of the documents to measure with, never trained on
+        text_column: column of the text in .jsonl, .parquet and .csv
+        layout: what lines and blank lines mean in .txt
+        fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
+    """
+    from bertsmith.recipes.prepare import prepare as recipe
+
+    recipe(
+        corpus,
+        vocab=vocab,
+        out=out,
+        workers=workers,
+        held_out=held_out,
+        text_column=text_column,
+        layout=layout,
+        fresh=fresh,
+    )
