@@ -26,11 +26,13 @@ import torch
 from learning.arms import Arm, Curve, train_quick, train_rival
 from learning.clock import Clock
 from learning.referee import Referee
+from learning.rival import BATCH
 from learning.showing import draw, figures, table
 from learning.speeds import measure, speeds
 from learning.text import novels
 
-RATES = ("5e-5", "1e-4", "5e-4", "1e-3")
+RATES = ("5e-5", "1e-4", "5e-4", "1e-3", "5e-4x16")
+"""The rival's learning rates; x16 for batches of 16 blocks in place of 32."""
 SELECTION = 0.25
 """Share of the rival's minutes that each rate is tried for."""
 
@@ -79,7 +81,10 @@ def arm_named(name: str, options: argparse.Namespace) -> Arm:
     if kind == "quick":
         return Arm(side="quick", minutes=float(value), name=name)
     minutes = options.minutes_rival * (SELECTION if kind == "select" else 1)
-    return Arm(side="rival", minutes=minutes, rate=float(value), batch=options.batch, name=name)
+    rate, _, batch = value.partition("x")
+    return Arm(
+        side="rival", minutes=minutes, rate=float(rate), batch=int(batch or BATCH), name=name
+    )
 
 
 def clock_for(arm: Arm, options: argparse.Namespace) -> Clock:
@@ -101,9 +106,8 @@ def parse() -> argparse.Namespace:
     add("--minutes-quick", type=lambda text: [float(part) for part in text.split(",")],
         default=[2.0, 10.0])  # fmt: skip
     add("--rates", type=lambda text: text.split(","), default=list(RATES))
-    add("--batch", type=int, default=32, help="the rival's blocks a step")
     add("--threads", type=int, default=2)
-    add("--arm", help="run this arm only: select:5e-4, rival:5e-4, quick:2")
+    add("--arm", help="run this arm only: select:5e-4, rival:5e-4x16, quick:2")
     add("--by-steps", action="store_true", help="minutes are tokens at the measured speed")
     add("--measure", action="store_true", help="measure both speeds, in turns, and stop")
     add("--quick", action="store_true", help="under 5 minutes in all: short budgets, two rates")

@@ -205,7 +205,7 @@ def end_of(life: dict[str, Any]) -> int:
 
 def alone(group: int) -> bool:
     """Whether nobody is left of a group of processes after a while."""
-    for _ in range(1000):
+    for _ in range(6000):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:

@@ -8,6 +8,7 @@ and what they had drawn is dropped.
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import socket
@@ -77,7 +78,7 @@ class _Worker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
@@ -180,9 +181,14 @@ def feeding(
 
 
 _PROGRAM = """
-import pickle, sys
+import ctypes, os, pickle, signal, sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
+if sys.platform.startswith("linux"):
+    # it would notice by itself that its parent is gone, but only when all is imported
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[2]):
+    sys.exit()
 try:
     sys.path[:] = pickle.loads(connection.recv_bytes())
 except (EOFError, OSError):
