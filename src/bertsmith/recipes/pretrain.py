@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+
 
 import torch
 
@@ -48,8 +50,10 @@ from bertsmith.recipes.pretrain_report import PREFLIGHT, model_card, write_repor
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
+from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
@@ -82,6 +86,7 @@ def pretrain(
     device: str = "auto",
     workers: int = 0,
     tensorboard: bool = False,
+    shard: bool = False,
     force: bool = False,
 ) -> PretrainOutcome:
     """Pre-train a BERT on a store, or go on with the run in `out`.
@@ -92,48 +97,80 @@ def pretrain(
     of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
     `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
     result, and may be another one when a run goes on. `device` is a name that `device_named`
-    knows; `tensorboard` writes the log for TensorBoard too. Raises `UserError` children, and
+    knows; `tensorboard` writes the log for TensorBoard too. Below torchrun, all processes share
+    each step, with `shard` also weights and optimiser. Raises `UserError` children, and
     `Interrupted` after Ctrl-C.
     """
+
+    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
+        if store is None:
+            return None
+        budget = Budget(steps=steps, minutes=minutes)
+        chosen = settings or default_settings(recipe, model, budget, parent)
+        return resolve(store, model, budget, chosen, parent, place, processes)
+
     folder = RunFolder(out)
     if tensorboard:
         require_tensorboard()
-    with folder.owned():
-        stored = folder.settings("pretrain")
-        place = device_named((stored or {}).get("device", device) if device == "auto" else device)
-        if store is None:
-            if stored is None:
-                raise RunFolderError(
-                    "holds no run to go on with", where=out, remedy="name a store to train on"
-                )
-            run = PretrainRun.from_dict(stored, where=out / "run.json")
-        else:
-            budget = Budget(steps=steps, minutes=minutes)
-            settings = settings or default_settings(recipe, model, budget, parent)
-            run = resolve(store, model, budget, settings, parent, place)
-            # another number of threads would round differently in what is left to do
-            run = replace(run, threads=(stored or {}).get("threads", run.threads))
-        opened = TokenStore(run.store)
-        if run.store_hash != _hash(run.store):
-            raise RunFolderError(
-                f"was begun with another store than the one in {run.store} now",
-                where=out,
-                remedy="choose another --out",
+    with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
+        begun = world.told(lambda: _begin(folder, device, wanted, world).to_dict())
+        run = PretrainRun.from_dict(begun, where=out / "run.json")
+        _check_store(run, out)
+        place = device_named(run.device if device == "auto" else device)
+        with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
+            return carry_out(
+                run, TokenStore(run.store), folder, place, workers=workers, force=force, world=world
             )
-        if run.device != place.type:
+
+
+def _begin(
+    folder: RunFolder,
+    device: str,
+    wanted: Callable[[torch.device, int], PretrainRun | None],
+    world: World,
+) -> PretrainRun:
+    """The run that the folder holds, begun now if it held none; it must be the one wanted."""
+    out, stored = folder.path, folder.settings("pretrain")
+    place = device_named((stored or {}).get("device", device) if device == "auto" else device)
+    run = wanted(place, world.size)
+    if run is None:
+        if stored is None:
             raise RunFolderError(
-                f"was begun on {run.device}, and would go on otherwise on {place.type}",
-                where=out,
-                remedy=f"give --device {run.device}, or choose another --out",
+                "holds no run to go on with", where=out, remedy="name a store to train on"
             )
-        verified = verify_store(opened, folder.verified())
-        check_parent(run, opened)
-        if folder.claim("pretrain", run):
-            ended = (out / _RESULT).exists()
-            say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        folder.note_verified(verified)
-        with events(folder, out / "tensorboard") if tensorboard else nullcontext():
-            return carry_out(run, opened, folder, place, workers=workers, force=force)
+        run = PretrainRun.from_dict(stored, where=out / "run.json")
+    elif stored is not None:
+        # another number of threads would round differently in what is left to do, and steps of
+        # more batches would be other steps
+        threads, batches = stored.get("threads", run.threads), stored.get("batches_per_step")
+        run = replace(run, threads=threads, batches_per_step=batches)
+    _check_store(run, out)
+    if run.device != place.type:
+        raise RunFolderError(
+            f"was begun on {run.device}, and would go on otherwise on {place.type}",
+            where=out,
+            remedy=f"give --device {run.device}, or choose another --out",
+        )
+    world.share(run.batches_per_step or run.settings.accumulate)
+    opened = TokenStore(run.store)
+    verified = verify_store(opened, folder.verified())
+    check_parent(run, opened)
+    if folder.claim("pretrain", run):
+        ended = (out / _RESULT).exists()
+        say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
+    folder.note_verified(verified)
+    return run
+
+
+def _check_store(run: PretrainRun, out: Path) -> None:
+    """Whether the store is the one that the run was begun with, on this machine too."""
+    TokenStore(run.store)
+    if run.store_hash != _hash(run.store):
+        raise RunFolderError(
+            f"was begun with another store than the one in {run.store} now",
+            where=out,
+            remedy="choose another --out",
+        )
 
 
 def resolve(
@@ -143,6 +180,7 @@ def resolve(
     settings: PretrainConfig,
     parent: Path | None = None,
     device: torch.device | None = None,
+    processes: int = 1,
 ) -> PretrainRun:
     """A run with everything that decides its result."""
     TokenStore(store)
@@ -154,6 +192,7 @@ def resolve(
         threads=torch.get_num_threads(),
         device=(device or best_device()).type,
         settings=settings,
+        batches_per_step=processes * settings.accumulate,
         parent=None if parent is None else identify(parent),
     )
 
@@ -166,22 +205,24 @@ def carry_out(
     *,
     workers: int = 0,
     force: bool = False,
+    world: World = ALONE,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
-    wanted, begins = network_of(run, tokenizer), not folder.checkpoints.exists()
-    if begins:
+    wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
+    if checks:
         room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
     model = start(run, tokenizer).to(device)
     _tell_plan(run, model, batches.parts[-1])
-    if begins:
+    if checks:
         found = room + check(run, store, tokenizer, model, batches.parts, PRETRAINING)
         found.tell()
         if not force:
             found.stop(store.folder)
         write_json(folder.path / PREFLIGHT, found.to_dict())
+    world.wait_for_first()
     try:
         state = fit(
             fit_config(run, workers=workers),
@@ -192,11 +233,29 @@ def carry_out(
             measure=measure_held_out(tokenizer, store, settings.samples, settings.precision),
             folder=folder,
             title="pre-training",
+            world=world,
         )
     except Interrupted as stopped:
-        command = f"bertsmith pretrain --out {shlex.quote(str(folder.path))}"
+        program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
+        command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
-    held_out = evaluate_held_out(model, tokenizer, store, settings.samples)
+    model = complete(model, world)
+    held_out = world.told(lambda: _finish(run, store, tokenizer, model, state, folder))
+    return PretrainOutcome(
+        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+    )
+
+
+def _finish(
+    run: PretrainRun,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    model: Model,
+    state: State,
+    folder: RunFolder,
+) -> dict[str, float]:
+    """Measure a trained model and save it with its report; returns the figures."""
+    held_out = evaluate_held_out(model, tokenizer, store, run.settings.samples)
     say(describe(state, held_out))
     write_json(folder.path / _RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, store.index, state, held_out)
@@ -205,9 +264,7 @@ def carry_out(
     save_model(folder.model, model, tokenizer, card=card)
     write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
-    return PretrainOutcome(
-        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
-    )
+    return held_out
 
 
 def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
