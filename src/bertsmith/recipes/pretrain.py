@@ -5,22 +5,18 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-
 
 import torch
 
 from bertsmith.batches.neighbours import count_neighbours
 from bertsmith.batches.phases import PhasedBatches
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.batches.store import INDEX, TokenStore
-from bertsmith.batches.verifying import verify_store
-from bertsmith.errors import ConfigError, RunFolderError
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.catalog import FAMILIES, family
 from bertsmith.models.model import (
@@ -33,7 +29,6 @@ from bertsmith.models.neighbour_start import CONTEXTS, PLACES, start_from_neighb
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.catalog import default_settings
 from bertsmith.recipes.continuing import (
-    check_parent,
     identify,
     size_of,
     start_from_parent,
@@ -41,6 +36,7 @@ from bertsmith.recipes.continuing import (
 )
 from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.preflight import check, check_room
+from bertsmith.recipes.pretrain_beginning import RESULT, begin, check_store, store_hash
 from bertsmith.recipes.pretrain_evaluation import (
     describe,
     evaluate_held_out,
@@ -58,8 +54,6 @@ from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
-
-_RESULT = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,64 +107,14 @@ def pretrain(
     if tensorboard:
         require_tensorboard()
     with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
-        begun = world.told(lambda: _begin(folder, device, wanted, world).to_dict())
+        begun = world.told(lambda: begin(folder, device, wanted, world).to_dict())
         run = PretrainRun.from_dict(begun, where=out / "run.json")
-        _check_store(run, out)
-        place = device_named(run.device if device == "auto" else device)
+        check_store(run, out)
+        place = world.place(device_named(run.device if device == "auto" else device))
         with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
             return carry_out(
                 run, TokenStore(run.store), folder, place, workers=workers, force=force, world=world
             )
-
-
-def _begin(
-    folder: RunFolder,
-    device: str,
-    wanted: Callable[[torch.device, int], PretrainRun | None],
-    world: World,
-) -> PretrainRun:
-    """The run that the folder holds, begun now if it held none; it must be the one wanted."""
-    out, stored = folder.path, folder.settings("pretrain")
-    place = device_named((stored or {}).get("device", device) if device == "auto" else device)
-    run = wanted(place, world.size)
-    if run is None:
-        if stored is None:
-            raise RunFolderError(
-                "holds no run to go on with", where=out, remedy="name a store to train on"
-            )
-        run = PretrainRun.from_dict(stored, where=out / "run.json")
-    elif stored is not None:
-        # another number of threads would round differently in what is left to do, and steps of
-        # more batches would be other steps
-        threads, batches = stored.get("threads", run.threads), stored.get("batches_per_step")
-        run = replace(run, threads=threads, batches_per_step=batches)
-    _check_store(run, out)
-    if run.device != place.type:
-        raise RunFolderError(
-            f"was begun on {run.device}, and would go on otherwise on {place.type}",
-            where=out,
-            remedy=f"give --device {run.device}, or choose another --out",
-        )
-    world.share(run.batches_per_step or run.settings.accumulate)
-    opened = TokenStore(run.store)
-    verified = verify_store(opened, folder.verified())
-    check_parent(run, opened)
-    if folder.claim("pretrain", run):
-        ended = (out / _RESULT).exists()
-        say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-    folder.note_verified(verified)
-    return run
-
-
-def _check_store(run: PretrainRun, out: Path) -> None:
-    """Whether the store is the one that the run was begun with, on this machine too."""
-    TokenStore(run.store)
-    if run.store_hash != _hash(run.store):
-        raise RunFolderError(
-            f"was begun with another store than the one in {run.store} now",
-            where=out,
-            remedy="choose another --out",
-        )
 
 
 def resolve(
@@ -186,7 +130,7 @@ def resolve(
     TokenStore(store)
     return PretrainRun(
         store=store.resolve(),
-        store_hash=_hash(store),
+        store_hash=store_hash(store),
         model=model if parent is None else size_of(parent),
         budget=budget,
         threads=torch.get_num_threads(),
@@ -257,7 +201,7 @@ def _finish(
     """Measure a trained model and save it with its report; returns the figures."""
     held_out = evaluate_held_out(model, tokenizer, store, run.settings.samples)
     say(describe(state, held_out))
-    write_json(folder.path / _RESULT, {"state": state.to_dict(), "held_out": held_out})
+    write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, store.index, state, held_out)
     model.cpu()
     model.config = _for_users(run, model.config)
@@ -325,7 +269,3 @@ def _tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
         f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
         f"{batches.sequences:,} sequences of at most {run.settings.samples.longest} tokens an epoch"
     )
-
-
-def _hash(store: Path) -> str:
-    return hashlib.sha256((store / INDEX).read_bytes()).hexdigest()

@@ -110,6 +110,14 @@ class World:
             )
         return batches // self.size
 
+    def place(self, device: torch.device) -> torch.device:
+        """This rank's device, of those of a kind; `ConfigError` when all are to take the same."""
+        if self.size > 1 and device.index is not None:
+            raise ConfigError(
+                f"{device} is one GPU for {self.size} processes", remedy="say --device cuda"
+            )
+        return device
+
     def wait_for_first(self) -> None:
         """Go on when rank 0 has come here, however long it takes."""
         self.told(lambda: None)

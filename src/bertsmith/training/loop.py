@@ -97,14 +97,13 @@ def fit(
     keep_large_blocks()
     checkpoints = None if folder is None else Checkpoints(folder.checkpoints, config.keep, world)
     watch, peak = Watch(config.spike, config.patience), matrix_peak(config.precision, model.device)
-    share, replica = world.share(config.accumulate), Replica(model, objective, config.precision, world)
+    own = world.share(config.accumulate)
+    replica = Replica(model, objective, config.precision, world)
     now = Standing(replica, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
     measuring = Measuring(measure, config.measurements)
     with (
         world.interruptions() as stopping,
-        feeding(
-            batches, config.workers, ahead=share + 1, rank=world.rank, ranks=world.size
-        ) as feed,
+        feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
         saving(folder, checkpoints) as saver,
         progress(title, 1.0) as bar,
     ):
@@ -115,7 +114,7 @@ def fit(
                 now.measure(measuring, stopping, saver)
                 continue
             began = time.perf_counter()
-            drawn, place = feed.draw(enter(now.state.place, now.spent), share)
+            drawn, place = feed.draw(enter(now.state.place, now.spent), own)
             seed = int(stream(config.seed, now.state.step))
             gradient = gradient_of(replica, drawn, seed, clip=config.clip, stopping=stopping)
             if gradient is None:
