@@ -11,6 +11,7 @@
     ├── DiskError             the disk is full or cannot be written
     ├── TrainingDiverged      the loss or its gradient stopped being a number
     ├── WorkerDied            a process that works for this one was killed
+    ├── RankLost              another process of the same run has ended before its time
     └── MissingExtra          an optional package is not installed
 
 Each says in one line where it happened (file and line), what is wrong, and what to do about it.
@@ -99,6 +100,12 @@ class TrainingDiverged(UserError):
 
 class WorkerDied(UserError):
     """A process that works for this one was killed."""
+
+
+class RankLost(UserError):
+    """Another process of the same run has ended before its time."""
+
+    usual_remedy = "give the same command again: it goes on from what is saved"
 
 
 class MissingExtra(UserError):

@@ -31,6 +31,7 @@ def pretrain(
     device: str = "auto",
     workers: int = 0,
     tensorboard: bool = False,
+    shard: bool = False,
     force: bool = False,
     settings: Config | None = None,
 ) -> None:
@@ -60,6 +61,8 @@ def pretrain(
         workers: processes that draw batches ahead of training, where it waits for them: on a GPU,
             say; their number changes nothing of the result
         tensorboard: write the log for TensorBoard too, to be read by tensorboard --logdir OUT
+        shard: below torchrun, let each process hold a share of weights and optimiser, not all of
+            them: for networks that are too large for one (docs/many-machines.md)
         force: go on whatever the check before training finds
     """
     from bertsmith.recipes.pretrain import pretrain as run
@@ -89,6 +92,7 @@ def pretrain(
         device=device,
         workers=workers,
         tensorboard=tensorboard,
+        shard=shard,
         force=force,
     )
 

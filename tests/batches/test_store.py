@@ -159,9 +159,9 @@ def test_a_writer_does_not_go_on_with_less_than_there_was(tmp_path: Path) -> Non
         path.write_bytes(data)
 
 
-def sealed(data: bytes, *change: bytes) -> bytes:
+def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
     """An index with a change, and the hash of its own content that fits."""
-    text = data.rstrip().replace(*change)
+    text = data.rstrip().replace(old, new)
     plain = re.sub(rb'\n "sha256": "\w+",', b"", text, count=1)
     return text.replace(text.split(b'"')[3], hashlib.sha256(plain).hexdigest().encode(), 1) + b"\n"
 

@@ -147,7 +147,7 @@ def test_a_row_of_them_ends_training(run: Run) -> None:
 
 
 def gradient(norm: float) -> Gradient:
-    return Gradient(norm=norm, loss=1.0, losses=())
+    return Gradient(norm=norm, loss=1.0, losses=(), tokens=1)
 
 
 def test_a_lasting_rise_becomes_what_is_usual() -> None:

@@ -5,21 +5,18 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bertsmith.batches.neighbours import count_neighbours
 from bertsmith.batches.phases import PhasedBatches
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.batches.store import INDEX, TokenStore
-from bertsmith.batches.verifying import verify_store
-from bertsmith.errors import ConfigError, RunFolderError
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.catalog import FAMILIES, family
 from bertsmith.models.model import (
@@ -32,7 +29,6 @@ from bertsmith.models.neighbour_start import CONTEXTS, PLACES, start_from_neighb
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.catalog import default_settings
 from bertsmith.recipes.continuing import (
-    check_parent,
     identify,
     size_of,
     start_from_parent,
@@ -40,6 +36,7 @@ from bertsmith.recipes.continuing import (
 )
 from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.preflight import check, check_room
+from bertsmith.recipes.pretrain_beginning import RESULT, begin, check_store, store_hash
 from bertsmith.recipes.pretrain_evaluation import (
     describe,
     evaluate_held_out,
@@ -49,14 +46,14 @@ from bertsmith.recipes.pretrain_report import PREFLIGHT, model_card, write_repor
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
+from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
-
-_RESULT = "result.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +80,7 @@ def pretrain(
     device: str = "auto",
     workers: int = 0,
     tensorboard: bool = False,
+    shard: bool = False,
     force: bool = False,
 ) -> PretrainOutcome:
     """Pre-train a BERT on a store, or go on with the run in `out`.
@@ -93,58 +91,30 @@ def pretrain(
     of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
     `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
     result, and may be another one when a run goes on. `device` is a name that `device_named`
-    knows; `tensorboard` writes the log for TensorBoard too. Raises `UserError` children, and
+    knows; `tensorboard` writes the log for TensorBoard too. Below torchrun, all processes share
+    each step, with `shard` also weights and optimiser. Raises `UserError` children, and
     `Interrupted` after Ctrl-C.
     """
+
+    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
+        if store is None:
+            return None
+        budget = Budget(steps=steps, minutes=minutes)
+        chosen = settings or default_settings(recipe, model, budget, parent)
+        return resolve(store, model, budget, chosen, parent, place, processes)
+
     folder = RunFolder(out)
     if tensorboard:
         require_tensorboard()
-    with folder.owned():
-        stored = folder.settings("pretrain")
-        place = device_named((stored or {}).get("device", device) if device == "auto" else device)
-        if store is None:
-            run = _stored(stored, out)
-        else:
-            budget = Budget(steps=steps, minutes=minutes)
-            settings = settings or default_settings(recipe, model, budget, parent)
-            run = resolve(store, model, budget, settings, parent, place)
-            # another number of threads would round differently in what is left to do
-            run = replace(run, threads=(stored or {}).get("threads", run.threads))
-        opened = TokenStore(run.store)
-        _check_same(run, place, out)
-        verified = verify_store(opened, folder.verified())
-        check_parent(run, opened)
-        if folder.claim("pretrain", run):
-            ended = (out / _RESULT).exists()
-            say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        folder.note_verified(verified)
-        with events(folder, out / "tensorboard") if tensorboard else nullcontext():
-            return carry_out(run, opened, folder, place, workers=workers, force=force)
-
-
-def _stored(stored: dict[str, Any] | None, out: Path) -> PretrainRun:
-    """The run that a folder holds."""
-    if stored is None:
-        raise RunFolderError(
-            "holds no run to go on with", where=out, remedy="name a store to train on"
-        )
-    return PretrainRun.from_dict(stored, where=out / "run.json")
-
-
-def _check_same(run: PretrainRun, device: torch.device, out: Path) -> None:
-    """Whether a run's store and device are those it was begun with; raises `RunFolderError`."""
-    if run.store_hash != _hash(run.store):
-        raise RunFolderError(
-            f"was begun with another store than the one in {run.store} now",
-            where=out,
-            remedy="choose another --out",
-        )
-    if run.device != device.type:
-        raise RunFolderError(
-            f"was begun on {run.device}, and would go on otherwise on {device.type}",
-            where=out,
-            remedy=f"give --device {run.device}, or choose another --out",
-        )
+    with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
+        begun = world.told(lambda: begin(folder, device, wanted, world).to_dict())
+        run = PretrainRun.from_dict(begun, where=out / "run.json")
+        check_store(run, out)
+        place = world.place(device_named(run.device if device == "auto" else device))
+        with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
+            return carry_out(
+                run, TokenStore(run.store), folder, place, workers=workers, force=force, world=world
+            )
 
 
 def resolve(
@@ -154,17 +124,19 @@ def resolve(
     settings: PretrainConfig,
     parent: Path | None = None,
     device: torch.device | None = None,
+    processes: int = 1,
 ) -> PretrainRun:
     """A run with everything that decides its result."""
     TokenStore(store)
     return PretrainRun(
         store=store.resolve(),
-        store_hash=_hash(store),
+        store_hash=store_hash(store),
         model=model if parent is None else size_of(parent),
         budget=budget,
         threads=torch.get_num_threads(),
         device=(device or best_device()).type,
         settings=settings,
+        batches_per_step=processes * settings.accumulate,
         parent=None if parent is None else identify(parent),
     )
 
@@ -177,22 +149,24 @@ def carry_out(
     *,
     workers: int = 0,
     force: bool = False,
+    world: World = ALONE,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
-    wanted, begins = network_of(run, tokenizer), not folder.checkpoints.exists()
-    if begins:
+    wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
+    if checks:
         room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
     model = start(run, tokenizer).to(device)
     _tell_plan(run, model, batches.parts[-1])
-    if begins:
+    if checks:
         found = room + check(run, store, tokenizer, model, batches.parts, PRETRAINING)
         found.tell()
         if not force:
             found.stop(store.folder)
         write_json(folder.path / PREFLIGHT, found.to_dict())
+    world.wait_for_first()
     try:
         state = fit(
             fit_config(run, workers=workers),
@@ -203,22 +177,38 @@ def carry_out(
             measure=measure_held_out(tokenizer, store, settings.samples, settings.precision),
             folder=folder,
             title="pre-training",
+            world=world,
         )
     except Interrupted as stopped:
-        command = f"bertsmith pretrain --out {shlex.quote(str(folder.path))}"
+        program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
+        command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
-    held_out = evaluate_held_out(model, tokenizer, store, settings.samples)
+    model = complete(model, world)
+    held_out = world.told(lambda: _finish(run, store, tokenizer, model, state, folder))
+    return PretrainOutcome(
+        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+    )
+
+
+def _finish(
+    run: PretrainRun,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    model: Model,
+    state: State,
+    folder: RunFolder,
+) -> dict[str, float]:
+    """Measure a trained model and save it with its report; returns the figures."""
+    held_out = evaluate_held_out(model, tokenizer, store, run.settings.samples)
     say(describe(state, held_out))
-    write_json(folder.path / _RESULT, {"state": state.to_dict(), "held_out": held_out})
+    write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, store.index, state, held_out)
     model.cpu()
     model.config = _for_users(run, model.config)
     save_model(folder.model, model, tokenizer, card=card)
     write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
-    return PretrainOutcome(
-        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
-    )
+    return held_out
 
 
 def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
@@ -279,7 +269,3 @@ def _tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
         f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
         f"{batches.sequences:,} sequences of at most {run.settings.samples.longest} tokens an epoch"
     )
-
-
-def _hash(store: Path) -> str:
-    return hashlib.sha256((store / INDEX).read_bytes()).hexdigest()

@@ -71,7 +71,7 @@ class PretrainConfig(Config):
     patience: int = 10
     """Skipped steps in a row that end the run."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients make one step, of each process that the run begins with."""
     precision: Precision = "bf16"
     """bf16 (autocast, float32 weights) or fp32."""
     seed: int = 0
@@ -115,6 +115,9 @@ class PretrainRun(Config):
     """Type of the device."""
     settings: PretrainConfig
     """All else."""
+    batches_per_step: int | None = None
+    """Batches of all processes together that make one step; None in runs begun before there could
+    be several, for settings.accumulate."""
     parent: Parent | None = None
     """The model that is trained further, if the run does not start from random weights."""
 
@@ -129,7 +132,7 @@ def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
         clip=settings.clip,
         spike=settings.spike,
         patience=settings.patience,
-        accumulate=settings.accumulate,
+        accumulate=run.batches_per_step or settings.accumulate,
         precision=settings.precision,
         seed=settings.seed,
         log_every=settings.log_every,

@@ -7,6 +7,7 @@
       state.json           step, place in the data, seconds
       memory.json          what else the loop remembers
 
+With shares in place of whole tensors, the first two are several files (shared_files.py).
 Written under a temporary name, every file hashed on its way to the disk and flushed, then renamed,
 and the folder's own entry flushed. Before a checkpoint is pruned it loses its name, so that what
 has one is whole.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +32,18 @@ from bertsmith.config import Config
 from bertsmith.disk import flush_to_disk, writing
 from bertsmith.errors import ConfigError, RunFolderError
 from bertsmith.log import say
-from bertsmith.training.manifest import Record, check_files, read_manifest, write_manifest
+from bertsmith.training.distribution import ALONE, World
+from bertsmith.training.manifest import check_files, read_manifest, write_manifest
+from bertsmith.training.shared_files import (
+    Meeting,
+    SharedTensors,
+    files_of,
+    write_shares,
+)
 from bertsmith.training.writing import write_bytes, write_tensors
 
-_FILES = ("weights.safetensors", "optimiser.safetensors", "state.json", "memory.json")
+_TENSORS = ("weights", "optimiser")
+_VALUES = ("state.json", "memory.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +70,29 @@ class State(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Everything that training needs to go on; `memory` holds plain JSON values."""
+    """Everything that training needs to go on; `memory` holds plain JSON values.
+
+    Where a tensor is this rank's share of one, `rows` tells at which row of it the share begins.
+    """
 
     state: State
     weights: Mapping[str, Tensor]
     optimiser: Mapping[str, Tensor]
     memory: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 class Checkpoints:
-    """The checkpoints of a run: the newest ones, and the best."""
+    """The checkpoints of a run: the newest ones, and the best. Of several ranks the first writes.
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    In a world of shares, all write theirs.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2, world: World = ALONE) -> None:
         self.folder = folder
         self._keep = keep
+        self._world = world
+        self._meeting = Meeting(world) if world.shard else None
         self._damaged: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
@@ -85,12 +103,16 @@ class Checkpoints:
         folder, state = self.folder, checkpoint.state
         final = folder / _name(state.step)
         temporary = folder / f".{final.name}.partial"
+        if not self._world.first:
+            if self._meeting is not None:
+                _write(temporary, checkpoint, self._meeting)
+            return final
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             try:
                 temporary.mkdir()
-                _write(temporary, checkpoint)
+                _write(temporary, checkpoint, self._meeting)
                 self._forget(final)
                 temporary.rename(final)
             finally:
@@ -103,12 +125,33 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The newest whole checkpoint, None if there is none; damaged ones are named, passed over.
 
-        Raises `RunFolderError` when there are checkpoints and all are damaged.
+        Every rank loads the one that the first finds. Raises `RunFolderError` when there are
+        checkpoints and all are damaged.
         """
+        found: list[Checkpoint] = []
+
+        def newest() -> int | None:
+            found.extend(self._newest())
+            return found[0].state.step if found else None
+
+        step = self._world.told(newest)
+        if step is not None and not found:
+            try:
+                return _read(self.folder / _name(step))
+            except (_Damaged, ConfigError) as damage:
+                raise RunFolderError(
+                    f"rank {self._world.rank} does not find what rank 0 has read: {damage}",
+                    remedy="let all machines share the disk of the run's folder",
+                ) from damage
+        return found[0] if found else None
+
+    def _newest(self) -> Iterator[Checkpoint]:
+        """The newest whole checkpoint, if there is one."""
         found = self._found()
         for path in reversed(found):
             try:
-                return _read(path)
+                yield _read(path)
+                return
             except (_Damaged, ConfigError) as damage:
                 say(f"{damage}; passed over")
                 self._damaged.add(path)
@@ -116,7 +159,6 @@ class Checkpoints:
             raise RunFolderError(
                 "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
             )
-        return None
 
     def tidy(self, state: State) -> None:
         """Delete what a process that was killed has left, where it was to be deleted.
@@ -166,13 +208,18 @@ def _step(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    records: dict[str, Record] = {}
-    for name, tensors in zip(_FILES, (checkpoint.weights, checkpoint.optimiser), strict=False):
-        records[name] = write_tensors(folder / name, tensors)
-    for name, content in zip(
-        _FILES[2:], (checkpoint.state.to_dict(), checkpoint.memory), strict=True
-    ):
+def _write(folder: Path, checkpoint: Checkpoint, meeting: Meeting | None) -> None:
+    tensors = {"weights": checkpoint.weights, "optimiser": checkpoint.optimiser}
+    if meeting is None:
+        records = {
+            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", each)
+            for kind, each in tensors.items()
+        }
+    else:
+        records = write_shares(folder, tensors, checkpoint.rows, meeting)
+    if meeting is not None and not meeting.world.first:
+        return
+    for name, content in zip(_VALUES, (checkpoint.state.to_dict(), checkpoint.memory), strict=True):
         records[name] = write_bytes(folder / name, (json.dumps(content, indent=1) + "\n").encode())
     write_manifest(folder / "manifest.json", checkpoint.state.step, records)
     flush_to_disk(folder)
@@ -186,7 +233,7 @@ def _read(folder: Path) -> Checkpoint:
             raise _Damaged(problem)
         state = State.load(folder / "state.json")
         memory = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
-        weights, optimiser = (load_file(folder / name) for name in _FILES[:2])
+        weights, optimiser = (_load(folder, kind, records) for kind in _TENSORS)
     except OSError as error:
         raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error
     except ValueError as error:
@@ -194,9 +241,18 @@ def _read(folder: Path) -> Checkpoint:
     return Checkpoint(state=state, weights=weights, optimiser=optimiser, memory=memory)
 
 
+def _load(folder: Path, kind: str, names: Iterable[str]) -> Mapping[str, Tensor]:
+    if shares := files_of(kind, list(names)):
+        return SharedTensors([folder / name for name in shares])
+    whole: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
+    return whole
+
+
 def _problem(folder: Path, step: int, records: Iterable[str]) -> str:
     if step != _step(folder):
         return f"{folder}: holds the checkpoint of step {step}"
-    if set(records) != set(_FILES):
+    names = list(records)
+    shares = [name for kind in _TENSORS for name in files_of(kind, names)]
+    if set(names) != {*_VALUES, *(shares or [f"{kind}.safetensors" for kind in _TENSORS])}:
         return f"{folder / 'manifest.json'}: names other files"
     return ""

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.randomness import stream
 from bertsmith.config import Config
@@ -15,17 +13,19 @@ from bertsmith.errors import ConfigError
 from bertsmith.log import progress
 from bertsmith.models.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.feeding import BatchSource, feeding
-from bertsmith.training.interruption import Interrupted, interruptions
+from bertsmith.training.interruption import Interrupted
 from bertsmith.training.measuring import Measure, Measuring
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import Precision, keep_large_blocks
+from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.saving import saving
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.standing import Standing
-from bertsmith.training.stepping import Objective, Watch, gradient_of
+from bertsmith.training.stepping import Watch, gradient_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class FitConfig(Config):
     patience: int = 10
     """Skipped steps in a row that end the training; one is skipped too where it is no number."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients make one step, those of all processes together."""
     precision: Precision = "bf16"
     """bf16 (autocast, float32 weights) or fp32."""
     seed: int = 0
@@ -84,52 +84,51 @@ def fit(
     measure: Measure | None = None,
     folder: RunFolder | None = None,
     title: str = "training",
+    world: World = ALONE,
 ) -> State:
     """Train `model` in place until the budget is spent; with a folder, resume what it holds.
 
     `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
     figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
+    The ranks of a `world` share the batches of each step.
     Raises `TrainingDiverged` when such steps do not end, `DiskError` when a checkpoint cannot be
     written, `WorkerDied`, and `Interrupted`, everything saved, after Ctrl-C or SIGTERM.
     """
     keep_large_blocks()
-    checkpoints = None if folder is None else Checkpoints(folder.checkpoints, keep=config.keep)
+    checkpoints = None if folder is None else Checkpoints(folder.checkpoints, config.keep, world)
     watch, peak = Watch(config.spike, config.patience), matrix_peak(config.precision, model.device)
-    now = Standing(model, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
+    own = world.share(config.accumulate)
+    replica = Replica(model, objective, config.precision, world)
+    now = Standing(replica, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
     measuring = Measuring(measure, config.measurements)
     with (
-        interruptions() as requests,
-        feeding(batches, config.workers, ahead=config.accumulate + 1) as feed,
+        world.interruptions() as stopping,
+        feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
         saving(folder, checkpoints) as saver,
         progress(title, 1.0) as bar,
     ):
         now.resume(checkpoints, saver)
-        model.train()
-        while not requests.stop and now.unfinished(measuring):
+        while now.unfinished(measuring) and not stopping():
             saver.check()
             if measuring.due(now.state, now.spent):
-                now.measure(measuring, requests.asked, saver)
+                now.measure(measuring, stopping, saver)
                 continue
             began = time.perf_counter()
-            drawn, place = feed.draw(enter(now.state.place, now.spent), config.accumulate)
-            torch.manual_seed(int(stream(config.seed, now.state.step)) >> 1)
-            gradient = gradient_of(
-                model, objective, drawn,
-                precision=config.precision, clip=config.clip, stopping=requests.asked,
-            )  # fmt: skip
+            drawn, place = feed.draw(enter(now.state.place, now.spent), own)
+            seed = int(stream(config.seed, now.state.step))
+            gradient = gradient_of(replica, drawn, seed, clip=config.clip, stopping=stopping)
             if gradient is None:
                 break
             factor = config.schedule.factor(now.spent)
             now.step(gradient, factor)
-            now.count(gradient, place, drawn, time.perf_counter() - began)
+            now.count(gradient, place, drawn, world.of_first(time.perf_counter() - began))
             bar.move_to(now.spent)
             if now.state.step % config.log_every == 0 or now.spent >= 1:
                 bar.note(now.log(rate=config.optimiser.rate * factor))
             if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
                 now.save(saver)
-        now.save(saver)
-        saver.wait()
-    if requests.stop and now.unfinished(measuring):
+        now.finish(saver)
+    if now.unfinished(measuring):
         raise Interrupted(f"stopped after step {now.state.step}")
     model.eval()
     return now.state

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.training.shares import shared_as, whole
+
 # the quintic of Jordan's iteration, tuned for a steep rise at zero
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _TURNS = 5
@@ -58,13 +60,16 @@ class Muon(torch.optim.Optimizer):
         buffers = [self._buffer(parameter) for parameter in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
-        wide = [d.T if len(d) > d.shape[1] else d for d in directions]
+        # in shares, every rank does all of it: small beside what a step with shares computes
+        complete = [whole(direction) for direction in directions]
+        wide = [d.T if len(d) > d.shape[1] else d for d in complete]
         orthogonal = orthogonalise(torch.stack(wide)).unbind()
         for parameter, matrix in zip(parameters, orthogonal, strict=True):
             rows, columns = parameter.shape
             step = group["lr"] * max(1, rows / columns) ** 0.5
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(matrix.T if rows > columns else matrix, alpha=-step)
+            turned = matrix.T if rows > columns else matrix
+            parameter.add_(shared_as(turned, parameter), alpha=-step)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         memory = self.state[parameter]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.training.lamb import Lamb
 from bertsmith.training.muon import Muon
+from bertsmith.training.shares import shared_as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +89,20 @@ class Optimiser:
             for quantity, value in memory.items()
         }
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take the memory back from `tensors`."""
-        by_parameter: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the memory back from `tensors`, a copy of it."""
+        by_parameter: dict[str, dict[str, str]] = {}
+        for name in tensors:
             parameter, _, quantity = name.rpartition("/")
-            by_parameter.setdefault(parameter, {})[quantity] = tensor
+            by_parameter.setdefault(parameter, {})[quantity] = name
         for part in self.parts:
             for parameter in _parameters(part):
-                memory = by_parameter.get(self.names[parameter])
-                if memory is not None:
-                    device = parameter.device
-                    part.state[parameter] = {name: each.to(device) for name, each in memory.items()}
+                # one after another: they may be many, and this rank may keep but a share of each
+                if memory := by_parameter.get(self.names[parameter]):
+                    part.state[parameter] = {
+                        quantity: _as_memory_of(parameter, tensors[name])
+                        for quantity, name in memory.items()
+                    }
 
 
 def _adam(
@@ -115,6 +118,12 @@ def _adam(
         groups[1]["trust"] = False
         return Lamb(groups, lr=config.rate, betas=betas, eps=config.epsilon)
     return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=config.epsilon, fused=True)
+
+
+def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A copy where the parameter is, in shares if the parameter is."""
+    copy = tensor.to(parameter.device, copy=True)
+    return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
 
 
 def _is_hidden_matrix(name: str) -> bool:

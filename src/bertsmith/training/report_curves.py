@@ -70,8 +70,10 @@ def curves_svg(
             _draw(axes, label, list(points), number)
         for words, x in (marks or {}).items():
             axes.axvline(x, color="#57606a", linewidth=1, linestyle=":")
-            place = {"xy": (x, 1), "xycoords": ("data", "axes fraction"), "fontsize": 9}
-            axes.annotate(words, **place, xytext=(3, -2), textcoords="offset points", va="top")
+            axes.annotate(
+                words, xy=(x, 1), xycoords=("data", "axes fraction"), fontsize=9,
+                xytext=(3, -2), textcoords="offset points", va="top",
+            )  # fmt: skip
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.margins(x=0.02)

@@ -17,9 +17,11 @@ from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.figures import Figures
 from bertsmith.training.measuring import Measuring
 from bertsmith.training.optimiser import Optimiser
+from bertsmith.training.replicas import Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.saving import Saver
 from bertsmith.training.schedule import Budget
+from bertsmith.training.shares import first_rows, shared_as, to_save
 from bertsmith.training.stepping import Gradient, Watch
 
 
@@ -28,22 +30,27 @@ class Standing:
 
     def __init__(
         self,
-        model: Model,
+        replica: Replica,
         optimiser: Optimiser,
         watch: Watch,
         budget: Budget,
         folder: RunFolder | None,
         peak: float,
     ) -> None:
-        """`peak` is the machine's, in operations a second (peak.py)."""
+        """`peak` is the machine's, in operations a second (peak.py).
+
+        The folder's log is written by the first rank alone.
+        """
         self.state = State()
         self.figures = Figures()
         self.saved_at = 0.0
-        self._model = model
+        self._replica = replica
+        self._model = replica.model
         self._optimiser = optimiser
         self._watch = watch
         self._budget = budget
-        self._folder = folder
+        self._writes = replica.world.first
+        self._folder = folder if self._writes else None
         self._peak = peak
 
     @property
@@ -69,16 +76,15 @@ class Standing:
         self, gradient: Gradient, place: Place, drawn: Sequence[Batch], seconds: float
     ) -> None:
         """Count the step that was made, the next one beginning at a place."""
-        tokens = sum(batch.tokens for batch in drawn)
         used = not self._watch.refusing
         self.figures.add_work(self._model.config, drawn)
-        self.figures.add_step(tokens, seconds, gradient.norm if used else None)
+        self.figures.add_step(gradient.tokens, seconds, gradient.norm if used else None)
         self.state = replace(
             self.state,
             step=self.state.step + 1,
             place=place,
             seconds=self.state.seconds + seconds,
-            tokens=self.state.tokens + tokens,
+            tokens=self.state.tokens + gradient.tokens,
         )
 
     def log(self, rate: float) -> str:
@@ -92,7 +98,8 @@ class Standing:
 
     def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
         """Measure on held-out text; the best is saved. Nothing has happened if it was stopped."""
-        found = measuring.measure(self._model, self.state, self.spent, stopping)
+        with self._replica.gathered():
+            found = measuring.measure(self._model, self.state, self.spent, stopping)
         if found is None:
             return
         before, (self.state, line) = self.state, found
@@ -108,15 +115,23 @@ class Standing:
             "figures": _plain(self.figures),
             "log_bytes": 0 if self._folder is None else self._folder.log_bytes,
         }
+        weights, optimiser = self._model.state_dict(), self._optimiser.tensors()
         saver.save(
             Checkpoint(
                 state=self.state,
-                weights=self._model.state_dict(),
-                optimiser=self._optimiser.tensors(),
+                weights=to_save(weights, first=self._writes),
+                optimiser=to_save(optimiser, first=self._writes),
                 memory=memory,
+                rows=first_rows(weights) | first_rows(optimiser),
             )
         )
         self.saved_at = self.state.seconds
+
+    def finish(self, saver: Saver) -> None:
+        """Save all of it, and go on when it is saved and every rank has come here."""
+        self.save(saver)
+        saver.wait()
+        self._replica.world.wait()
 
     def resume(self, checkpoints: Checkpoints | None, saver: Saver) -> None:
         """Go on from the newest whole checkpoint, if there is one; raises `RunFolderError`."""
@@ -124,17 +139,14 @@ class Standing:
         if checkpoint is not None:
             assert checkpoints is not None
             try:
-                self._model.load_state_dict(dict(checkpoint.weights))
+                self._model.load_state_dict(_as_in(self._model, checkpoint.weights))
             except RuntimeError as error:
                 raise RunFolderError(
                     "the checkpoint's weights are not those of this model",
                     where=checkpoints.folder,
                     remedy="choose another --out",
                 ) from error
-            device = self._model.device
-            self._optimiser.restore(
-                {name: each.to(device, copy=True) for name, each in checkpoint.optimiser.items()}
-            )
+            self._optimiser.restore(checkpoint.optimiser)
             self._watch.recall(checkpoint.memory["watch"])
             self.figures = _figures(checkpoint.memory["figures"])
             self.state = checkpoint.state
@@ -144,6 +156,17 @@ class Standing:
         if self._folder is not None:
             # what was logged after that will be logged again
             self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
+
+
+def _as_in(model: Model, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in shares where the model's are, if they fit."""
+    likes = model.state_dict()
+    return {
+        name: shared_as(weights[name], likes[name])
+        if name in likes and likes[name].shape == weights[name].shape
+        else weights[name]
+        for name in weights
+    }
 
 
 def _plain(figures: Figures) -> dict[str, Any]:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from bertsmith.batches.batch import Batch
+from bertsmith.batches.randomness import stream
 from bertsmith.errors import TrainingDiverged
 from bertsmith.log import say
-from bertsmith.models.model import Model
-from bertsmith.objectives.losses import Losses
-from bertsmith.training.precision import Precision, autocast
-
-Objective = Callable[[Model, Batch], Losses]
+from bertsmith.objectives.losses import Loss, Losses
+from bertsmith.training.distribution import World
+from bertsmith.training.replicas import Replica
+from bertsmith.training.shares import whole
 
 _RECENT = 64
 _FEW = 16
@@ -32,38 +33,44 @@ class Gradient:
     loss: float
     """The mean loss over all batches."""
     losses: Sequence[Losses]
-    """The losses of each batch."""
+    """The losses of each batch, or of all of them together where several ranks share them."""
+    tokens: int
+    """The tokens of all batches."""
 
 
 def gradient_of(
-    model: Model,
-    objective: Objective,
+    replica: Replica,
     drawn: Sequence[Batch],
+    seed: int,
     *,
-    precision: Precision,
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Gradient | None:
-    """Leave the gradient of the mean loss over all batches in the model, clipped to a norm.
+    """Leave the gradient of the mean loss over the step's batches in the model, clipped to a norm.
 
-    None, and no gradient, when `stopping` says so between two batches.
+    `drawn` are this rank's batches. Dropout is a function of the seed and of a batch's number among
+    those of all ranks. None, and no gradient, when `stopping` says so between two batches.
     """
-    counts = _target_counts(drawn)
+    model, world = replica.model, replica.world
+    tokens, counts = _all_counts(drawn, world)
     losses, totals = [], []
     for number, each in enumerate(drawn):
         if number and stopping():
             model.zero_grad(set_to_none=True)
             return None
         batch = each.to(model.device)
-        with autocast(precision, model.device):
-            found = objective(model, batch)
-        total = found.total(counts)
-        total.backward()
+        torch.manual_seed(int(stream(seed, world.rank + number * world.size)) >> 1)
+        with replica.part_of_step(last=number + 1 == len(drawn)):
+            found = replica.losses(batch)
+            total = found.total(counts)
+            replica.add_gradient(total)
         totals.append(total.detach())
         losses.append(_detached(found))
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip or math.inf)
+    norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), clip or math.inf))
     size, loss = torch.stack([norm, torch.stack(totals).sum()]).tolist()
-    return Gradient(norm=size, loss=loss, losses=losses)
+    if world.size > 1:
+        loss, losses = _over_ranks(loss, losses, world)
+    return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)
 
 
 def _detached(losses: Losses) -> Losses:
@@ -72,12 +79,35 @@ def _detached(losses: Losses) -> Losses:
     return Losses(parts=parts)
 
 
-def _target_counts(batches: Iterable[Batch]) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for batch in batches:
+def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str, int]]:
+    """The tokens of all ranks' batches, and their targets by name."""
+    tokens, counts = 0, dict[str, int]()
+    for batch in drawn:
+        tokens += batch.tokens
         for name, target in batch.targets.items():
             counts[name] = counts.get(name, 0) + len(target)
-    return counts
+    # the names are those of the run's objectives, on every rank
+    tokens, *targets = (int(each) for each in world.sum([tokens, *counts.values()]))
+    return tokens, dict(zip(counts, targets, strict=True))
+
+
+def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[float, list[Losses]]:
+    """The loss of all ranks' batches, and their figures summed."""
+    sums: dict[str, list[Tensor]] = {}
+    for each in losses:
+        for name, part in each.parts.items():
+            row = torch.stack([part.sum.double(), part.correct.double()])
+            sums.setdefault(name, []).append(torch.cat([row, row.new_tensor([part.count])]))
+    rows = torch.stack([torch.stack(each).sum(0) for each in sums.values()]).tolist()
+    loss, *flat = world.sum([loss, *(value for row in rows for value in row)])
+    parts = {}
+    for name, total, correct, count in zip(sums, flat[::3], flat[1::3], flat[2::3], strict=True):
+        parts[name] = Loss(
+            sum=torch.tensor(total, dtype=torch.float64),
+            count=int(count),
+            correct=torch.tensor(int(correct)),
+        )
+    return loss, [Losses(parts=parts)]
 
 
 class Watch:

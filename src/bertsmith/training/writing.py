@@ -39,12 +39,15 @@ class Record(NamedTuple):
     sha256: str
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Record:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Record:
     """Write tensors, which must be on the CPU, as a safetensors file; raises `DiskError`.
 
-    The bytes are a pure function of the names and the values.
+    The bytes are a pure function of the names, the values and the metadata.
     """
-    header, end, ordered = {}, 0, dict(sorted(tensors.items()))
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    end, ordered = 0, dict(sorted(tensors.items()))
     for name, tensor in ordered.items():
         begin, end = end, end + tensor.numel() * tensor.element_size()
         kind = _KINDS[tensor.dtype]

@@ -1,0 +1,150 @@
+"""Several processes: the same run as one, other numbers of them midway, and what kills one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from torch.distributed.run import parse_args as parse_torchrun_options
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.pretraining import Place
+from bertsmith.cli import main
+from bertsmith.command import read_arguments
+from bertsmith.training.feeding import Feed
+from bertsmith.verbs import VERBS
+from launching import Launched, ours, torchrun
+
+SETTINGS = (
+    "--model tiny --recipe paper --phases [] --force --log_every 1 --samples.longest 32 "
+    "--samples.tokens_per_batch 96 --precision fp32 --optimiser.rate 1e-3"
+)
+LOST = "give the same command again: it goes on from what is saved"
+
+
+def lines_of(run: Path) -> list[dict[str, float]]:
+    """The lines of training in a run's log."""
+    text = (run / "log.jsonl").read_text(encoding="utf-8") if run.exists() else ""
+    found = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    return [line for line in found if "gradient_norm" in line]
+
+
+def wait_for_step(launched: Launched, run: Path, step: int) -> None:
+    while not (run / "log.jsonl").exists() or len(lines_of(run)) < step:
+        assert launched.process.poll() is None, launched.told
+        time.sleep(0.02)
+
+
+def ranks_of(launched: Launched) -> dict[int, int]:
+    """The processes of a command by rank."""
+    children = Path(f"/proc/{launched.process.pid}/task").glob("*/children")
+    ranks = {}
+    for pid in " ".join(each.read_text() for each in children).split():
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        ranks[int(dict(each.split("=", 1) for each in variables if each)["RANK"])] = int(pid)
+    return ranks
+
+
+def compare(run: Path, whole: Path, steps: int) -> None:
+    """The same samples in the same order, and losses but for rounding."""
+    assert [line["step"] for line in lines_of(run)] == list(range(1, steps + 1))
+    for line, other in zip(lines_of(run), lines_of(whole), strict=True):
+        assert line["tokens"] == other["tokens"]
+        for name in ("masked_lm_loss", "next_sentence_loss"):
+            assert line[name] == pytest.approx(other[name], rel=1e-5), line["step"]
+
+
+def alone(command: str) -> None:
+    """A command in this process."""
+    assert main(["pretrain", *command.split()]) == 0
+
+
+def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command in this process, interrupted while it draws the batches of some step."""
+    draw, left = Feed.draw, [step]
+
+    def stopping(feed: Feed, place: Place, count: int) -> tuple[list[Batch], Place]:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return draw(feed, place, count)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Feed, "draw", stopping)
+        assert main(["pretrain", *command.split()]) == 130
+
+
+@pytest.mark.parametrize("steps", [24, pytest.param(200, marks=pytest.mark.faults)])
+def test_two_are_as_one_and_come_and_go(
+    steps: int, shared: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process, then two, then one, against one from the beginning to the end."""
+    monkeypatch.chdir(tmp_path)
+    command = f"{shared['store']} {SETTINGS} --steps {steps} --accumulate 2"
+    alone(f"{command} --out whole")
+    stopped_alone(f"{command} --out run", 4, monkeypatch)
+    before = len(lines_of(tmp_path / "run"))
+    assert 0 < before <= 4
+    with torchrun("-m", "bertsmith", "pretrain", "--out", "run", place=tmp_path) as launched:
+        wait_for_step(launched, tmp_path / "run", steps - 12)
+        launched.process.terminate()
+        told = launched.ended()
+    (line,) = ours(told)
+    assert line.endswith("saved; go on with: torchrun ... -m bertsmith pretrain --out run"), told
+    assert steps - 12 <= len(lines_of(tmp_path / "run")) < steps
+    alone("--out run")
+    compare(tmp_path / "run", tmp_path / "whole", steps)
+
+
+def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
+    command = f"{shared['store']} --out run {SETTINGS} --steps 100000"
+    with torchrun("-m", "bertsmith", "pretrain", *command.split(), place=tmp_path) as launched:
+        wait_for_step(launched, tmp_path / "run", 2)
+        pid = ranks_of(launched)[1]
+        os.kill(pid, signal.SIGKILL)
+        told = launched.ended()
+    assert launched.process.returncode
+    (line,) = ours(told)
+    assert line.startswith(f"bertsmith: rank 1 (pid {pid} on ")
+    assert line.endswith(f") was killed by signal 9 (SIGKILL); {LOST}")
+
+
+@pytest.mark.faults
+def test_two_machines(shared: dict[str, str], tmp_path: Path) -> None:
+    """Two launchers that meet at an address, as on two machines."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    options = "--nnodes 2 --nproc-per-node 1 --rdzv-id test --rdzv-backend c10d"
+    command = ["-m", "bertsmith", "pretrain", shared["store"], *f"--out run {SETTINGS}".split()]
+    options = f"{options} --rdzv-endpoint {address}"
+    with (
+        torchrun(*command, "--steps", "100000", place=tmp_path, options=options) as one,
+        torchrun(*command, "--steps", "100000", place=tmp_path, options=options) as two,
+    ):
+        wait_for_step(one, tmp_path / "run", 2)
+        (pid,) = ranks_of(two).values()
+        os.kill(pid, signal.SIGKILL)
+        told = ours(one.ended()) + ours(two.ended())
+    (line,) = told
+    assert f"(pid {pid} on " in line
+    assert "was killed by signal 9 (SIGKILL)" in line
+
+
+def test_the_page_on_many_machines_can_be_followed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "many-machines.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        subprocess.run(["bash", "-n"], input=block, text=True, check=True)
+        (command,) = re.findall(r"^.*bertsmith pretrain (.*)$", block, re.MULTILINE)
+        read_arguments("pretrain", VERBS["pretrain"], command.split())
+        for options in re.findall(r"torchrun (.*?) -m", block.replace("\\\n", " "), re.DOTALL):
+            parse_torchrun_options([*options.replace("$SLURM_NNODES", "2").split(), "script"])

@@ -1,0 +1,67 @@
+"""Commands in several processes, as a user starts them with torchrun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+TESTS = Path(__file__).parent
+
+
+class Launched:
+    """A command that runs in two processes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def told(self) -> str:
+        """What it has said on standard error so far."""
+        self._output.seek(0)
+        return self._output.read().decode()
+
+    def ended(self) -> str:
+        """What it has said, when it has ended."""
+        self.process.wait()
+        return self.told
+
+
+@contextmanager
+def torchrun(*command: str, place: Path, options: str = "") -> Iterator[Launched]:
+    """A command in two processes, on a port that the system picks."""
+    paths = [str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")]
+    start = options or "--standalone --nproc-per-node 2"
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", *start.split(), *command],
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+        )
+        try:
+            yield Launched(process, output)
+        finally:
+            # its processes have sessions of their own: only it can end them
+            process.terminate()
+            process.wait()
+
+
+def ran(*command: str, place: Path) -> str:
+    """What a command in two processes says on standard error; it has to end well."""
+    with torchrun(*command, place=place) as launched:
+        told = launched.ended()
+        assert launched.process.returncode == 0, told
+    return told
+
+
+def ours(told: str) -> list[str]:
+    """The lines with which bertsmith itself, not torchrun, ends."""
+    return [line for line in told.splitlines() if line.startswith("bertsmith: ")]

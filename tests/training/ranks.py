@@ -1,0 +1,177 @@
+"""What two ranks do for test_distribution.py: `torchrun ... -m training.ranks CHECK FOLDER`.
+
+Each leaves what it found in rank-N.json, or its models, in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.errors import UserError
+from bertsmith.evaluation.forward_only import forward_only
+from bertsmith.log import say
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.loop import FitConfig, fit
+from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.replicas import complete
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Budget
+from bertsmith.training.writing import write_tensors
+
+STEPS = 5
+Method = Literal["adamw", "lamb", "muon"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A training: what optimises, whether in shares, and at which batch a rank is told to stop."""
+
+    method: Method
+    shard: bool
+    stop: int | None = None
+    workers: int = 0
+
+    @property
+    def name(self) -> str:
+        end = "" if self.stop is None else "-stopped"
+        return f"{self.method}-{'shares' if self.shard else 'copies'}{end}"
+
+
+CASES = [
+    *(Case(method="muon", shard=shard, stop=stop) for shard in (False, True) for stop in (None, 4)),
+    Case(method="adamw", shard=False, workers=2),
+    Case(method="adamw", shard=True),
+    Case(method="lamb", shard=True),
+]
+
+
+class Stopping(PretrainingBatches):
+    """Batches that ask the process for a stop when they are drawn the n-th time."""
+
+    left = 0
+
+    def take(self, place: Place) -> tuple[Batch, Place]:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().take(place)
+
+
+def model_of(vocabulary: int) -> Model:
+    """Widths that two ranks cannot share evenly."""
+    encoder = EncoderConfig(
+        vocabulary=vocabulary, hidden=21, layers=3, heads=3, feed_forward=37, longest=41
+    )
+    config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+    return build_model(config, seed=5)
+
+
+def batches_of(store: TokenStore, stop: int | None) -> PretrainingBatches:
+    config = SampleConfig(longest=41, tokens_per_batch=200)
+    if stop is None:
+        return PretrainingBatches(store, store.tokenizer(), config, seed=3)
+    stopping = Stopping(store, store.tokenizer(), config, seed=3)
+    stopping.left = stop
+    return stopping
+
+
+def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> Model:
+    """Train a small model with dropout in steps of four batches, or go on with it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    batches = batches_of(store, case.stop if world.rank == 1 else None)
+    optimiser = OptimiserConfig(
+        rate=2e-3,
+        method="lamb" if case.method == "lamb" else "adamw",
+        matrices="muon" if case.method == "muon" else "same",
+    )
+    config = FitConfig(
+        budget=Budget(steps=STEPS),
+        optimiser=optimiser,
+        accumulate=4,
+        precision="fp32",
+        seed=9,
+        log_every=2,
+        checkpoint_minutes=1e-9,
+        clip=0.5,
+        measurements=2,
+        workers=case.workers if world.size > 1 else 0,
+    )
+    model = model_of(store.tokenizer().size)
+    measured = batches_of(store, None).take(Place(epoch=7))[0]
+
+    def measure(model: Model, stopping: object) -> dict[str, float]:
+        with forward_only(model, "fp32"):
+            loss = PRETRAINING(model, measured).parts["masked_lm"]
+        return {"masked_lm_loss": loss.sum.item() / loss.count}
+
+    fit(
+        config, model, PRETRAINING, batches,
+        measure=measure, folder=RunFolder(folder), world=world,
+    )  # fmt: skip
+    return complete(model, world)
+
+
+def talk(world: World) -> dict[str, object]:
+    say(f"this is rank {world.rank}")
+    assert world.watch is not None
+    return {
+        "sum": world.sum([world.rank + 1.0, 0.1, 2.0**60]),
+        "any": [world.any(world.rank == 1), world.any(False)],
+        "of_first": world.of_first(0.1 + world.rank),
+        "told": [world.told(lambda: {"rank": world.rank}), world.told(lambda: None)],
+        "pids": [peer["pid"] for peer in world.watch.peers.values()],
+        "pid": os.getpid(),
+    }
+
+
+def learn(world: World, folder: Path) -> dict[str, object]:
+    store = TokenStore(folder / "store")
+    for case in CASES:
+        alike = replace(world, shard=case.shard)
+        try:
+            model = train(case, store, folder / case.name, alike)
+        except Interrupted:
+            assert case.stop is not None
+            continue
+        if world.first:
+            write_tensors(folder / f"{case.name}.safetensors", model.state_dict())
+    return talk(world)
+
+
+def fail(world: World, folder: Path) -> dict[str, object]:
+    if world.rank == 1:
+        raise UserError("the dog ate it", remedy="feed the dog")
+    world.wait_for_first()
+    world.wait()
+    return {}
+
+
+CHECKS = {"learn": learn, "fail": fail}
+
+
+def main(check: str, folder: Path) -> int:
+    try:
+        with joined() as world:
+            found = CHECKS[check](world, folder)
+            (folder / f"rank-{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    except UserError as error:
+        print(f"bertsmith: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
