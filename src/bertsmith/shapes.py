@@ -3,6 +3,7 @@
     tokens      all tokens of a packed batch, its sequences end to end
     sequences   the sequences of a batch
     targets     the places of a batch that have something to predict
+    places      some tokens of a batch, in order, or all of them
     hidden      the width of the encoder
     width       that of the embedding tables, the encoder's but in an ALBERT
     heads       attention heads;  head: the width of one
@@ -19,6 +20,9 @@ TokenIds = Int[Tensor, " tokens"]
 Offsets = Int[Tensor, " sequences_plus_1"]
 Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head"]
+Places = Int[Tensor, " places"]
+AtPlaces = Float[Tensor, "places hidden"]
+Queries = Float[Tensor, "places heads head"]
 Pooled = Float[Tensor, "sequences hidden"]
 AtTargets = Float[Tensor, "targets hidden"]
 Logits = Float[Tensor, "targets vocabulary"]

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.layers import spans as spans_module
+from bertsmith.layers import dropout as dropout_module
+from bertsmith.layers import packed_attention
+from bertsmith.layers.dropout import kept_scale
 from bertsmith.layers.spans import Spans
 
 LENGTHS = (13, 1, 7, 2, 19)
@@ -67,7 +69,7 @@ def padded(each: Inputs, spans: Spans) -> Tensor:
 
 
 def one_by_one(each: Inputs, spans: Spans) -> Tensor:
-    return spans._one_by_one(*each)
+    return spans._one_by_one(*each, spans.lengths)
 
 
 every_way = pytest.mark.parametrize("way", [attend, padded, one_by_one])
@@ -95,6 +97,27 @@ def test_every_way_has_the_gradients_of_the_plain_formula(way: Way, causal: bool
         assert expected.grad is not None
         assert found.grad is not None
         assert float((found.grad - expected.grad).abs().max()) < 1e-5
+
+
+# places of the first and the three last sequences, none of the second
+PLACES = (0, 5, 12, 14, 15, 16, 17, 18, 19, 20, 23, 41)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_some_of_the_queries_see_what_they_see_among_all(grad: bool) -> None:
+    exact, rough = inputs(torch.float64, grad=True), inputs(grad=grad)
+    at = torch.tensor(PLACES)
+    found = spans().attend(rough[0][at], rough[1], rough[2], at=at)
+    expected = plain(*exact)[at]
+    assert float((found - expected).detach().abs().max()) < 1e-6
+    if grad:
+        weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(9))
+        (expected * weights.double()).sum().backward()
+        (found * weights).sum().backward()
+        for mine, other in zip(rough, exact, strict=True):
+            assert mine.grad is not None
+            assert other.grad is not None
+            assert float((mine.grad - other.grad).abs().max()) < 1e-5
 
 
 @both_directions
@@ -126,12 +149,15 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
         made.append(original(like, share))
         return made[-1]
 
-    original = spans_module._dropout_mask
-    monkeypatch.setattr(spans_module, "_dropout_mask", remembered)
+    original = dropout_module.kept_bits
+    monkeypatch.setattr(packed_attention, "kept_bits", remembered)
     rough, exact = inputs(grad=True), inputs(torch.float64, grad=True)
     found = spans(causal=causal).attend(*rough, 0.25)
-    assert [each.shape for each in made] == [(HEADS, n, n) for n in LENGTHS]
-    expected = plain(*exact, masks=[each.double() for each in made], causal=causal)
+    # all five sequences are shorter than 32, and so computed at once
+    assert [each.shape for each in made] == [(5, HEADS, 32, 32)]
+    kept = (made[0] != 0).double() * kept_scale(0.25)
+    masks = [kept[number, :, :n, :n] for number, n in enumerate(LENGTHS)]
+    expected = plain(*exact, masks=masks, causal=causal)
     assert float((found - expected).detach().abs().max()) < 1e-5
     weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
     (found * weights).sum().backward()
@@ -140,16 +166,6 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
         assert mine.grad is not None
         assert other.grad is not None
         assert float((mine.grad - other.grad).abs().max()) < 1e-5
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_the_share_dropped_and_the_expectation(share: float) -> None:
-    torch.manual_seed(4)
-    mask = spans_module._dropout_mask(torch.empty(1000, 1000), share)
-    dropped = float((mask == 0).double().mean())
-    assert abs(dropped - share) < 1 / 256
-    assert len(mask.unique()) == 2
-    assert float(mask.double().mean()) == pytest.approx(1, abs=3e-3)
 
 
 def test_a_sequence_sees_itself_only() -> None:

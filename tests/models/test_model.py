@@ -175,3 +175,30 @@ def test_parts_that_are_not_asked_for_are_not_there() -> None:
     assert model.pooler is None
     assert not model.heads
     assert {name.partition(".")[0] for name in model.state_dict()} == {"encoder"}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
+    encoder = dataclasses.replace(ENCODER, causal=causal, attention_dropout=0.0, initial_std=0.3)
+    packed = batch(13, 2, 7, 19, 5)
+    read = torch.tensor([0, 4, 12, 13, 15, 20, 22, 40, 41, 45])
+    weights = torch.randn(len(read), 64, generator=torch.Generator().manual_seed(3))
+    results, gradients = [], []
+    for places in (None, read):
+        model = build_model(ModelConfig(encoder=encoder), seed=1).train()
+        hidden = model.encoder(packed, places)
+        assert hidden.shape == (46, 64)
+        (hidden[read] * weights).sum().backward()
+        results.append(hidden.detach())
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert float((results[0][read] - results[1][read]).abs().max()) < 1e-6
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        bound = 1e-5 * max(1, float(gradient.abs().max()))
+        assert float((gradient - gradients[1][name]).abs().max()) < bound, name
+    unread = torch.ones(46, dtype=torch.bool)
+    unread[read] = False
+    assert causal or not results[1][unread].any()
+    with torch.no_grad():
+        found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, read)
+    assert float((found[read] - results[0][read]).abs().max()) < 1e-5

@@ -15,10 +15,11 @@ from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.objectives.classify import Classify
+from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.masked_lm import masked_lm
 from bertsmith.objectives.next_sentence import next_sentence
-from bertsmith.objectives.objective import Objective, cross_entropy
+from bertsmith.objectives.objective import Objective
 
 ENCODER = EncoderConfig(
     vocabulary=99, hidden=32, layers=2, heads=4, feed_forward=37, longest=23, dropout=0.0,

@@ -100,3 +100,23 @@ def test_sentence_order_is_cross_entropy_where_there_is_a_label(model: Model) ->
     assert list(losses.parts) == ["sentence_order"]
     assert losses.parts["sentence_order"].count == 2
     assert float(losses.total().detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
+    tokens = pack([np.arange(5, 25), np.arange(5, 45)], [np.zeros(20, int), np.zeros(40, int)])
+    masked = Target(at=torch.tensor([3, 20, 50]), labels=torch.tensor([7, 8, 9]))
+    paired = Target(at=torch.tensor([1]), labels=torch.tensor([0]))
+    many = Target(at=torch.arange(40), labels=torch.arange(40))
+
+    def read(**targets: Target) -> list[int] | None:
+        found = PRETRAINING.read(dataclasses.replace(tokens, targets=targets))
+        return None if found is None else found.tolist()
+
+    assert read(masked_lm=masked) == [3, 20, 50]
+    assert read(masked_lm=masked, next_sentence=paired) == [0, 3, 20, 50]
+    assert read(sentence_order=paired) == [0, 20]
+    assert read(masked_lm=masked, something_else=paired) == [3, 20, 50]
+    assert read(masked_lm=many) is None
+    assert read() is None
+    anything = dataclasses.replace(PRETRAINING, at_targets=None)
+    assert anything.read(dataclasses.replace(tokens, targets={"masked_lm": masked})) is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
+from torch import Tensor, nn
 
 from bertsmith.layers.spans import Spans
-from bertsmith.shapes import Hidden
+from bertsmith.shapes import AtPlaces, Hidden, Places
 
 
 class SelfAttention(nn.Module):
@@ -22,14 +22,25 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, hidden)
 
-    def forward(self, inputs: Hidden, spans: Spans) -> Hidden:
-        """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only."""
-        # one wide product is faster than three; the weights stay apart, as published folders and
-        # the orthogonalising optimiser want them
-        parts = (self.query, self.key, self.value)
-        weight = torch.cat([part.weight for part in parts])
-        bias = torch.cat([part.bias for part in parts])
-        mixed = F.linear(inputs, weight, bias).unflatten(-1, (3, self.heads, -1))
-        query, key, value = mixed.unbind(1)
+    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
+        """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
+
+        With `at` (places,), some of the tokens in order, to (places, hidden): what these see.
+        """
+        if at is None:
+            query, key, value = self._mapped(inputs, self.query, self.key, self.value)
+        else:
+            (query,) = self._mapped(inputs.index_select(0, at), self.query)
+            key, value = self._mapped(inputs, self.key, self.value)
         dropout = self.dropout if self.training else 0.0
-        return self.output(spans.attend(query, key, value, dropout).flatten(1))  # type: ignore[no-any-return]
+        attended = spans.attend(query, key, value, dropout, at)
+        return self.output(attended.flatten(1))  # type: ignore[no-any-return]
+
+    def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
+        """What several linear maps make of the same values, each (tokens, heads, head)."""
+        # one wide product is faster than several; the weights stay apart, as published folders and
+        # the orthogonalising optimiser want them
+        weight = torch.cat([each.weight for each in maps])
+        bias = torch.cat([each.bias for each in maps])
+        mixed: Tensor = F.linear(inputs, weight, bias).unflatten(-1, (len(maps), self.heads, -1))
+        return mixed.unbind(1)

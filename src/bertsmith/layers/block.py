@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from bertsmith.layers.attention import SelfAttention
+from bertsmith.layers.dropout import Dropout
 from bertsmith.layers.feed_forward import Activation, FeedForward
 from bertsmith.layers.spans import Spans
-from bertsmith.shapes import Hidden
+from bertsmith.shapes import AtPlaces, Hidden, Places
 
 
 class Block(nn.Module):
@@ -29,11 +30,15 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
         self.feed_forward = FeedForward(hidden, feed_forward, activation)
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=norm_epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
-    def forward(self, inputs: Hidden, spans: Spans) -> Hidden:
-        """(tokens, hidden) to (tokens, hidden)."""
-        attended = self.dropout(self.attention(inputs, spans))
-        middle = self.attention_norm(inputs + attended)
-        changed = self.dropout(self.feed_forward(middle))
-        return self.feed_forward_norm(middle + changed)  # type: ignore[no-any-return]
+    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
+        """(tokens, hidden) to (tokens, hidden).
+
+        With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
+        """
+        attended = self.attention(inputs, spans, at)
+        kept = inputs if at is None else inputs.index_select(0, at)
+        middle = self.attention_norm(self.dropout.add(kept, attended))
+        changed = self.dropout.add(middle, self.feed_forward(middle))
+        return self.feed_forward_norm(changed)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from bertsmith.layers.dropout import Dropout
 from bertsmith.layers.positions import Positions, sinusoidal_table
 from bertsmith.shapes import Hidden, TokenIds
 
@@ -52,7 +53,7 @@ class Embeddings(nn.Module):
         elif positions == "sinusoidal":
             self.positions = FixedTable(longest, of_tables)
         self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.widen = None if width is None else nn.Linear(width, hidden)
 
     def forward(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:

@@ -3,72 +3,126 @@
 Linear layers, norms and losses see (tokens, hidden) and know nothing of sequences; attention asks
 `Spans`, which also picks the backend:
 
-    CPU, training    `_PackedAttention`: one sequence after another, its scores stay in the cache
-                     (bf16, 2 threads: forward + backward 1.9 to 3 times faster than a loop over
-                     torch's fused kernel, whose backward is slow there; see docs/log.md)
+    CPU, training    `PackedAttention`: sequences of about one length at once, weights kept for the
+                     backward pass (torch's fused kernel has a slow one there; see docs/log.md)
     CPU, inference   torch's fused kernel, one sequence after another
-    CUDA, half       torch's variable-length kernel
+    CUDA, half       torch's variable-length kernels: its own function, or nested tensors where
+                     weights are dropped
     CUDA, otherwise  torch's fused kernel on a padded copy, made for this call only
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.shapes import Heads, Offsets
+from bertsmith.layers.grouping import Grouping, group
+from bertsmith.layers.packed_attention import PackedAttention
+from bertsmith.shapes import Heads, Offsets, Places, Queries
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
     """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host.
 
-    With `causal`, a token sees itself and those before it only.
+    With `causal`, a token sees itself and those before it only. All layers share one object, which
+    remembers how it groups the sequences.
     """
 
     offsets: Offsets
     lengths: tuple[int, ...]
     causal: bool = False
+    _groupings: dict[int, Grouping] = field(default_factory=dict, repr=False, compare=False)
 
-    def attend(self, query: Heads, key: Heads, value: Heads, dropout: float = 0.0) -> Heads:
+    def attend(
+        self,
+        query: Queries,
+        key: Heads,
+        value: Heads,
+        dropout: float = 0.0,
+        at: Places | None = None,
+    ) -> Queries:
         """Scaled dot-product attention within each sequence (Vaswani et al. 2017, equation 1).
 
-        All are (tokens, heads, head); `dropout` is the share of attention weights set to zero.
+        `key` and `value` are (tokens, heads, head), `query` too, or (places, heads, head) where
+        `at` (places,) names some of the tokens, in order; `dropout` is the share of attention
+        weights set to zero.
         """
+        assert at is None or not self.causal
         if query.is_cuda:
-            if dropout == 0.0 and query.dtype in (torch.float16, torch.bfloat16):
-                return self._variable_length(query, key, value)
-            return self._padded(query, key, value, dropout)
+            return self._on_cuda(query, key, value, dropout, at)
+        asked = self.lengths if at is None else self._places(at)
         if dropout == 0.0 and not (torch.is_grad_enabled() and query.requires_grad):
-            return self._one_by_one(query, key, value)
-        attended: Tensor = _PackedAttention.apply(  # type: ignore[no-untyped-call]
-            query, key, value, self.lengths, dropout, self.causal
+            return self._one_by_one(query, key, value, asked)
+        attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
+            query, key, value, self._grouped(query.shape[1], asked), dropout, self.causal
         )
         return attended
 
-    def _one_by_one(self, query: Heads, key: Heads, value: Heads) -> Heads:
+    def _places(self, at: Places) -> tuple[int, ...]:
+        """How many of the tokens `at` are in each sequence."""
+        return tuple(torch.searchsorted(at, self.offsets).diff().tolist())
+
+    def _grouped(self, heads: int, asked: tuple[int, ...]) -> Grouping:
+        if asked is not self.lengths:
+            return group(self.lengths, heads, asked)
+        if heads not in self._groupings:
+            self._groupings[heads] = group(self.lengths, heads)
+        return self._groupings[heads]
+
+    def _one_by_one(
+        self, query: Queries, key: Heads, value: Heads, asked: tuple[int, ...]
+    ) -> Queries:
+        queries = _by_sequence(asked, query)
+        keys, values = _by_sequence(self.lengths, key), _by_sequence(self.lengths, value)
         attended = [
             F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=self.causal)
-            for q, k, v in _by_sequence(self.lengths, query, key, value)
+            for q, k, v in zip(queries, keys, values, strict=True)
+            if q.shape[1]
         ]
         return torch.cat([part[0].transpose(0, 1) for part in attended])
 
-    def _variable_length(self, query: Heads, key: Heads, value: Heads) -> Heads:
+    def _on_cuda(
+        self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
+    ) -> Queries:
+        half = query.dtype in (torch.float16, torch.bfloat16)
+        if half and not dropout:
+            return self._variable_length(query, key, value, at)
+        if at is not None:
+            # the kernels below want as many queries as keys
+            everywhere = query.new_zeros(key.shape).index_copy(0, at, query)
+            return self._on_cuda(everywhere, key, value, dropout, None).index_select(0, at)
+        return (self._nested if half else self._padded)(query, key, value, dropout)
+
+    def _variable_length(
+        self, query: Queries, key: Heads, value: Heads, at: Places | None
+    ) -> Queries:
         from torch.nn.attention.varlen import varlen_attn
 
         offsets, longest = self.offsets.int(), max(self.lengths)
+        asked = offsets if at is None else torch.searchsorted(at, self.offsets).int()
         # tokens seen to the left and to the right; -1 is all
         window = (-1, 0 if self.causal else -1)
         attended = varlen_attn(
-            query, key, value, offsets, offsets, longest, longest, window_size=window
+            query, key, value, asked, offsets, longest, longest, window_size=window
         )
         assert isinstance(attended, Tensor)
         return attended
+
+    def _nested(self, query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
+        def nested(packed: Tensor) -> Tensor:
+            parts: Tensor = torch.nested.nested_tensor_from_jagged(
+                packed, self.offsets, min_seqlen=min(self.lengths), max_seqlen=max(self.lengths)
+            )
+            return parts.transpose(1, 2)
+
+        attended = F.scaled_dot_product_attention(
+            nested(query), nested(key), nested(value), dropout_p=dropout, is_causal=self.causal
+        )
+        return attended.transpose(1, 2).values()
 
     def _padded(self, query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
         lengths, longest, sequences = self.offsets.diff(), max(self.lengths), len(self.lengths)
@@ -90,74 +144,6 @@ class Spans:
         return attended.transpose(1, 2).flatten(0, 1).index_select(0, place)
 
 
-class _PackedAttention(torch.autograd.Function):
-    """Attention within each sequence of a packed batch, scores kept for the backward pass."""
-
-    @staticmethod
-    def forward(
-        context: Any,  # noqa: ANN401
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        lengths: tuple[int, ...],
-        dropout: float,
-        causal: bool,
-    ) -> Tensor:
-        scale = 1 / math.sqrt(query.shape[-1])
-        attended = torch.empty_like(value)
-        later = torch.ones(causal * max(lengths), max(lengths), dtype=torch.bool).triu(1)
-        weights: list[Tensor] = []
-        kept: list[Tensor] = []
-        with torch.autocast("cpu", enabled=False):
-            for q, k, v, out in _by_sequence(lengths, query, key, value, attended):
-                score = torch.bmm(q * scale, k.transpose(1, 2))
-                if causal:
-                    score.masked_fill_(later[: q.shape[1], : q.shape[1]], -torch.inf)
-                weight = score.softmax(-1)
-                weights.append(weight)
-                if dropout:
-                    kept.append(_dropout_mask(weight, dropout))
-                    weight = weight * kept[-1]
-                out.copy_(torch.bmm(weight, v))
-        context.save_for_backward(query, key, value, *weights, *kept)
-        context.lengths, context.scale = lengths, scale
-        return attended
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        query, key, value, *saved = context.saved_tensors
-        lengths, scale = context.lengths, context.scale
-        weights, kept = saved[: len(lengths)], saved[len(lengths) :]
-        gradients = tuple(torch.empty_like(each) for each in (query, key, value))
-        sequences = _by_sequence(lengths, query, key, value, gradient, *gradients)
-        with torch.autocast("cpu", enabled=False):
-            for index, (q, k, v, out, to_q, to_k, to_v) in enumerate(sequences):
-                weight = weights[index]
-                dropped = weight * kept[index] if kept else weight
-                to_v.copy_(torch.bmm(dropped.transpose(1, 2), out))
-                to_weight = torch.bmm(out, v.transpose(1, 2))
-                if kept:
-                    to_weight.mul_(kept[index])
-                # the softmax's own derivative, in float32 inside torch whatever the type
-                to_score = torch._softmax_backward_data(to_weight, weight, -1, weight.dtype)
-                to_score.mul_(scale)
-                to_q.copy_(torch.bmm(to_score, k))
-                to_k.copy_(torch.bmm(to_score.transpose(1, 2), q))
-        return *gradients, None, None, None
-
-
-def _by_sequence(lengths: tuple[int, ...], *packed: Tensor) -> zip[tuple[Tensor, ...]]:
-    """Views (heads, length, head) of each sequence, of every tensor given."""
-    parts = ([part.transpose(0, 1) for part in each.split(lengths)] for each in packed)
-    return zip(*parts, strict=True)
-
-
-def _dropout_mask(like: Tensor, share: float) -> Tensor:
-    """Zeros with the given share, else 1 / (1 - share); one random byte an entry.
-
-    A byte resolves the share to 1/256; the scale uses the share really dropped, so that the
-    expectation is exact.
-    """
-    limit = max(1, round(share * 256))
-    random = torch.empty(like.shape, dtype=torch.uint8).random_(0, 256)
-    return (random >= limit).to(like.dtype).mul_(256 / (256 - limit))
+def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:
+    """Views (heads, length, head) of each sequence."""
+    return [part.transpose(0, 1) for part in packed.split(list(lengths))]

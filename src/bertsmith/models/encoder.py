@@ -14,7 +14,7 @@ from bertsmith.layers.embeddings import Embeddings
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.layers.spans import Spans
-from bertsmith.shapes import Hidden
+from bertsmith.shapes import Hidden, Places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +118,32 @@ class Encoder(nn.Module):
             for _ in range(config.groups or config.layers)
         )
 
-    def forward(self, batch: Batch) -> Hidden:
-        """The last layer's hidden states, (tokens, hidden)."""
-        return self.hidden_states(batch)[-1]
+    def forward(self, batch: Batch, read: Places | None = None) -> Hidden:
+        """The last layer's hidden states, (tokens, hidden).
+
+        With `read`, some of the tokens in order and each once, the last layer works for these only
+        and all other rows are zero: of other tokens it needs keys and values. Reading from left to
+        right, it works for all.
+        """
+        if read is None or self.config.causal:
+            return self.hidden_states(batch)[-1]
+        *before, last = self._layers()
+        spans = Spans(batch.offsets, batch.lengths)
+        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        for block in before:
+            hidden = block(hidden, spans)
+        own = last(hidden, spans, read)
+        return hidden.new_zeros(hidden.shape, dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
 
     def hidden_states(self, batch: Batch) -> list[Hidden]:
         """The embeddings and every layer's output, each (tokens, hidden)."""
         spans = Spans(batch.offsets, batch.lengths, self.config.causal)
         states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
-        each = self.config.layers // len(self.blocks)
-        for block in self.blocks:
-            for _ in range(each):
-                states.append(block(states[-1], spans))
+        for block in self._layers():
+            states.append(block(states[-1], spans))
         return states
+
+    def _layers(self) -> list[nn.Module]:
+        """The block of each layer."""
+        each = self.config.layers // len(self.blocks)
+        return [block for block in self.blocks for _ in range(each)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
+from torch import Tensor, nn
 
 from bertsmith.shapes import AtTargets, Hidden, Logits, Offsets, Pooled, Table
 
@@ -38,6 +38,8 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden: AtTargets, table: Table) -> Logits:
         """Logits (targets, vocabulary) of the tokens at the positions given, (targets, hidden)."""
-        return F.linear(
-            self.norm(F.gelu(self.dense(hidden), approximate=self.approximate)), table, self.bias
-        )
+        return F.linear(self.features(hidden), table, self.bias)
+
+    def features(self, hidden: AtTargets) -> Tensor:
+        """What the table is multiplied with, as wide as it."""
+        return self.norm(F.gelu(self.dense(hidden), approximate=self.approximate))  # type: ignore[no-any-return]

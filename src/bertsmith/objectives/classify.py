@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bertsmith.batches.batch import Batch, Target
 from bertsmith.models.model import Model
+from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.losses import Loss
-from bertsmith.objectives.objective import cross_entropy
 from bertsmith.shapes import Hidden
 
 

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from bertsmith.batches.batch import Batch, Target
 from bertsmith.errors import ConfigError
 from bertsmith.models.model import Model
+from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.losses import Loss
-from bertsmith.objectives.objective import cross_entropy
 from bertsmith.shapes import AtTargets, Hidden
 
 # logits made at once; nearly every token is a target here, and all their logits fill the memory

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from bertsmith.batches.batch import Batch, Target
+from bertsmith.models.heads import MaskedLMHead
 from bertsmith.models.model import Model
+from bertsmith.objectives.cross_entropy import linear_cross_entropy
 from bertsmith.objectives.losses import Loss
-from bertsmith.objectives.objective import cross_entropy
 from bertsmith.shapes import Hidden
 
 
 def masked_lm(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
     """Cross-entropy of the original tokens, at the masked positions only."""
-    return cross_entropy(model.masked_lm(hidden[target.at]), target.labels)
+    head = model.heads["masked_lm"]
+    assert isinstance(head, MaskedLMHead)
+    table = model.encoder.embeddings.tokens.weight
+    features = head.features(hidden[target.at])
+    return linear_cross_entropy(features, table, head.bias, target.labels)

@@ -6,26 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from bertsmith.batches.batch import Batch, Target
 from bertsmith.models.model import Model
 from bertsmith.objectives.losses import Loss, Losses
-from bertsmith.shapes import Hidden
+from bertsmith.shapes import Hidden, Places
 
 Term = Callable[[Model, Hidden, Batch, Target], Loss]
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Terms by the name of the target they predict; the encoder runs once for all of them."""
+    """Terms by the name of the target they predict; the encoder runs once for all of them.
+
+    `at_targets` names the terms that read the hidden states of the tokens at their targets; any
+    other reads the first token of sequences. The last layer then works where somebody reads. None
+    for terms that may read anything.
+    """
 
     terms: Mapping[str, Term]
+    at_targets: frozenset[str] | None = None
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
         """The loss of each term whose targets the batch carries."""
-        hidden = model.encoder(batch)
+        hidden = model.encoder(batch, self.read(batch))
         return Losses(
             parts={
                 name: term(model, hidden, batch, batch.targets[name])
@@ -34,17 +39,17 @@ class Objective:
             }
         )
 
-
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
-    """Cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
-
-    A target counts as correct when its logit is larger than every other; ties are wrong.
-    """
-    with torch.autocast(logits.device.type, enabled=False):
-        wide = logits.float()
-        loss = F.cross_entropy(wide, labels, reduction="sum", label_smoothing=smoothing)
-        # amax is 25 times faster than argmax on a CPU
-        shown, at = wide.detach(), labels[:, None]
-        own = shown.gather(-1, at).squeeze(-1)
-        correct = (own > shown.scatter(-1, at, -torch.inf).amax(-1)).sum()
-    return Loss(sum=loss, count=len(labels), correct=correct)
+    def read(self, batch: Batch) -> Places | None:
+        """The tokens whose last hidden states are read, in order; None for most or all."""
+        if self.at_targets is None:
+            return None
+        names = batch.targets.keys() & self.terms.keys()
+        places = [batch.targets[name].at for name in sorted(names & self.at_targets)]
+        if names - self.at_targets:
+            places.append(batch.starts)
+        count = sum(map(len, places))
+        # so few that it pays
+        if not 0 < count <= batch.tokens // 2:
+            return None
+        read: Tensor = torch.cat(places).unique()
+        return read

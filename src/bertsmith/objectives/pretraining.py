@@ -14,6 +14,7 @@ PRETRAINING = Objective(
         "left_to_right": left_to_right,
         "next_sentence": next_sentence,
         "sentence_order": sentence_order,
-    }
+    },
+    at_targets=frozenset({"masked_lm", "left_to_right"}),
 )
 """A batch's targets choose among these, so it serves whatever the sequences are made of."""

@@ -131,7 +131,8 @@ def _measured(
     drawn = _some(batches)
     drawing = (time.perf_counter() - began) / len(drawn)
     tokens = _mean([batch.tokens for batch in drawn])
-    flops = _mean([training_flops(model.config, work_of(batch)) for batch in drawn])
+    works = [work_of(batch, last_needed=True) for batch in drawn]
+    flops = _mean([training_flops(model.config, work) for work in works])
     affordable = _MOST_SECONDS * _USUAL_UTILISATION * peak / flops
     if affordable < TRIAL_STEPS:
         some = max(2, int(min(affordable, 1) * drawn[0].sequences))

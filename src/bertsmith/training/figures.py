@@ -43,7 +43,7 @@ class Figures:
             self.drawn += batch.tokens
             # what the batch holds that belongs to none of its sequences
             self.padding += batch.tokens - sum(batch.lengths)
-            self.flops += training_flops(config, work_of(batch))
+            self.flops += training_flops(config, work_of(batch, last_needed=True))
 
     def add_step(self, tokens: int, seconds: float, norm: float | None) -> None:
         """Count one step, without a norm if it was skipped: only its tokens and time count then."""

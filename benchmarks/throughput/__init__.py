@@ -1,0 +1,1 @@
+"""The two sides of pretrain_throughput.py, each in a process of its own."""

@@ -1,0 +1,143 @@
+"""Dropout whose random numbers cost little on a processor.
+
+torch draws a number an entry, one after another: a fifth of a training step. Here a byte is drawn
+an entry, four of them by one hash of a counter, by all threads at once. A byte resolves the share
+to 1/256 (0.1 becomes 26/256 = 0.1016); values are scaled by what is really kept, so that the
+expectation is exact. The key of the hash comes from torch's generator: the same seed, the same
+entries. Entries are dropped by their bits, `value & 0` or `value & -1`, which costs a twentieth of
+a product with a mask of another type.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+# bits of a value by the bytes it has
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Dropout(nn.Module):
+    """Sets a share of the values to zero in training (Srivastava et al. 2014)."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def extra_repr(self) -> str:
+        """What stands in the model's printed form."""
+        return f"share={self.share:g}"
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Values of any shape, some of them zero, the others scaled up."""
+        if not self.training or not self.share:
+            return inputs
+        if inputs.is_cuda:
+            return F.dropout(inputs, self.share)
+        dropped: Tensor = _Dropped.apply(inputs, self.share)  # type: ignore[no-untyped-call]
+        return dropped
+
+    def add(self, residual: Tensor, branch: Tensor) -> Tensor:
+        """`residual` plus `branch` with some of its values zero, both of one shape."""
+        if not self.training or not self.share or residual.is_cuda:
+            whole: Tensor = residual + self(branch)
+            return whole
+        total: Tensor = _AddDropped.apply(  # type: ignore[no-untyped-call]
+            residual, branch, self.share
+        )
+        return total
+
+
+def kept_scale(share: float) -> float:
+    """What the values that are kept are multiplied by."""
+    return 256 / (256 - _limit(share))
+
+
+def kept_bits(like: Tensor, share: float) -> Tensor:
+    """All bits set where a value is kept, none where it is dropped: integers as wide as `like`'s.
+
+    The shape is that of `like`, the share `share` rounded to 1/256, 1/256 at least.
+    """
+    bits = _BITS[like.element_size()]
+    count = like.numel()
+    byte = random_words(-(-count // 4)).view(torch.int8)[:count].view(like.shape)
+    # negative, and so all ones once shifted, below 128 - limit: 256 - limit of 256 bytes
+    kept: Tensor = byte.to(torch.int16).sub_(128 - _limit(share)).bitwise_right_shift_(15)
+    return kept.to(bits)
+
+
+def keep(values: Tensor, kept: Tensor) -> Tensor:
+    """The values where `kept` is set, else zero, unscaled."""
+    bits: Tensor = values.view(kept.dtype) & kept
+    return bits.view(values.dtype)
+
+
+def keep_(values: Tensor, kept: Tensor) -> Tensor:
+    """`keep` in place."""
+    values.view(kept.dtype).bitwise_and_(kept)
+    return values
+
+
+def random_words(count: int) -> Tensor:
+    """`count` words of 32 random bits, int32, that follow from the state of torch's generator.
+
+    A counter times an odd number, then twice a shift and a product (the constants of
+    Wellons' lowbias32), with a key of its own before each round.
+    """
+    first, second = torch.randint(-(2**31), 2**31, (2,)).tolist()
+    words = _counter(1 << max(16, math.ceil(math.log2(max(count, 1)))))[:count] * -1640531527
+    words.add_(first)
+    shifted = torch.empty_like(words)
+
+    def mix(shift: int) -> Tensor:
+        # torch shifts the sign in, which has to go again
+        torch.bitwise_right_shift(words, shift, out=shifted).bitwise_and_(2 ** (32 - shift) - 1)
+        return words.bitwise_xor_(shifted)
+
+    mix(16).mul_(0x7FEB352D).add_(second)
+    mix(15).mul_(-2073254261)
+    return mix(16)
+
+
+@functools.cache
+def _counter(count: int) -> Tensor:
+    return torch.arange(count, dtype=torch.int32)
+
+
+def _limit(share: float) -> int:
+    """Bytes of 256 that drop their entry."""
+    return min(255, max(1, round(share * 256)))
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, inputs: Tensor, share: float) -> Tensor:  # noqa: ANN401
+        kept = kept_bits(inputs, share)
+        context.save_for_backward(kept)
+        context.scale = kept_scale(share)
+        return keep(inputs.contiguous(), kept).mul_(context.scale)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (kept,) = context.saved_tensors
+        return keep(gradient.contiguous(), kept).mul_(context.scale), None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, residual: Tensor, branch: Tensor, share: float) -> Tensor:  # noqa: ANN401
+        kept = kept_bits(branch, share)
+        context.save_for_backward(kept)
+        context.scale, context.kind = kept_scale(share), branch.dtype
+        return torch.add(residual, keep(branch.contiguous(), kept), alpha=context.scale)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+        (kept,) = context.saved_tensors
+        to_branch = torch.mul(gradient, context.scale).to(context.kind)
+        return gradient, keep_(to_branch.contiguous(), kept), None
