@@ -4,9 +4,9 @@
 
 The same 4/256 BERT (4 heads, 1,024 wide inside), vocabulary (bert-base-uncased), novels (90 to
 learn from, 5 held out whole), cores. The rival: AdamW at the best of some rates, linear decay, its
-collator, full blocks of 128 tokens, batch 32, dropout 0.1, bf16 autocast. Both are judged by one
-referee, on the rival's ground: the rival's blocks of the held-out novels, masked once by its
-collator, in its model class, in float32, from the folder that ours saves.
+collator, full blocks of 128 tokens, batches of 32 or 16 of them, dropout 0.1, bf16 autocast.
+Both are judged by one referee, on the rival's ground: the rival's blocks of the held-out novels,
+masked once by its collator, in its model class, in float32, from the folder that ours saves.
 
 The arms select:RATE (a quarter of the rival's minutes, to find its best rate), rival:RATE and
 quick:MINUTES are kept in the folder as they end, so a call that was interrupted goes on where it

@@ -68,33 +68,28 @@ def pretrain(
     from bertsmith.recipes.pretrain import pretrain as run
     from bertsmith.recipes.pretrain_settings import PretrainConfig
 
-    if store is None and any(
-        given is not None for given in (model, recipe, from_, minutes, steps, settings)
-    ):
+    begins = {"model": model, "recipe": recipe, "from": from_, "minutes": minutes, "steps": steps}
+    _check_given({**begins, "settings": settings}, goes_on=store is None)
+    assert settings is None or isinstance(settings, PretrainConfig)
+    run(
+        store, out=out, model=model or "small", recipe=recipe or "quick", parent=from_,
+        minutes=minutes, steps=steps, settings=settings, device=device, workers=workers,
+        tensorboard=tensorboard, shard=shard, force=force,
+    )  # fmt: skip
+
+
+def _check_given(given: Mapping[str, object], *, goes_on: bool) -> None:
+    """Whether options of `pretrain` agree with each other; raises `ConfigError`."""
+    named = {name for name, value in given.items() if value is not None}
+    if goes_on and named:
         raise ConfigError(
             "a run that goes on keeps its settings", remedy="leave them out, or name a store"
         )
-    for option, value in (("--model", model), ("--recipe", recipe)):
-        if from_ is not None and value is not None:
+    for name in ("model", "recipe"):
+        if {name, "from"} <= named:
             raise ConfigError(
-                f"{option} and --from exclude each other", remedy="leave one of them out"
+                f"--{name} and --from exclude each other", remedy="leave one of them out"
             )
-    assert settings is None or isinstance(settings, PretrainConfig)
-    run(
-        store,
-        out=out,
-        model=model or "small",
-        recipe=recipe or "quick",
-        parent=from_,
-        minutes=minutes,
-        steps=steps,
-        settings=settings,
-        device=device,
-        workers=workers,
-        tensorboard=tensorboard,
-        shard=shard,
-        force=force,
-    )
 
 
 def finetune(

@@ -11,7 +11,9 @@ import torch
 
 from bertsmith.batches.batch import Batch, pack
 from bertsmith.errors import ConfigError
+from bertsmith.layers import evening
 from bertsmith.layers.positions import sinusoidal_table
+from bertsmith.models import encoder as encoder_module
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 
@@ -202,3 +204,34 @@ def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
     with torch.no_grad():
         found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, read)
     assert float((found[read] - results[0][read]).abs().max()) < 1e-5
+
+
+def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = dataclasses.replace(ENCODER, attention_dropout=0.0, initial_std=0.3)
+    packed = batch(*([23, 19, 7] * 28))
+    read = torch.arange(0, packed.tokens, 2)
+    assert packed.tokens == 1372
+    weights = torch.randn(packed.tokens, 64, generator=torch.Generator().manual_seed(3))
+    found = []
+    for rows in (evening.evened, lambda rows: rows):
+        monkeypatch.setattr(encoder_module, "evened", rows)
+        for places in (None, read):
+            model = build_model(ModelConfig(encoder=encoder), seed=1).train()
+            hidden = model.encoder(packed, places)
+            assert hidden.shape == (1372, 64)
+            (hidden[read] * weights[read]).sum().backward()
+            gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+            found.append((hidden.detach()[read], gradients))
+    for hidden, gradients in found[1:]:
+        assert float((hidden - found[0][0]).abs().max()) < 1e-6
+        assert gradients.keys() == found[0][1].keys()
+        # the keys' biases have none but what rounding leaves
+        bound = 1e-6 * max(float(gradient.abs().max()) for gradient in gradients.values())
+        for name, gradient in gradients.items():
+            assert float((gradient - found[0][1][name]).abs().max()) < bound, name
+
+
+def test_rows_are_evened_where_it_pays() -> None:
+    assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 8170)] == [
+        0, 5, 511, 512, 576, 8192,
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from bertsmith.objectives import cross_entropy as module
-from bertsmith.objectives.cross_entropy import cross_entropy
+from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 
 ROWS, CLASSES = 29, 41
 
@@ -66,3 +66,35 @@ def test_logits_stay_as_they_are_and_nothing_is_kept_without_gradient() -> None:
     assert torch.equal(logits, before)
     assert not cross_entropy(logits.detach(), labels).sum.requires_grad
     assert cross_entropy(logits[:0], labels[:0]).sum.item() == 0
+
+
+@pytest.mark.usefixtures("targets_at_once")
+@pytest.mark.parametrize("spare", [0, 3])
+@pytest.mark.parametrize(("kind", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_with_the_last_layer_it_is_that_of_its_logits(
+    kind: torch.dtype, bound: float, spare: int
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    features = torch.randn(ROWS + spare, 13, generator=generator).requires_grad_()
+    table = torch.randn(CLASSES, 13, generator=generator).requires_grad_()
+    bias = torch.randn(CLASSES, generator=generator).requires_grad_()
+    labels = torch.randint(CLASSES, (ROWS,), generator=generator)
+    exact = [each.detach().double().requires_grad_() for each in (features, table, bias)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        losses = [linear_cross_entropy(features, table, bias, labels) for _ in range(2)]
+    logits = F.linear(exact[0][:ROWS], exact[1], exact[2])
+    expected = F.cross_entropy(logits, labels, reduction="sum")
+    assert losses[0].count == ROWS
+    assert losses[0].sum.item() == losses[1].sum.item()
+    assert losses[0].sum.item() == pytest.approx(expected.item(), rel=bound)
+    assert abs(int(losses[0].correct) - int((logits.argmax(-1) == labels).sum())) <= 100 * bound
+    # both are alive at once, and so in memory of their own
+    (losses[0].sum / 5).backward()
+    (losses[1].sum / 5).backward()
+    (expected * 2 / 5).backward()
+    for mine, other in zip((features, table, bias), exact, strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert mine.grad.dtype == torch.float32
+        error = (mine.grad - other.grad).norm() / other.grad.norm()
+        assert float(error) < bound

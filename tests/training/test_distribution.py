@@ -20,7 +20,7 @@ from launching import ours, ran, torchrun
 from training.ranks import CASES, STEPS, Case, train
 
 # sums in another order, in float32; Muon makes matrices orthogonal in bfloat16, and magnifies that
-BOUNDS = {"adamw": 1e-7, "lamb": 1e-7, "muon": 1e-3}
+BOUNDS = {"adamw": 1e-6, "lamb": 1e-6, "muon": 1e-3}
 
 RESUMED = [case for case in CASES if case.stop]
 WHOLE = [case for case in CASES if not case.stop]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from bertsmith.batches.batch import Batch
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.layers.block import Block
 from bertsmith.layers.embeddings import Embeddings
+from bertsmith.layers.evening import evened
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.layers.spans import Spans
@@ -121,19 +123,23 @@ class Encoder(nn.Module):
     def forward(self, batch: Batch, read: Places | None = None) -> Hidden:
         """The last layer's hidden states, (tokens, hidden).
 
-        With `read`, some of the tokens in order and each once, the last layer works for these only
-        and all other rows are zero: of other tokens it needs keys and values. Reading from left to
-        right, it works for all.
+        With `read`, some of the tokens in order and each once, the last layer works for these, and
+        other rows hold nothing of use: of other tokens it needs keys and values. Reading from left
+        to right, it works for all.
         """
+        tokens = batch.tokens
+        if torch.is_grad_enabled() and not batch.ids.is_cuda:
+            batch = _with_spare_sequence(batch)
         if read is None or self.config.causal:
-            return self.hidden_states(batch)[-1]
+            return self.hidden_states(batch)[-1][:tokens]
         *before, last = self._layers()
         spans = Spans(batch.offsets, batch.lengths)
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
         for block in before:
             hidden = block(hidden, spans)
+        read = _with_spare_places(read, tokens)
         own = last(hidden, spans, read)
-        return hidden.new_zeros(hidden.shape, dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
+        return hidden.new_zeros(tokens, hidden.shape[1], dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
 
     def hidden_states(self, batch: Batch) -> list[Hidden]:
         """The embeddings and every layer's output, each (tokens, hidden)."""
@@ -147,3 +153,29 @@ class Encoder(nn.Module):
         """The block of each layer."""
         each = self.config.layers // len(self.blocks)
         return [block for block in self.blocks for _ in range(each)]
+
+
+def _with_spare_sequence(batch: Batch) -> Batch:
+    """The batch with one sequence more where that gives it a usual number of tokens."""
+    spare = evened(batch.tokens) - batch.tokens
+    if not spare:
+        return batch
+    more = batch.ids.new_zeros(spare)
+    return replace(
+        batch,
+        ids=torch.cat([batch.ids, more]),
+        segments=torch.cat([batch.segments, more]),
+        positions=torch.cat([batch.positions, more]),
+        offsets=torch.cat([batch.offsets, batch.offsets[-1:] + spare]),
+        lengths=(*batch.lengths, spare),
+    )
+
+
+def _with_spare_places(read: Tensor, tokens: int) -> Tensor:
+    """The places with some of the others where that gives a usual number of them."""
+    spare = evened(len(read)) - len(read)
+    if read.is_cuda or not spare:
+        return read
+    unread = torch.ones(tokens, dtype=torch.bool)
+    unread[read] = False
+    return torch.cat([read, unread.nonzero().flatten()[:spare]]).sort().values

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from bertsmith.objectives.losses import Loss
 from bertsmith.objectives.scratch import Scratch
-from bertsmith.shapes import AtTargets, Table, TargetIds
+from bertsmith.shapes import Table, TargetIds
 
 # float32 logits at once: what the caches of a few cores hold
 _LOGITS = 2**20
@@ -35,15 +35,13 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
     return Loss(sum=loss, count=len(labels), correct=correct)
 
 
-def linear_cross_entropy(
-    features: AtTargets, table: Table, bias: Tensor, labels: TargetIds
-) -> Loss:
+def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: TargetIds) -> Loss:
     """`cross_entropy` of the logits that `features` (targets, width) have under a linear layer.
 
-    `table` is (classes, width), `bias` (classes,).
+    `table` is (classes, width), `bias` (classes,). Features beyond the labels are spare.
     """
     if features.is_cuda:
-        return cross_entropy(F.linear(features, table, bias), labels)
+        return cross_entropy(F.linear(features[: len(labels)], table, bias), labels)
     kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else features.dtype
     # what autograd would do anyway, but once
     features, table, bias = features.to(kind), table.to(kind), bias.to(kind)
@@ -89,7 +87,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         context.scratch = Scratch((len(features), len(table)), features.dtype)
         logits = torch.addmm(bias, features, table.T, out=context.scratch.tensor)
         wanted = any(context.needs_input_grad[:3])
-        loss, correct = _in_slices(logits, labels, logits if wanted else None)
+        own = logits[: len(labels)]
+        loss, correct = _in_slices(own, labels, own if wanted else None)
+        logits[len(labels) :] = 0
         context.save_for_backward(features, table)
         context.mark_non_differentiable(correct)
         return loss, correct

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F  # noqa: N812
+
 from bertsmith.batches.batch import Batch, Target
+from bertsmith.layers.evening import evened
 from bertsmith.models.heads import MaskedLMHead
 from bertsmith.models.model import Model
 from bertsmith.objectives.cross_entropy import linear_cross_entropy
@@ -15,5 +18,6 @@ def masked_lm(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Los
     head = model.heads["masked_lm"]
     assert isinstance(head, MaskedLMHead)
     table = model.encoder.embeddings.tokens.weight
-    features = head.features(hidden[target.at])
+    spare = 0 if hidden.is_cuda else evened(len(target)) - len(target)
+    features = head.features(hidden[F.pad(target.at, (0, spare))])
     return linear_cross_entropy(features, table, head.bias, target.labels)
