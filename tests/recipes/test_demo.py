@@ -126,7 +126,7 @@ def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     for title in (
         "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning", "Confusion",
-        "Training loss", "Training accuracy", "Speed", "Settings of pre-training",
+        "Loss", "Accuracy", "Speed", "Utilisation", "Settings of pre-training",
     ):  # fmt: skip
         assert title in page, title
     for contestant in (PRETRAINED, RANDOM, BASELINE):

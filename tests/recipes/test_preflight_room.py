@@ -22,7 +22,7 @@ SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
 
 # a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
-import resource, sys, torch
+import sys, torch
 from bertsmith.models.bert import bert
 from bertsmith.models.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
@@ -36,9 +36,12 @@ batch = pack(ids, [np.zeros(64, np.int64)] * 64)
 at = torch.arange(0, 4096, 7)
 from dataclasses import replace
 batch = replace(batch, targets={"masked_lm": Target(at=at, labels=batch.ids[at])})
-size = lambda: int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+def size(field):
+    # what getrusage calls the largest size can be that of the process that started this one
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 encoder = bert("mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
-before = size()
+before = size('VmRSS')
 model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=0)
 optimiser = Optimiser(model, OptimiserConfig())
 for _ in range(2):
@@ -46,7 +49,7 @@ for _ in range(2):
         losses = PRETRAINING(model, batch)
     losses.total().backward()
     optimiser.step(1.0)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(size('VmHWM') - before)
 """
 
 
