@@ -88,7 +88,8 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
     rows: Tensor = left[:, :directions] * values[:directions].sqrt()
     # Adam treats every column alike, so the large directions are spread over all of them
     turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0][:directions]
-    return torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ turn
+    spread: Tensor = torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ turn
+    return spread
 
 
 def _information(table: Tensor) -> Tensor:
