@@ -39,7 +39,7 @@ from throughput.processes import Runner, Stretch
 from throughput.sequences import Sequences, as_it_comes, filled, text_names, tokenizer_for
 from throughput.sides import Objective, Plan
 
-_BATCHES = (8, 16, 32, 64, 128)
+_BATCHES = {"cpu": (8, 16, 32, 64, 128), "cuda": (32, 64, 128, 256)}
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,8 @@ def _arguments() -> argparse.Namespace:
 def _comparisons(asked: argparse.Namespace, data: Path | None) -> list[tuple[str, str, str]]:
     """Table, shape and text of every comparison; text as it comes for the smallest shape."""
     wanted = [("filled", shape, "") for shape in asked.shape]
-    wanted += [("text", asked.shape[0], text) for text in asked.text or text_names(data)]
+    names = text_names(data)[:1] if asked.quick else text_names(data)
+    wanted += [("text", asked.shape[0], text) for text in asked.text or names]
     return [each for each in wanted if asked.table in (None, each[0])]
 
 
@@ -144,7 +145,8 @@ def _compare(
     with ExitStack() as stack:
         runners = [stack.enter_context(Runner(each, sequences)) for each in plans]
         batches = [
-            runner.best_batch(asked.batch or _BATCHES, asked.seconds / 3) for runner in runners
+            runner.best_batch(asked.batch or _BATCHES[asked.device], asked.seconds / 3)
+            for runner in runners
         ]
         turns: list[list[Stretch]] = [[] for _ in runners]
         peaks = []
