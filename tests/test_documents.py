@@ -25,7 +25,7 @@ from invented import invented_documents
 
 ROOT = Path(__file__).parents[1]
 README, TOUR = "README.md", "docs/tour.md"
-PAGES = (README, TOUR, "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = (README, TOUR, "docs/many-machines.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
 
