@@ -20,12 +20,12 @@ class Scratch:
 
     def __init__(self, shape: tuple[int, ...], kind: torch.dtype) -> None:
         count, free = math.prod(shape), _free.setdefault(kind, [])
-        memory = free.pop() if free else torch.empty(0, dtype=kind)
-        if len(memory) < count:
+        self._free = free
+        self._memory = free.pop() if free else torch.empty(0, dtype=kind)
+        if len(self._memory) < count:
             # a little more, so that it seldom grows
-            memory = torch.empty(count + count // 8, dtype=kind)
-        self._memory = memory
-        self.tensor = memory[:count].view(shape)
+            self._memory = torch.empty(count + count // 8, dtype=kind)
+        self.tensor = self._memory[:count].view(shape)
 
     def __del__(self) -> None:
-        _free[self._memory.dtype].append(self._memory)
+        self._free.append(self._memory)
