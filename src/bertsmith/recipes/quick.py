@@ -21,6 +21,10 @@ def quick(model: str, budget: Budget) -> PretrainConfig:
     (Wettig et al. 2022: more to learn from in a sequence), held-out figures being at the paper's
     15 % all the same; there is no dropout, as a small budget sees little text twice. What is saved
     is a plain BERT in every byte.
+
+    Two cores make 14,000 tokens/s of a mini (4 layers, 256) with 30,522 pieces. Its masked words on
+    novels held out, without next sentence: a loss of 4.26 after 1 minute of 2, 4.00 after both,
+    where transformers' run_mlm is at 6.2 after 5 (docs/log.md).
     """
     return PretrainConfig(
         network=NetworkConfig(start="neighbours", dropout=0.0, attention_dropout=0.0),
