@@ -33,11 +33,12 @@ from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes import pretrain_evaluation
-from bertsmith.training import checkpoints, loop, saving, standing, writing
+from bertsmith.training import checkpoints, loop, saving, standing
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
+from bertsmith.weights import writing
 
 INTERVAL = 5
 """Steps between two checkpoints."""

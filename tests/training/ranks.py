@@ -29,7 +29,7 @@ from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
-from bertsmith.training.writing import write_tensors
+from bertsmith.weights.writing import write_tensors
 
 STEPS = 5
 Method = Literal["adamw", "lamb", "muon"]

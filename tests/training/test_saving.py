@@ -14,7 +14,7 @@ from bertsmith.errors import DiskError
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.saving import saving
-from bertsmith.training.writing import write_tensors
+from bertsmith.weights.writing import write_tensors
 
 
 def checkpoint(step: int, **state: object) -> Checkpoint:

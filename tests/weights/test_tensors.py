@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from bertsmith.errors import DiskError, ModelFolderError
-from bertsmith.weights.tensors import TensorFile, write_tensors
+from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.writing import write_tensors
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -93,9 +94,10 @@ def test_types_and_values_that_are_no_weights_are_told(tmp_path: Path) -> None:
         file.read("n")
 
 
-def test_a_missing_folder_to_write_to_is_told(tmp_path: Path) -> None:
+def test_what_the_disk_refuses_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(DiskError, match="cannot be written"):
-        write_tensors(tmp_path / "no" / "x", {"a": torch.zeros(3)})
+        write_tensors(tmp_path / "file" / "x", {"a": torch.zeros(3)})
 
 
 @given(at=st.integers(0, 200), value=st.integers(0, 255))

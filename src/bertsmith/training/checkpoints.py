@@ -40,7 +40,7 @@ from bertsmith.training.shared_files import (
     files_of,
     write_shares,
 )
-from bertsmith.training.writing import write_bytes, write_tensors
+from bertsmith.weights.writing import write_bytes, write_tensors
 
 _TENSORS = ("weights", "optimiser")
 _VALUES = ("state.json", "memory.json")

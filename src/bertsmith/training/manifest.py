@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.batches.store import file_hash
-from bertsmith.training.writing import Record, write_bytes
+from bertsmith.weights.writing import Record, write_bytes
 
 __all__ = ["Manifest", "Record", "check_files", "read_manifest", "write_manifest"]
 

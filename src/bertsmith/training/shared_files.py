@@ -23,7 +23,7 @@ from torch import Tensor
 from bertsmith.errors import RankLost
 from bertsmith.training.distribution import World
 from bertsmith.training.watching import wait_for
-from bertsmith.training.writing import Record, write_tensors
+from bertsmith.weights.writing import Record, write_tensors
 
 # names of torch.distributed.checkpoint
 _SHARDING, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"

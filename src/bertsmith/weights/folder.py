@@ -20,7 +20,7 @@ from bertsmith.weights import names
 from bertsmith.weights.commit import replaced_folder, set_aside
 from bertsmith.weights.hub_settings import architecture, hub_config
 from bertsmith.weights.reading import ModelFiles
-from bertsmith.weights.tensors import write_tensors
+from bertsmith.weights.writing import write_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
 _TOKENIZER_FILES = (
@@ -48,7 +48,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
         (fresh / CONFIG_FILE).write_text(settings + "\n", encoding="utf-8")
         if card:
             (fresh / CARD_FILE).write_text(card, encoding="utf-8")
-        write_tensors(fresh / WEIGHTS_FILE, _on_disk(model))
+        # transformers asks for the format
+        write_tensors(fresh / WEIGHTS_FILE, _on_disk(model), {"format": "pt"})
 
 
 def load_model(folder: Path) -> tuple[Model, Tokenizer]:
@@ -168,7 +169,7 @@ def _check_file(path: Path, folder: Path) -> None:
 
 
 def _on_disk(model: Model) -> dict[str, Tensor]:
-    """All tensors of a model by the hub's names, with what stands for positions and segments."""
+    """All tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
     prefix = f"{family(config.encoder)}." if architecture(config).endswith("Model") else ""
@@ -182,7 +183,7 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
         else:
             assert row.ours in (names.POSITIONS, names.SEGMENTS)
             tensor = torch.zeros(size)
-        tensors[row.hub.removeprefix(prefix)] = tensor
+        tensors[row.hub.removeprefix(prefix)] = tensor.float().cpu()
     return tensors
 
 

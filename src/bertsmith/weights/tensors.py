@@ -1,4 +1,4 @@
-"""Reading and writing safetensors files; nothing is allocated before the header is checked.
+"""Reading safetensors files; nothing is allocated before the header is checked.
 
 The format: 8 bytes with the header's length (little-endian), the header as a JSON object, the data.
 """
@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from bertsmith.disk import disk_error
 from bertsmith.errors import ModelFolderError
 
 _LARGEST_HEADER = 8 * 2**20
@@ -82,27 +77,6 @@ class TensorFile:
                 remedy="the training that made it has failed; use an earlier model",
             )
         return tensor
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, as_float: bool = True) -> None:
-    """Write tensors, as float32 or as they are; the bytes are a pure function of names and values.
-
-    Raises `DiskError`.
-    """
-    plain = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
-    if as_float:
-        plain = {name: each.float() for name, each in plain.items()}
-    try:
-        save_file(plain, path, metadata={"format": "pt"})
-        # the library keeps others out; weights are as open as the folder they are in
-        path.chmod(path.parent.stat().st_mode & 0o666)
-    except SafetensorError as error:
-        # it tells the system's error in words only
-        number = int((re.findall(r"os error (\d+)", str(error)) or ["5"])[-1])
-        refusal = OSError(number, os.strerror(number))
-        raise disk_error(refusal, path) from refusal
-    except OSError as error:
-        raise disk_error(error, path) from error
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:

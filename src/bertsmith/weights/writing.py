@@ -1,4 +1,4 @@
-"""Writing the files of a checkpoint: hashed on their way, and on the disk when done.
+"""Writing files of weights: hashed on their way, and on the disk when done.
 
 The bytes are hashed as they are in memory, not as they are read back, so that what a disk garbles
 is found when it is read. Hashing, writing and flushing let other threads work meanwhile, which
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.disk import writing
+from bertsmith.disk import write_whole, writing
 
 _BLOCK = 4 << 20
 _KINDS = {
@@ -70,10 +70,8 @@ def _write(path: Path, parts: Iterable[memoryview]) -> Record:
             for begin in range(0, len(part), _BLOCK):
                 block = part[begin : begin + _BLOCK]
                 digest.update(block)
-                while len(block):
-                    written = file.write(block)
-                    size += written
-                    block = block[written:]
+                write_whole(file, block)
+            size += len(part)
         os.fsync(file.fileno())
     return Record(size, digest.hexdigest())
 
