@@ -51,10 +51,9 @@ def main() -> None:
 
     def run(arm: Arm) -> Curve:
         clock = clock_for(arm, options)
-        curve = Curve.load(options.out / "arms", arm.name, clock.name)
-        if curve is None and arm.name.startswith("select:"):
-            # which rate is best can be told by either clock
-            curve = Curve.load(options.out / "arms", arm.name, "steps")
+        kept = options.out / "arms"
+        # what was trained by the other clock is taken too, and the table tells which it was
+        curve = Curve.load(kept, arm.name, "wall") or Curve.load(kept, arm.name, "steps")
         if curve is None:
             train = train_rival if arm.side == "rival" else train_quick
             curve = train(arm, clock, text, vocabulary, judge, options.threads)

@@ -15,10 +15,12 @@ from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import resolve, start
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.quick import quick
+from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import fit
 from bertsmith.training.optimiser import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import keep_large_blocks
+from bertsmith.training.replicas import Replica
 from bertsmith.training.schedule import Budget
 from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import save_model
@@ -93,7 +95,8 @@ def stepper(novels: Novels) -> Callable[[], int]:
     chosen = run.settings
     # speed does not depend on what the weights start from
     plain = replace(run, settings=replace(chosen, network=replace(chosen.network, start="random")))
-    model = start(plain, novels.tokenizer).train()
+    model = start(plain, novels.tokenizer)
+    replica = Replica(model, PRETRAINING, chosen.precision, ALONE)
     optimiser = Optimiser(model, chosen.optimiser)
     batches = PretrainingBatches(novels.learn, novels.tokenizer, chosen.samples, chosen.seed)
     place = Place()
@@ -101,7 +104,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
     def step() -> int:
         nonlocal place
         batch, place = batches.take(place)
-        gradient_of(model, PRETRAINING, [batch], precision=chosen.precision, clip=chosen.clip)
+        gradient_of(replica, [batch], chosen.seed, clip=chosen.clip)
         optimiser.step(0.1)
         return batch.tokens
 
