@@ -43,6 +43,8 @@ def measure(out: Path, text: Novels, vocabulary: Path, threads: int) -> None:
         for side, connection in asked.items():
             connection.send(_SECONDS)
             found[side].append(connection.recv())
+    for connection in asked.values():
+        connection.send(None)
     medians = {side: round(statistics.median(each), 1) for side, each in found.items()}
     (out / _FILE).write_text(json.dumps(medians) + "\n", encoding="utf-8")
     print(json.dumps({"tokens_per_second": found, "medians": medians}))
@@ -55,8 +57,7 @@ def _serve(asked: Connection, side: str, out: Path, vocabulary: Path, threads: i
     for _ in range(3):
         step()
     asked.send(None)
-    while True:
-        seconds = asked.recv()
+    while (seconds := asked.recv()) is not None:
         began, tokens = time.perf_counter(), 0
         while time.perf_counter() - began < seconds:
             tokens += step()
