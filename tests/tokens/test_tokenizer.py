@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertsmith.errors import VocabularyError
-from bertsmith.tokens import wordpiece
+from bertsmith.tokens import remembering
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -71,8 +71,8 @@ def test_a_text_of_a_hundred_thousand_words() -> None:
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the{mark} hands{mark} un{mark}" for mark in ("", ",", ",,", "é")] * 3
     expected = [ids.tolist() for ids in tokenizer().encode(texts)]
-    monkeypatch.setattr(wordpiece, "_REMEMBERED", 2)
-    monkeypatch.setattr(wordpiece, "_LONGEST_REMEMBERED", 4)
+    monkeypatch.setattr(remembering, "_REMEMBERED", 2)
+    monkeypatch.setattr(remembering, "_LONGEST_REMEMBERED", 4)
     assert [ids.tolist() for ids in tokenizer().encode(texts)] == expected
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from bertsmith.config import Config
 
-_ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
+ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+ASCII_WORD = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 _ASCII_MARK = re.compile(r"[!-/:-@\[-`{-~]")
 CJK_RANGES = (
     (0x3400, 0x4DBF),
@@ -53,8 +53,8 @@ class BasicRules(Config):
     def words(self, text: str) -> list[str]:
         """The words and punctuation marks of a text; any string will do, lone surrogates too."""
         if text.isascii():
-            plain = _ASCII_REMOVED.sub("", text.lower() if self.lowercase else text)
-            return _ASCII_WORD.findall(plain)
+            plain = ASCII_REMOVED.sub("", text.lower() if self.lowercase else text)
+            return ASCII_WORD.findall(plain)
         return self._bare(self._clean(text)).translate(_spacing()).split()
 
     def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
@@ -70,8 +70,11 @@ class BasicRules(Config):
 
     def _clean(self, text: str) -> str:
         """Lower-cased, without control characters, CJK apart, composed (NFC)."""
-        table = _cleaning(self.lowercase, self.space_cjk)
-        return unicodedata.normalize("NFC", text.translate(table))
+        return unicodedata.normalize("NFC", text.translate(self.cleaning()))
+
+    def cleaning(self) -> Mapping[int, str]:
+        """What each character is cleaned to: lowered, blank, apart or nothing."""
+        return _cleaning(self.lowercase, self.space_cjk)
 
     def _bare(self, text: str) -> str:
         """Lower-cased again, as composition may have changed it, and without accents."""
@@ -124,9 +127,10 @@ def _stripping() -> _Table:
 
 @cache
 def _spacing() -> _Table:
-    return _Table(lambda character: f" {character} " if _is_punctuation(character) else character)
+    return _Table(lambda character: f" {character} " if is_punctuation(character) else character)
 
 
-def _is_punctuation(character: str) -> bool:
+def is_punctuation(character: str) -> bool:
+    """Whether a character is a word by itself."""
     # ^, $, ` and the like are symbols to Unicode and punctuation to BERT
     return bool(_ASCII_MARK.match(character)) or unicodedata.category(character).startswith("P")

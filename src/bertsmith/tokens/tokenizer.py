@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +19,10 @@ from numpy.typing import NDArray
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens import folder as folders
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.spans import Encoding, joined
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
-from bertsmith.tokens.wordpiece import CONTINUES, ChunkIds, WordPiece
-
-_LITERAL_SPECIAL: Final = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
-# str.split takes these for blanks; to the rules they are control characters, which just go
-_FALSE_BLANKS: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-_BEYOND_PLAIN: Final = re.compile(r"[^\t\n\r -~]")
+from bertsmith.tokens.wordpiece import CONTINUES
+from bertsmith.tokens.wordpiece_text import WordPieceText
 
 
 class Tokenizer:
@@ -60,11 +55,10 @@ class Tokenizer:
         self.size = len(self.vocabulary)
         self.lowercase = rules.lowercase
         ids = {piece: number for number, piece in enumerate(self.vocabulary)}
-        self._special = {piece: ids[piece] for piece in SPECIALS}
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = (
-            self._special.values()
+            ids[piece] for piece in SPECIALS
         )
-        self.special_ids = frozenset(self._special.values())
+        self.special_ids = frozenset(ids[piece] for piece in SPECIALS)
         self.continues = np.array([piece.startswith(CONTINUES) for piece in self.vocabulary])
         self.ordinary_ids = np.array(
             [
@@ -76,8 +70,7 @@ class Tokenizer:
         )
         parts = [list(self.vocabulary), rules.lowercase, rules.strips, rules.space_cjk]
         self.fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        self._pieces = WordPiece(self.vocabulary, self.unknown_id)
-        self._chunks = ChunkIds(self._chunk_ids)
+        self._text = WordPieceText(self.vocabulary, rules, self.unknown_id)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], BasicRules]]:
         return Tokenizer, (self.vocabulary, self.rules)
@@ -91,8 +84,21 @@ class Tokenizer:
         without it, text never yields a special id but [UNK]: what corpora want.
         """
         assert not isinstance(texts, str), "encode takes a list of texts"
-        make = self._with_specials if specials_in_text else self._plain
-        return [np.fromiter(chain.from_iterable(make(text)), np.int32) for text in texts]
+        return [
+            np.fromiter(
+                chain.from_iterable(self._text.ids(text, specials_in_text=specials_in_text)),
+                np.int32,
+            )
+            for text in texts
+        ]
+
+    def encode_spans(self, text: str, *, specials_in_text: bool = True) -> Encoding:
+        """The ids of a text, as `encode` gives them, with the characters each stands for.
+
+        Places are those of `transformers`' offset mapping, in the text as it was given: an accent
+        that the rules take away belongs to no piece, [UNK] to its whole word.
+        """
+        return joined(self._text.spans(text, specials_in_text=specials_in_text))
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text, special tokens in it included."""
@@ -122,27 +128,3 @@ class Tokenizer:
         the model's limit in tokens. Raises `DiskError`.
         """
         folders.write_folder(folder, self.vocabulary, self.rules, longest=longest)
-
-    def _chunk_ids(self, chunk: str) -> list[int]:
-        return self._pieces.ids_of(self.rules.words(chunk))
-
-    def _plain(self, text: str) -> Iterator[tuple[int, ...]]:
-        if _FALSE_BLANKS.search(text):
-            text = _FALSE_BLANKS.sub("", text)
-        return map(self._chunks.__getitem__, text.split())
-
-    def _with_specials(self, text: str) -> Iterator[Sequence[int]]:
-        if "[" not in text:
-            return self._plain(text)
-        parts = _LITERAL_SPECIAL.split(text)
-        return chain.from_iterable(
-            [(self._special[part],)] if place % 2 else self._between_specials(part)
-            for place, part in enumerate(parts)
-        )
-
-    def _between_specials(self, text: str) -> Iterator[Sequence[int]]:
-        # removing a character or an accent may leave a special token, unless lower-cased
-        if not self.lowercase and "[" in text and _BEYOND_PLAIN.search(text):
-            words = self.rules.words_keeping(text, frozenset(SPECIALS))
-            return iter([self._pieces.ids_of(words)])
-        return self._plain(text)

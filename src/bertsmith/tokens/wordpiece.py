@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 LONGEST_WORD = 100
 CONTINUES = "##"
 
 _PREFIX = 3
 _SHORT = (2, 1)  # sizes of pieces below that of a prefix
-_REMEMBERED = 200_000
-_LONGEST_REMEMBERED = 48
 
 
 class WordPiece:
@@ -58,23 +56,3 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for piece in pieces:
         sizes.setdefault(piece[:_PREFIX], set(_SHORT)).add(len(piece))
     return {prefix: tuple(sorted(found, reverse=True)) for prefix, found in sizes.items()}
-
-
-class ChunkIds(dict[str, tuple[int, ...]]):
-    """The ids of a blank-free stretch of text, worked out when first met and then remembered.
-
-    Blanks part words whatever stands around them, so stretches are independent of each other.
-    Memory is bounded: when it is full, everything is forgotten; long stretches are not kept.
-    """
-
-    def __init__(self, work_out: Callable[[str], Iterable[int]]) -> None:
-        super().__init__()
-        self._work_out = work_out
-
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = tuple(self._work_out(chunk))
-        if len(chunk) <= _LONGEST_REMEMBERED:
-            if len(self) >= _REMEMBERED:
-                self.clear()
-            self[chunk] = ids
-        return ids
