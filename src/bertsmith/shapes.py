@@ -8,7 +8,7 @@
     width       that of the embedding tables, the encoder's but in an ALBERT
     heads       attention heads;  head: the width of one
     vocabulary  entries of the vocabulary
-    labels      classes of a classifier
+    labels      classes of a classifier, or other values that a head gives
 
 Shapes stand in signatures and are checked by the tests only (jaxtyping with beartype).
 """
@@ -27,5 +27,8 @@ Pooled = Float[Tensor, "sequences hidden"]
 AtTargets = Float[Tensor, "targets hidden"]
 Logits = Float[Tensor, "targets vocabulary"]
 ClassLogits = Float[Tensor, "sequences labels"]
+TagLogits = Float[Tensor, "tokens labels"]
+SpanLogits = Float[Tensor, "tokens 2"]
+Scores = Float[Tensor, " sequences"]
 TargetIds = Int[Tensor, " targets"]
 Table = Float[Tensor, "vocabulary width"]

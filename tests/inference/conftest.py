@@ -23,7 +23,9 @@ def model() -> Model:
     encoder = EncoderConfig(
         vocabulary=56, hidden=24, layers=2, heads=3, feed_forward=37, longest=29, initial_std=0.3
     )
-    config = ModelConfig(encoder=encoder, masked_lm=True, labels=("news", "spam", "ham", "art"))
+    config = ModelConfig(
+        encoder=encoder, masked_lm=True, predicts="class", labels=("news", "spam", "ham", "art")
+    )
     model = build_model(config, seed=5)
     with torch.no_grad():
         model.get_parameter("heads.masked_lm.bias")[51:] = 100.0

@@ -20,7 +20,9 @@ from bertsmith.models.model import Model, ModelConfig, build_model, start_positi
 ENCODER = EncoderConfig(
     vocabulary=499, hidden=64, layers=3, heads=4, feed_forward=37, longest=23, dropout=0.0
 )
-CONFIG = ModelConfig(encoder=ENCODER, masked_lm=True, next_sentence=True, labels=("a", "b", "c"))
+CONFIG = ModelConfig(
+    encoder=ENCODER, masked_lm=True, next_sentence=True, predicts="class", labels=("a", "b", "c")
+)
 
 
 def batch(*lengths: int) -> Batch:
@@ -157,7 +159,9 @@ def test_impossible_encoders_are_refused(change: dict[str, Any], told: str) -> N
         EncoderConfig.from_dict(ENCODER.to_dict() | change)
 
 
-@pytest.mark.parametrize("change", [{"next_sentence": True}, {"labels": ("a", "b")}])
+@pytest.mark.parametrize(
+    "change", [{"next_sentence": True}, {"predicts": "class", "labels": ("a", "b")}]
+)
 def test_heads_that_read_the_pooler_need_it(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="need the pooler"):
         ModelConfig(encoder=ENCODER, pooler=False, **change)
@@ -165,7 +169,7 @@ def test_heads_that_read_the_pooler_need_it(change: dict[str, Any]) -> None:
 
 def test_a_label_stands_once() -> None:
     with pytest.raises(ConfigError, match="twice in a, b, a"):
-        ModelConfig(encoder=ENCODER, labels=("a", "b", "a"))
+        ModelConfig(encoder=ENCODER, predicts="class", labels=("a", "b", "a"))
 
 
 def test_a_config_comes_back_from_json() -> None:

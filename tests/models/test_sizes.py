@@ -58,7 +58,7 @@ def test_the_encoder_and_its_pooler_have_the_published_count(size: str) -> None:
 def test_heads_have_the_counts_of_transformers(size: str) -> None:
     encoder = bert(size, UNCASED)
     pretraining = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
-    classifying = ModelConfig(encoder=encoder, labels=("a", "b", "c", "d", "e"))
+    classifying = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b", "c", "d", "e"))
     with torch.device("meta"):
         assert count(pretraining) == BertForPreTraining(theirs(size)).num_parameters()
         assert count(classifying) == BertForSequenceClassification(theirs(size)).num_parameters()

@@ -34,8 +34,8 @@ OBJECTIVE = Objective(
 @pytest.fixture
 def model() -> Model:
     config = ModelConfig(
-        encoder=ENCODER, masked_lm=True, next_sentence=True, labels=("a", "b", "c", "d", "e"),
-        classifier_dropout=0.0,
+        encoder=ENCODER, masked_lm=True, next_sentence=True, predicts="class",
+        labels=("a", "b", "c", "d", "e"), classifier_dropout=0.0,
     )  # fmt: skip
     return build_model(config, seed=3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from bertsmith.tokens.vocabulary import SPECIALS
 BOUND = 1e-5
 LENGTHS = (13, 1, 23, 7, 19, 2)
 TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
-LABELS = ("news", "spam", "ham", "art", "law")
 
 
 def sequences(vocabulary: int = 99) -> tuple[Batch, dict[str, Tensor]]:
@@ -49,23 +49,63 @@ def farthest(ours: Tensor, theirs: Tensor) -> float:
 
 @torch.no_grad()
 def compare(ours: Model, theirs: Any, bound: float = BOUND) -> None:  # noqa: ANN401
-    """Hidden states of every layer and the logits of every head, at every real token."""
+    """Hidden states of every layer and what every head gives, at every real token.
+
+    Ours of all sequences packed, against theirs padded and against theirs one at a time.
+    """
     packed, padded = sequences(ours.config.encoder.vocabulary)
+    compare_batch(ours, theirs, packed, padded, bound)
+    for number, length in enumerate(LENGTHS):
+        one = {name: each[number : number + 1, :length] for name, each in padded.items()}
+        alone = pack([one["input_ids"][0].numpy()], [one["token_type_ids"][0].numpy()])
+        compare_batch(ours, theirs, alone, one, bound)
+
+
+def compare_batch(
+    ours: Model,
+    theirs: Any,  # noqa: ANN401
+    packed: Batch,
+    padded: dict[str, Tensor],
+    bound: float,
+) -> None:
+    """The same sequences, packed and padded."""
     real = padded["attention_mask"]
+    if ours.config.predicts == "choice":
+        # two questions of three options, or one of one
+        shape = (max(1, packed.sequences // 3), -1, real.shape[1])
+        padded = {name: each.unflatten(0, shape[:2]) for name, each in padded.items()}
     out = theirs(**padded, output_hidden_states=True)
     states = ours.encoder.hidden_states(packed)
     assert len(states) == len(out.hidden_states) == ours.config.encoder.layers + 1
     for mine, other in zip(states, out.hidden_states, strict=True):
         assert farthest(mine, other[real]) < bound
-    hidden = states[-1]
+    for mine, other in _outputs(ours, states[-1], packed, out, real):
+        assert farthest(mine, other) < bound
+
+
+def _outputs(
+    ours: Model,
+    hidden: Tensor,
+    batch: Batch,
+    out: Any,  # noqa: ANN401
+    real: Tensor,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What each head of ours gives, and theirs in its shape."""
     if ours.config.masked_lm:
         logits = getattr(out, "prediction_logits", None)
-        logits = out.logits if logits is None else logits
-        assert farthest(ours.masked_lm(hidden), logits[real]) < bound
+        yield ours.masked_lm(hidden), (out.logits if logits is None else logits)[real]
     if ours.config.next_sentence:
         pairs = out.get("sop_logits", out.get("seq_relationship_logits"))
-        assert farthest(ours.next_sentence(hidden, packed), pairs) < bound
-    if ours.config.labels:
-        assert farthest(ours.classify(hidden, packed), out.logits) < bound
+        yield ours.next_sentence(hidden, batch), pairs
+    match ours.config.predicts:
+        case "class" | "classes" | "number":
+            yield ours.classify(hidden, batch), out.logits
+        case "tags":
+            yield ours.tag(hidden), out.logits[real]
+        case "span":
+            both = torch.stack([out.start_logits, out.end_logits], -1)
+            yield ours.span(hidden), both[real]
+        case "choice":
+            yield ours.choose(hidden, batch), out.logits.flatten()
     if "pooler_output" in out:
-        assert farthest(ours.pooled(hidden, packed), out.pooler_output) < bound
+        yield ours.pooled(hidden, batch), out.pooler_output

@@ -37,7 +37,8 @@ from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.growing import with_pieces
-from parity.comparing import LABELS, TOKENIZER, compare, sequences, varied
+from families import LABELS
+from parity.comparing import TOKENIZER, compare, sequences, varied
 
 ENCODER = EncoderConfig(
     vocabulary=99, embedding=24, hidden=32, layers=6, groups=2, heads=4, feed_forward=37,
@@ -49,7 +50,8 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "masked_lm": (AlbertForMaskedLM, AutoModelForMaskedLM, {"masked_lm": True, "pooler": False}),
     "classify": (
-        AlbertForSequenceClassification, AutoModelForSequenceClassification, {"labels": LABELS},
+        AlbertForSequenceClassification, AutoModelForSequenceClassification,
+        {"predicts": "class", "labels": LABELS},
     ),
     "none": (AlbertModel, AutoModel, {}),
 }  # fmt: skip
@@ -119,7 +121,9 @@ def test_its_tokenizer_loads_in_transformers(tmp_path: Path) -> None:
 
 
 def test_the_table_has_the_tensors_of_transformers() -> None:
-    config = ModelConfig(encoder=ENCODER, masked_lm=True, next_sentence=True, labels=LABELS)
+    config = ModelConfig(
+        encoder=ENCODER, masked_lm=True, next_sentence=True, predicts="class", labels=LABELS
+    )
     with torch.device("meta"):
         ours = Model(config).state_dict()
         theirs = (

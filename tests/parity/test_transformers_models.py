@@ -27,7 +27,8 @@ from bertsmith.layers.positions import Positions
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model
-from parity.comparing import LABELS, LENGTHS, TOKENIZER, compare, farthest, sequences, varied
+from families import LABELS
+from parity.comparing import LENGTHS, TOKENIZER, compare, farthest, sequences, varied
 
 ENCODER = EncoderConfig(
     vocabulary=99, hidden=32, layers=3, heads=4, feed_forward=37, longest=23, norm_epsilon=1e-7
@@ -38,7 +39,8 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
     "masked_lm": (BertForMaskedLM, AutoModelForMaskedLM, {"masked_lm": True, "pooler": False}),
     "classify": (
-        BertForSequenceClassification, AutoModelForSequenceClassification, {"labels": LABELS},
+        BertForSequenceClassification, AutoModelForSequenceClassification,
+        {"predicts": "class", "labels": LABELS},
     ),
     "none": (BertModel, AutoModel, {}),
 }  # fmt: skip
@@ -95,7 +97,9 @@ def test_a_model_without_segments_gives_our_results_in_transformers(tmp_path: Pa
 
 
 def test_all_heads_at_once_load_in_each_class(tmp_path: Path) -> None:
-    config = ModelConfig(encoder=ENCODER, masked_lm=True, next_sentence=True, labels=LABELS)
+    config = ModelConfig(
+        encoder=ENCODER, masked_lm=True, next_sentence=True, predicts="class", labels=LABELS
+    )
     ours = varied(build_model(config, seed=11))
     save_model(tmp_path / "model", ours, TOKENIZER)
     for their_class, _, parts in HEADS.values():
@@ -109,7 +113,7 @@ def test_all_heads_at_once_load_in_each_class(tmp_path: Path) -> None:
 
 def test_what_transformers_saves_of_ours_is_ours_again(tmp_path: Path) -> None:
     encoder = dataclasses.replace(ENCODER, positions="sinusoidal")
-    config = ModelConfig(encoder=encoder, labels=LABELS)
+    config = ModelConfig(encoder=encoder, predicts="class", labels=LABELS)
     ours = varied(build_model(config, seed=11))
     save_model(tmp_path / "ours", ours, TOKENIZER)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
@@ -125,7 +129,7 @@ def test_what_transformers_saves_of_ours_is_ours_again(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_packed_sequences_are_as_one_at_a_time() -> None:
-    config = ModelConfig(encoder=ENCODER, masked_lm=True, labels=LABELS)
+    config = ModelConfig(encoder=ENCODER, masked_lm=True, predicts="class", labels=LABELS)
     model = varied(build_model(config, seed=11))
     packed, _ = sequences()
     hidden = model.encoder(packed)

@@ -57,7 +57,7 @@ def parents(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> d
     configs = {
         "whole": ModelConfig(encoder=base, masked_lm=True, next_sentence=True),
         "bare": ModelConfig(encoder=base, pooler=False),
-        "classifier": ModelConfig(encoder=base, labels=("up", "down", "none")),
+        "classifier": ModelConfig(encoder=base, predicts="class", labels=("up", "down", "none")),
         "sinusoidal": ModelConfig(encoder=encoder(tokenizer, positions="sinusoidal")),
     }
     folder = tmp_path_factory.mktemp("parents")

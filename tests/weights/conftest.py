@@ -30,7 +30,12 @@ def config() -> ModelConfig:
         attention_dropout=0.05, norm_epsilon=1e-7, initial_std=0.03,
     )  # fmt: skip
     return ModelConfig(
-        encoder=encoder, masked_lm=True, next_sentence=True, labels=LABELS, classifier_dropout=0.2
+        encoder=encoder,
+        masked_lm=True,
+        next_sentence=True,
+        predicts="class",
+        labels=LABELS,
+        classifier_dropout=0.2,
     )
 
 

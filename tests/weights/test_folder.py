@@ -87,7 +87,7 @@ def test_save_load_save_is_equal_to_the_bit(
         {},
         {"masked_lm": True, "pooler": False},
         {"masked_lm": True, "next_sentence": True},
-        {"labels": ("yes", "no", "perhaps")},
+        {"predicts": "class", "labels": ("yes", "no", "perhaps")},
     ],
 )
 def test_the_heads_are_those_the_file_holds(

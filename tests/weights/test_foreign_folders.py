@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -86,19 +87,54 @@ def test_heads_of_other_kinds_are_told_and_left_out(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite(saved, lambda tensors: tensors | {"qa_outputs.weight": torch.zeros(2, 32)})
-    set_config(saved, architectures=["BertForTokenClassification"])
+    set_config(saved, architectures=["BertForObjectDetection"])
     config = load_model(saved)[0].config
     assert config.labels == ()
+    assert config.predicts is None
     assert config.masked_lm
     told = capsys.readouterr().err
     assert "classifier.bias, classifier.weight, qa_outputs.weight" in told
     assert started_labels(saved) == ("x", "y")
 
 
-def test_a_regression_is_no_classifier(saved: Path) -> None:
-    set_config(saved, problem_type="regression")
-    assert load_model(saved)[0].config.labels == ()
-    assert started_labels(saved) == ("x", "y")
+def test_a_head_that_the_config_names_and_the_file_lacks_is_told(
+    saved: Path, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(saved, without("classifier."))
+    config = load_model(saved)[0].config
+    assert config == dataclasses.replace(model.config, predicts=None, labels=())
+    told = capsys.readouterr().err
+    assert "are missing: classify of BertForSequenceClassification" in told
+    rewrite(saved, without("bert.pooler."))
+    config = load_model(saved)[0].config
+    assert (config.pooler, config.next_sentence, config.masked_lm) == (False, False, True)
+
+
+def test_a_classifier_without_its_pooler_is_told_and_left_out(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(saved, without("bert.pooler."))
+    assert load_model(saved)[0].config.predicts is None
+    assert "the pooler's are missing: classify" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("problem", "predicts"),
+    [
+        (None, "class"),
+        ("single_label_classification", "class"),
+        ("multi_label_classification", "classes"),
+        ("regression", "number"),
+    ],
+)
+def test_the_problem_tells_what_outputs_mean(
+    saved: Path, problem: str | None, predicts: str
+) -> None:
+    set_config(saved, problem_type=problem)
+    assert load_model(saved)[0].config.predicts == predicts
+    set_config(saved, problem_type="guessing")
+    with pytest.raises(ModelFolderError, match="problem_type is 'guessing'; it can be single"):
+        load_model(saved)
 
 
 def started_labels(folder: Path) -> tuple[str, ...]:

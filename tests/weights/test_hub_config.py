@@ -14,8 +14,9 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.model import ModelConfig
+from bertsmith.weights.hub_classes import architecture
 from bertsmith.weights.hub_config import HubConfig
-from bertsmith.weights.hub_settings import architecture, hub_config
+from bertsmith.weights.hub_settings import hub_config
 
 PLAIN: dict[str, Any] = {
     "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,
@@ -47,7 +48,8 @@ def test_our_config_comes_back(
     assert back.encoder == encoder
     assert back.labels(5) == config.labels
     assert back.classifier_dropout == 0.2
-    assert back.classifies
+    assert back.heads == ("classify",)
+    assert back.predicts("classify", 5) == "class"
 
 
 def test_transformers_reads_the_same_settings(tmp_path: Path, config: ModelConfig) -> None:
@@ -73,7 +75,9 @@ def test_what_transformers_leaves_out_has_its_defaults(tmp_path: Path) -> None:
     assert config.classifier_dropout == 0.3
     assert config.labels(2) == ("LABEL_0", "LABEL_1")
     assert config.architecture == ""
-    assert config.classifies
+    assert config.heads == ("classify",)
+    assert config.predicts("classify", 2) == "class"
+    assert config.predicts("classify", 1) == "number"
 
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
@@ -168,7 +172,12 @@ def test_labels_that_do_not_fit_are_refused(
         ({"masked_lm": True}, "BertForMaskedLM"),
         ({"masked_lm": True, "next_sentence": True}, "BertForPreTraining"),
         ({"next_sentence": True}, "BertForNextSentencePrediction"),
-        ({"labels": ("a", "b")}, "BertForSequenceClassification"),
+        ({"predicts": "class", "labels": ("a", "b")}, "BertForSequenceClassification"),
+        ({"predicts": "classes", "labels": ("a", "b")}, "BertForSequenceClassification"),
+        ({"predicts": "number", "labels": ("a",)}, "BertForSequenceClassification"),
+        ({"predicts": "tags", "labels": ("O", "B-X")}, "BertForTokenClassification"),
+        ({"predicts": "span"}, "BertForQuestionAnswering"),
+        ({"predicts": "choice"}, "BertForMultipleChoice"),
     ],
 )
 def test_architecture(config: ModelConfig, parts: dict[str, Any], name: str) -> None:

@@ -47,7 +47,7 @@ def test_table_has_the_tensors_of_transformers(config: ModelConfig) -> None:
 
 def test_rows_leave_out_the_parts_a_model_has_not(config: ModelConfig) -> None:
     bare = dataclasses.replace(
-        config, pooler=False, masked_lm=False, next_sentence=False, labels=()
+        config, pooler=False, masked_lm=False, next_sentence=False, predicts=None, labels=()
     )
     assert {row.part for row in names.rows(bare)} == {"encoder"}
 

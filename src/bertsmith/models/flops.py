@@ -14,6 +14,7 @@ import torch
 
 from bertsmith.batches.batch import Batch
 from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.heads import READS_FIRST
 from bertsmith.models.model import ModelConfig
 
 
@@ -49,8 +50,9 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
     if config.masked_lm:
         flops += 2.0 * work.targets * width * (encoder.hidden + encoder.vocabulary)
     if config.pooler:
-        outputs = 2 * config.next_sentence + len(config.labels)
-        flops += 2.0 * work.sequences * encoder.hidden * (encoder.hidden + outputs)
+        flops += 2.0 * work.sequences * encoder.hidden * (encoder.hidden + 2 * config.next_sentence)
+    read = work.sequences if config.head in READS_FIRST else last
+    flops += 2.0 * read * encoder.hidden * config.outputs
     return flops
 
 

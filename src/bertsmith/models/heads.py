@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from bertsmith.shapes import AtTargets, Hidden, Logits, Offsets, Pooled, Table
+
+Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
+"""What a head on top of the encoder tells: one class of a text, any number of classes, a number or
+several, a tag of each token, where an answer begins and ends, which of several texts is right."""
+
+HeadName = Literal["classify", "tag", "span", "choose"]
+
+HEADS: dict[Predicts, HeadName] = {
+    "class": "classify",
+    "classes": "classify",
+    "number": "classify",
+    "tags": "tag",
+    "span": "span",
+    "choice": "choose",
+}
+"""The head for each: a matrix over what is read, whose outputs mean different things."""
+
+READS_FIRST = frozenset({"classify", "choose"})
+"""Heads that read the pooled first token of a sequence; the others read every token."""
 
 
 class Pooler(nn.Module):

@@ -12,8 +12,17 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.encoder import Encoder, EncoderConfig
-from bertsmith.models.heads import MaskedLMHead, Pooler
-from bertsmith.shapes import AtTargets, ClassLogits, Hidden, Logits, Pooled
+from bertsmith.models.heads import HEADS, READS_FIRST, HeadName, MaskedLMHead, Pooler, Predicts
+from bertsmith.shapes import (
+    AtTargets,
+    ClassLogits,
+    Hidden,
+    Logits,
+    Pooled,
+    Scores,
+    SpanLogits,
+    TagLogits,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,24 +37,45 @@ class ModelConfig(Config):
     """Whether there is a masked-LM head."""
     next_sentence: bool = False
     """Whether there is a next-sentence head."""
+    predicts: Predicts | None = None
+    """What the head of a task tells: class or classes of a text, a number, tags of its tokens, the
+    span of an answer, a choice among several texts; None for no such head."""
     labels: tuple[str, ...] = ()
-    """Names of the classes in the order of the classifier's outputs; none for no classifier."""
+    """Names of what the head tells (classes, numbers, tags) in the order of its outputs."""
     classifier_dropout: float = 0.1
-    """Share of the pooled values set to zero before the classifier in training."""
+    """Share of what that head reads set to zero in training."""
 
     def __post_init__(self) -> None:
-        if (self.next_sentence or self.labels) and not self.pooler:
-            raise ConfigError("next sentence and classification need the pooler")
+        if not self.pooler and (self.next_sentence or self.head in READS_FIRST):
+            raise ConfigError(
+                "next sentence, class, classes, number and choice need the pooler",
+                remedy="set pooler to true",
+            )
         if not 0 <= self.classifier_dropout < 1:
             raise ConfigError(
                 f"classifier_dropout is {self.classifier_dropout}", remedy="it must be in [0, 1)"
             )
+        if (self.head in ("classify", "tag")) != bool(self.labels):
+            raise ConfigError(
+                f"{len(self.labels)} labels for a model that predicts {self.predicts}",
+                remedy="class, classes, number and tags want labels, one for each output",
+            )
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 
+    @property
+    def head(self) -> HeadName | None:
+        """The head that predicts."""
+        return None if self.predicts is None else HEADS[self.predicts]
+
+    @property
+    def outputs(self) -> int:
+        """Values that the head gives for each thing it reads; 0 without one."""
+        return {None: 0, "span": 2, "choose": 1}.get(self.head, len(self.labels))
+
 
 class Model(nn.Module):
-    """An encoder, a pooler and heads by name: masked_lm, next_sentence, classify."""
+    """An encoder, a pooler and heads by name: masked_lm, next_sentence, and that of a task."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -65,8 +95,8 @@ class Model(nn.Module):
             )
         if config.next_sentence:
             self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
-        if config.labels:
-            self.heads["classify"] = nn.Linear(encoder.hidden, len(config.labels))
+        if config.head is not None:
+            self.heads[config.head] = nn.Linear(encoder.hidden, config.outputs)
         self.classifier_dropout = nn.Dropout(config.classifier_dropout)
 
     @property
@@ -89,9 +119,22 @@ class Model(nn.Module):
         return self.heads["next_sentence"](self.pooled(hidden, batch))  # type: ignore[no-any-return]
 
     def classify(self, hidden: Hidden, batch: Batch) -> ClassLogits:
-        """Logits (sequences, labels), in the order of the config's labels."""
+        """Logits or numbers (sequences, labels), in the order of the config's labels."""
         pooled = self.classifier_dropout(self.pooled(hidden, batch))
         return self.heads["classify"](pooled)  # type: ignore[no-any-return]
+
+    def tag(self, hidden: Hidden) -> TagLogits:
+        """Logits (tokens, labels), in the order of the config's labels."""
+        return self.heads["tag"](self.classifier_dropout(hidden))  # type: ignore[no-any-return]
+
+    def span(self, hidden: Hidden) -> SpanLogits:
+        """Logits (tokens, 2): the answer begins here, it ends here (Devlin et al. 2018, 4.2)."""
+        return self.heads["span"](hidden)  # type: ignore[no-any-return]
+
+    def choose(self, hidden: Hidden, batch: Batch) -> Scores:
+        """Scores (sequences,), one an option; those of a question stand in a row."""
+        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
 
 
 def build_model(config: ModelConfig, *, seed: int) -> Model:

@@ -118,7 +118,7 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
         "masked-LM head": config.masked_lm,
         "pooler": config.pooler,
         "next-sentence head": config.next_sentence,
-        "classifier": bool(config.labels),
+        "classifier": config.predicts is not None,
     }
 
 

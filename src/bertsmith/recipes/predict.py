@@ -48,8 +48,9 @@ def predict(
     place = device_named(device)
     loaded, tokenizer = load_model(model)
     texts = Texts(file, columns)
-    answer = _classes if loaded.config.labels else _fillings
-    if not loaded.config.labels and not loaded.config.masked_lm:
+    classifies = loaded.config.predicts == "class"
+    answer = _classes if classifies else _fillings
+    if not classifies and not loaded.config.masked_lm:
         raise ModelFolderError(
             "has neither a classifier nor a masked-LM head",
             where=model,

@@ -14,11 +14,14 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.layers.embeddings import FixedTable
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.catalog import family
+from bertsmith.models.heads import HEADS, READS_FIRST, Predicts
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.commit import replaced_folder, set_aside
-from bertsmith.weights.hub_settings import architecture, hub_config
+from bertsmith.weights.hub_classes import architecture
+from bertsmith.weights.hub_settings import hub_config
+from bertsmith.weights.layout import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.writing import write_tensors
 
@@ -62,15 +65,18 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
     return _assemble(files.config, files.state(files.config)), tokenizer
 
 
-def start_from(folder: Path, *, labels: tuple[str, ...], seed: int = 0) -> tuple[Model, Tokenizer]:
-    """A folder's encoder and pooler under a new classifier of these labels.
+def start_from(
+    folder: Path, *, predicts: Predicts = "class", labels: tuple[str, ...] = (), seed: int = 0
+) -> tuple[Model, Tokenizer]:
+    """A folder's encoder under a new head, with the folder's pooler where the head reads one.
 
-    The classifier, and the pooler where the folder has none, are a pure function of the seed.
-    Raises what `load_model` raises.
+    `labels` name the classes, numbers or tags that it is to predict. The head, and the pooler where
+    the folder has none, are a pure function of the seed. Raises what `load_model` raises.
     """
     files, tokenizer = _open(folder, heads=False)
-    wanted = dataclasses.replace(files.config, pooler=True, labels=labels)
-    state = _fresh_heads(wanted, seed) | files.state(files.config)
+    pooler = HEADS[predicts] in READS_FIRST
+    wanted = dataclasses.replace(files.config, pooler=pooler, predicts=predicts, labels=labels)
+    state = _fresh_heads(wanted, seed) | files.state(wanted, heads=False)
     return _assemble(wanted, state), tokenizer
 
 
@@ -87,12 +93,14 @@ def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model,
     """
     files, tokenizer = _open(folder, heads=True)
     has = files.config
+    same_head = (config.predicts, config.labels) == (has.predicts, has.labels)
     common = dataclasses.replace(
         config,
         pooler=config.pooler and has.pooler,
         masked_lm=config.masked_lm and has.masked_lm,
         next_sentence=config.next_sentence and has.next_sentence,
-        labels=config.labels if config.labels == has.labels else (),
+        predicts=config.predicts if same_head else None,
+        labels=config.labels if same_head else (),
     )
     return _assemble(config, _fresh_heads(config, seed) | files.state(common)), tokenizer
 
@@ -178,10 +186,10 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
         size = names.shape(row, config)
         if row.ours in state:
             tensor = state[row.ours]
-        elif row.ours == names.POSITIONS and config.encoder.positions == "sinusoidal":
+        elif row.ours == POSITIONS and config.encoder.positions == "sinusoidal":
             tensor = sinusoidal_table(*size)
         else:
-            assert row.ours in (names.POSITIONS, names.SEGMENTS)
+            assert row.ours in (POSITIONS, SEGMENTS)
             tensor = torch.zeros(size)
         tensors[row.hub.removeprefix(prefix)] = tensor.float().cpu()
     return tensors

@@ -13,6 +13,9 @@ from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.heads import HEADS, HeadName, Predicts
+from bertsmith.weights.hub_classes import PROBLEMS, heads_of
+from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -74,21 +77,34 @@ class HubConfig:
         return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
 
     @property
-    def classifies(self) -> bool:
-        """Whether a tensor named `classifier` gives one class a sequence, to the softmax."""
-        classes = ("", "BertForSequenceClassification", "AlbertForSequenceClassification")
-        kinds = (None, "single_label_classification")
-        return self.architecture in classes and self._data.get("problem_type") in kinds
+    def heads(self) -> tuple[Part, ...]:
+        """The heads that the file is said to hold; a classifier where nothing is said."""
+        return heads_of(self.architecture, self.family) if self.architecture else ("classify",)
+
+    def predicts(self, head: HeadName, outputs: int) -> Predicts:
+        """What a head of so many outputs predicts."""
+        if head != "classify":
+            return next(predicts for predicts, name in HEADS.items() if name == head)
+        problem = self._data.get("problem_type")
+        if problem is None:
+            # so does transformers, when it is given labels
+            return "number" if outputs == 1 else "class"
+        known = next((predicts for predicts, name in PROBLEMS.items() if name == problem), None)
+        if known is None:
+            self._refuse(
+                f"problem_type is {problem!r}", f"it can be {', '.join(PROBLEMS.values())}"
+            )
+        return known
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """The names of a classifier's outputs, in their order; both directions must agree."""
+        """The names of a head's outputs, in their order; both directions must agree."""
         number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))
         if number_to_name is None:
             return tuple(f"LABEL_{number}" for number in range(outputs))
         numbers = [str(number) for number in range(outputs)]
         if not isinstance(number_to_name, dict) or sorted(number_to_name) != sorted(numbers):
             self._refuse(
-                f"id2label does not name the classifier's {outputs} outputs",
+                f"id2label does not name the head's {outputs} outputs",
                 f'it must have the keys "0" to "{outputs - 1}"',
             )
         labels = tuple(number_to_name[number] for number in numbers)

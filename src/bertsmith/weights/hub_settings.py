@@ -6,6 +6,7 @@ from typing import Any
 
 from bertsmith.models.catalog import family
 from bertsmith.models.model import ModelConfig
+from bertsmith.weights.hub_classes import PROBLEMS, architecture
 
 
 def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
@@ -47,31 +48,6 @@ def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
     if config.labels:
         data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
-        data["problem_type"] = "single_label_classification"
+    if config.predicts in PROBLEMS:
+        data["problem_type"] = PROBLEMS[config.predicts]
     return dict(sorted(data.items()))
-
-
-def architecture(config: ModelConfig) -> str:
-    """The class of `transformers` that holds all the heads of a model, or the most telling one."""
-    if family(config.encoder) == "albert":
-        return f"Albert{_albert_task(config)}"
-    return f"Bert{_bert_task(config)}"
-
-
-def _bert_task(config: ModelConfig) -> str:
-    if config.labels:
-        return "ForSequenceClassification"
-    if config.masked_lm and config.encoder.causal and not config.next_sentence:
-        return "LMHeadModel"
-    if config.masked_lm:
-        return "ForPreTraining" if config.next_sentence else "ForMaskedLM"
-    return "ForNextSentencePrediction" if config.next_sentence else "Model"
-
-
-def _albert_task(config: ModelConfig) -> str:
-    if config.labels:
-        return "ForSequenceClassification"
-    if config.next_sentence:
-        # there is no class for sentence order alone
-        return "ForPreTraining"
-    return "ForMaskedLM" if config.masked_lm else "Model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Set
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,10 +14,11 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.log import say
 from bertsmith.models.catalog import family
+from bertsmith.models.heads import HEADS, READS_FIRST, HeadName, Predicts
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights import names
 from bertsmith.weights.hub_config import HubConfig
-from bertsmith.weights.names import Part, Row
+from bertsmith.weights.layout import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import TensorFile
 
 # how far a constant may have moved by being stored
@@ -26,10 +28,10 @@ _ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 class ModelFiles:
     """`config.json` and `model.safetensors` of a folder.
 
-    `config` is that of the model with every head the file holds whole; what it holds besides is
-    told and left out, unless it belongs to the encoder: that is a `ModelFolderError`. Without
-    `heads`, all there is to the file is its encoder and its pooler; without `tell`, nothing is
-    told.
+    `config` is that of the model with every head the file holds whole; what it holds besides, or
+    lacks of the heads that its config names, is told and left out, unless it belongs to the
+    encoder: that is a `ModelFolderError`. Without `heads`, all there is to the file is its encoder
+    and its pooler; without `tell`, nothing is told.
     """
 
     def __init__(self, folder: Path, *, heads: bool, tell: bool = True) -> None:
@@ -44,33 +46,54 @@ class ModelFiles:
         blocks = encoder.groups or encoder.layers
         if blocks > len(self._stored):
             self._refuse(f"holds {len(self._stored)} tensors, too few for {blocks} layers")
-        every_head = ModelConfig(
-            encoder=encoder, masked_lm=True, next_sentence=True, labels=("any",)
-        )
-        rows = names.rows(every_head)
-        parts = self._parts(rows)
-        self._tell_unknown({row.hub for row in rows if row.part in parts})
-        self.config = ModelConfig(
-            encoder=encoder,
-            pooler="pooler" in parts,
-            masked_lm="masked_lm" in parts,
-            next_sentence="next_sentence" in parts,
-            labels=self._labels() if "classify" in parts else (),
-            classifier_dropout=self._hub.classifier_dropout,
-        )
-        self._check_shapes()
+        parts = self._parts()
+        self._tell_unknown(parts)
+        self.config = self._config(parts)
+        for row in names.rows(self.config):
+            if row.hub in self._stored:
+                self._check_shape(row, self.config)
         self._check_constants()
 
-    def state(self, config: ModelConfig) -> dict[str, Tensor]:
-        """The tensors, float32 and by our names, of a model of which the file holds every part."""
+    def state(self, config: ModelConfig, *, heads: bool = True) -> dict[str, Tensor]:
+        """Those tensors of a model that the file holds, float32 and by our names."""
         if config.masked_lm:
             self._check_tied()
         constants = self._constants()
-        return {
-            row.ours: self._file.read(self._stored[row.hub])
-            for row in names.rows(config)
-            if row.ours not in constants
-        }
+        found = {}
+        for row in names.rows(config):
+            wanted = heads or not row.ours.startswith("heads.")
+            if wanted and row.hub in self._stored and row.ours not in constants:
+                self._check_shape(row, config)
+                found[row.ours] = self._file.read(self._stored[row.hub])
+        return found
+
+    def _config(self, parts: Set[Part]) -> ModelConfig:
+        """The config of a model of these parts."""
+        predicts: Predicts | None = None
+        labels: tuple[str, ...] = ()
+        head = next((head for head in HEADS.values() if head in parts), None)
+        if head is not None:
+            outputs = self._outputs(head)
+            predicts = self._hub.predicts(head, outputs)
+            labels = self._hub.labels(outputs) if head in ("classify", "tag") else ()
+        rows = names.rows_of(self._encoder, parts)
+        return ModelConfig(
+            encoder=self._encoder,
+            pooler=any(row.ours.startswith("pooler.") for row in rows),
+            masked_lm="masked_lm" in parts,
+            next_sentence="next_sentence" in parts,
+            predicts=predicts,
+            labels=labels,
+            classifier_dropout=self._hub.classifier_dropout,
+        )
+
+    def _outputs(self, head: HeadName) -> int:
+        """Outputs of a head, by its biases."""
+        bias = next(row.hub for row in self._rows(head) if row.ours == f"heads.{head}.bias")
+        shape = self._file.entries[self._stored[bias]].shape
+        if len(shape) != 1 or shape[0] < 1:
+            self._refuse(f"tensor {bias} has the shape {shape}")
+        return shape[0]
 
     def _standard_names(self) -> dict[str, str]:
         """Names in the file by their standard form."""
@@ -85,61 +108,70 @@ class ModelFiles:
                 stored[original] = stored[copy]
         return stored
 
-    def _parts(self, rows: list[Row]) -> set[Part]:
+    def _parts(self) -> set[Part]:
         """The parts the file holds whole and we can use; one that it holds half of is an error."""
-        constants = self._constants()
-        parts: set[Part] = set()
-        for part in ("encoder", "pooler", "masked_lm", "next_sentence", "classify"):
-            if part in self._unwanted():
-                continue
-            wanted = [row for row in rows if row.part == part and row.ours not in constants]
-            missing = [row.hub for row in wanted if row.hub not in self._stored]
-            if missing and (part == "encoder" or len(missing) < len(wanted)):
-                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-                self._refuse(f"lacks the tensor {missing[0]}{more}")
-            if not missing:
-                parts.add(part)
-        if "pooler" not in parts:
-            parts -= {"next_sentence", "classify"}
+        missing = {part: self._missing(part) for part in self._looked_for()}
+        parts = {part for part, lacking in missing.items() if not lacking}
+        if not any(row.ours.startswith("pooler.") for row in names.rows_of(self._encoder, parts)):
+            parts -= {"next_sentence", *READS_FIRST}
+        self._tell_lacking(parts)
         return parts
 
-    def _unwanted(self) -> set[Part]:
-        if not self._heads:
-            return {"masked_lm", "next_sentence", "classify"}
-        return set() if self._hub.classifies else {"classify"}
+    def _looked_for(self) -> list[Part]:
+        """The parts that the family has and that the file may hold."""
+        heads: list[Part] = ["masked_lm", "next_sentence"]
+        heads += [head for head in dict.fromkeys(HEADS.values()) if head in self._hub.heads]
+        wanted: list[Part] = ["encoder", "pooler", *(heads if self._heads else ())]
+        return [part for part in wanted if self._rows(part)]
 
-    def _labels(self) -> tuple[str, ...]:
-        outputs = self._file.entries[self._stored["classifier.bias"]].shape
-        if len(outputs) != 1 or outputs[0] < 1:
-            self._refuse(f"tensor classifier.bias has the shape {outputs}")
-        return self._hub.labels(outputs[0])
+    def _missing(self, part: Part) -> list[str]:
+        """All tensors of a part if the file holds none of them, none if it holds all."""
+        constants = self._constants()
+        wanted = [row.hub for row in self._rows(part) if row.ours not in constants]
+        missing = [name for name in wanted if name not in self._stored]
+        if missing and (part == "encoder" or len(missing) < len(wanted)):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            self._refuse(f"lacks the tensor {missing[0]}{more}")
+        return missing
 
-    def _tell_unknown(self, known: set[str]) -> None:
+    def _tell_lacking(self, parts: set[Part]) -> None:
+        """Tell of heads that config.json names and that cannot be had."""
+        lacking = [head for head in self._hub.heads if head not in parts]
+        if self._heads and self._tell and self._hub.architecture and lacking:
+            say(
+                f"{self._file.path}: left out, as their weights or the pooler's are missing: "
+                f"{', '.join(lacking)} of {self._hub.architecture}"
+            )
+
+    def _tell_unknown(self, parts: set[Part]) -> None:
+        """Tell of tensors that are not used; refuse those that would change the encoder."""
+        used = {row.hub for row in names.rows_of(self._encoder, parts)}
+        known = {row.hub for part in self._looked_for() for row in self._rows(part)}
         own = f"{self._family}."
         counters = {own + name for name in names.COUNTERS}
-        unknown = sorted(set(self._stored) - known - self._layout.tied.keys() - counters)
-        inner = [name for name in unknown if name.startswith(own)]
+        unknown = sorted(set(self._stored) - used - self._layout.tied.keys() - counters)
+        inner = [name for name in unknown if name.startswith(own) and name not in known]
         if inner:
             kind = self._family.upper()
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._tell:
             say(f"{self._file.path}: left out, no head that is known: {', '.join(unknown)[:200]}")
 
-    def _check_shapes(self) -> None:
-        for row in names.rows(self.config):
-            if row.hub not in self._stored:
-                continue
-            found = self._file.entries[self._stored[row.hub]].shape
-            expected = names.shape(row, self.config)
-            if found != expected:
-                self._refuse(
-                    f"tensor {row.hub} has the shape {found} where config.json asks for {expected}"
-                )
+    def _rows(self, part: Part) -> list[Row]:
+        return names.rows_of(self._encoder, {part})
+
+    def _check_shape(self, row: Row, config: ModelConfig) -> None:
+        found = self._file.entries[self._stored[row.hub]].shape
+        expected = names.shape(row, config)
+        if found != expected:
+            self._refuse(
+                f"tensor {row.hub} has the shape {found} where config.json asks for {expected}"
+            )
 
     def _constants(self) -> dict[str, str]:
         """Our names of the tensors that the model has as a constant, and the hub's."""
-        absent = {names.POSITIONS} if self._encoder.positions != "learned" else set()
-        absent |= set() if self._encoder.segments else {names.SEGMENTS}
+        absent = {POSITIONS} if self._encoder.positions != "learned" else set()
+        absent |= set() if self._encoder.segments else {SEGMENTS}
         return {row.ours: row.hub for row in self._layout.table if row.ours in absent}
 
     def _check_constants(self) -> None:
@@ -149,13 +181,13 @@ class ModelFiles:
                 continue
             table = self._file.read(self._stored[hub])
             constant = torch.zeros_like(table)
-            if ours == names.POSITIONS and self._encoder.positions == "sinusoidal":
+            if ours == POSITIONS and self._encoder.positions == "sinusoidal":
                 constant = sinusoidal_table(*table.shape)
             rounding = _ROUNDING[self._file.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
                 if self._tell:
                     say(f"{self._file.path}: {hub} was trained; it is loaded as learned")
-                if ours == names.POSITIONS:
+                if ours == POSITIONS:
                     self._encoder = dataclasses.replace(self._encoder, positions="learned")
                 else:
                     self._encoder = dataclasses.replace(self._encoder, segments=len(table))

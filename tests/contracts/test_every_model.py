@@ -1,0 +1,185 @@
+"""What every family with every head must do."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch, pack
+from bertsmith.models.catalog import FAMILIES, family
+from bertsmith.models.heads import HEADS as HEAD_OF
+from bertsmith.models.heads import Predicts
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights import names
+from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
+from families import ENCODERS, HEADS, LABELS, MODELS
+
+TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
+LENGTHS = (13, 1, 23, 7, 19, 2)
+
+
+def batch(*lengths: int, seed: int = 5) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    ids = [torch.randint(5, 99, (length,), generator=generator).numpy() for length in lengths]
+    return pack(ids, [(each % 2) * (len(each) > 1) for each in ids])
+
+
+def varied(config: ModelConfig) -> Model:
+    """A model none of whose weights is what it starts as."""
+    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
+    """The last hidden states, and what each head says."""
+    hidden = model.encoder(packed)
+    found = {"hidden": hidden}
+    if model.config.masked_lm:
+        found["masked_lm"] = model.masked_lm(hidden)
+    if model.config.next_sentence:
+        found["next_sentence"] = model.next_sentence(hidden, packed)
+    match model.config.head:
+        case "classify":
+            found["head"] = model.classify(hidden, packed)
+        case "tag":
+            found["head"] = model.tag(hidden)
+        case "span":
+            found["head"] = model.span(hidden)
+        case "choose":
+            found["head"] = model.choose(hidden, packed)
+    return found
+
+
+def same_bits(one: Model, other: Model) -> bool:
+    state = other.state_dict()
+    return one.state_dict().keys() == state.keys() and all(
+        torch.equal(each, state[name]) for name, each in one.state_dict().items()
+    )
+
+
+def test_all_families_and_heads_are_here() -> None:
+    assert set(ENCODERS) == set(FAMILIES)
+    assert all(family(encoder) == name for name, encoder in ENCODERS.items())
+    predicted = {parts.get("predicts") for parts in HEADS.values()} - {None}
+    assert predicted == set(get_args(Predicts)) == set(HEAD_OF)
+
+
+@pytest.mark.parametrize("case", MODELS)
+@torch.no_grad()
+def test_a_folder_gives_back_what_was_saved(tmp_path: Path, case: str) -> None:
+    model, packed = varied(MODELS[case]), batch(*LENGTHS)
+    save_model(tmp_path / "one", model, TOKENIZER)
+    assert read_config(tmp_path / "one") == model.config
+    back, tokenizer = load_model(tmp_path / "one")
+    assert back.config == model.config
+    assert same_bits(back, model)
+    save_model(tmp_path / "two", back, tokenizer)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    again = answers(back, packed)
+    assert all(torch.equal(each, again[name]) for name, each in answers(model, packed).items())
+
+
+@pytest.mark.parametrize("case", MODELS)
+@torch.no_grad()
+def test_packing_changes_nothing(case: str) -> None:
+    model, packed = varied(MODELS[case]), batch(*LENGTHS)
+    whole = answers(model, packed)
+    offsets = packed.offsets.tolist()
+    for number, (begin, end) in enumerate(pairwise(offsets)):
+        alone = pack([packed.ids[begin:end].numpy()], [packed.segments[begin:end].numpy()])
+        for name, mine in answers(model, alone).items():
+            by_token = len(whole[name]) == packed.tokens
+            expected = whole[name][begin:end] if by_token else whole[name][number : number + 1]
+            assert mine.shape == expected.shape
+            assert float((mine - expected).abs().max()) < 1e-6 * max(1, float(mine.abs().max()))
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_each_output_has_its_place(case: str) -> None:
+    model, packed = build_model(MODELS[case], seed=2), batch(*LENGTHS)
+    outputs, head = model.config.outputs, model.config.head or ""
+    of_head = {"classify": (6, outputs), "tag": (65, outputs), "span": (65, 2), "choose": (6,)}
+    shapes = {
+        "hidden": (65, 32),
+        "masked_lm": (65, 99),
+        "next_sentence": (6, 2),
+        "head": of_head.get(head),
+    }
+    assert all(each.shape == shapes[name] for name, each in answers(model, packed).items())
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_every_weight_is_learned_and_named(case: str) -> None:
+    config = MODELS[case]
+    model = build_model(config, seed=2)
+    generator = torch.Generator().manual_seed(1)
+    total = torch.zeros(())
+    for each in answers(model, batch(*LENGTHS)).values():
+        total = total + (each * torch.randn(each.shape, generator=generator)).sum()
+    total.backward()
+    # a pooler that no head reads, as a bare encoder has, learns nothing
+    unread = {"pooler"} if config.pooler and config.predicts is None else set()
+    unread -= {"pooler"} if config.next_sentence else set()
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        assert (gradient is None) == (name.partition(".")[0] in unread), name
+        assert gradient is None or bool(gradient.isfinite().all()), name
+    assert {row.ours for row in names.rows(config)} == set(model.state_dict())
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_weights_are_a_pure_function_of_the_seed(case: str) -> None:
+    config = MODELS[case]
+    assert same_bits(build_model(config, seed=4), build_model(config, seed=4))
+    assert not same_bits(build_model(config, seed=4), build_model(config, seed=5))
+    assert ModelConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize("predicts", get_args(Predicts))
+@pytest.mark.parametrize("case", [case for case in MODELS if "-ma" in case or "-ta" in case])
+def test_any_folder_takes_a_new_head(tmp_path: Path, case: str, predicts: Predicts) -> None:
+    model = varied(MODELS[case])
+    save_model(tmp_path / "model", model, TOKENIZER)
+    labels = LABELS[:2] if HEAD_OF[predicts] in ("classify", "tag") else ()
+    started = [
+        start_from(tmp_path / "model", predicts=predicts, labels=labels, seed=seed)[0]
+        for seed in (1, 1, 2)
+    ]
+    config = started[0].config
+    assert (config.predicts, config.labels, config.masked_lm) == (predicts, labels, False)
+    assert config.encoder == model.config.encoder
+    assert same_bits(started[0], started[1])
+    assert not same_bits(started[0], started[2])
+    state = started[0].state_dict()
+    for name, each in model.state_dict().items():
+        assert not name.startswith("encoder.") or torch.equal(state[name], each)
+    save_model(tmp_path / "new", started[0], TOKENIZER)
+    assert same_bits(load_model(tmp_path / "new")[0], started[0])
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_head_is_lent_to_who_asks_for_the_same(tmp_path: Path, case: str) -> None:
+    model = varied(MODELS[case])
+    save_model(tmp_path / "model", model, TOKENIZER)
+    assert same_bits(load_as(tmp_path / "model", model.config, seed=3)[0], model)
+    other = dataclasses.replace(
+        model.config, pooler=False, masked_lm=True, next_sentence=False, predicts=None, labels=()
+    )
+    bare = load_as(tmp_path / "model", other, seed=3)[0]
+    assert bare.config == other
+    assert torch.equal(
+        bare.encoder.embeddings.tokens.weight, model.encoder.embeddings.tokens.weight
+    )

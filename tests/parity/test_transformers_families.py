@@ -1,0 +1,125 @@
+"""Every family with every head gives what transformers gives, whoever saved it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from bertsmith.models.catalog import family
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.weights import names
+from bertsmith.weights.folder import load_model, save_model
+from families import MODELS, OTHER_SHAPES
+from parity.comparing import TOKENIZER, compare, varied
+
+PREFIXES = {"bert": "Bert", "albert": "Albert"}
+SUFFIXES = {
+    "none": "Model",
+    "masked_lm": "ForMaskedLM",
+    "pretraining": "ForPreTraining",
+    "class": "ForSequenceClassification",
+    "classes": "ForSequenceClassification",
+    "number": "ForSequenceClassification",
+    "tags": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
+}
+PROBLEMS = {
+    "class": "single_label_classification",
+    "classes": "multi_label_classification",
+    "number": "regression",
+}
+
+
+def their_class(case: str) -> Any:  # noqa: ANN401
+    kind, _, head = case.partition("-")
+    return getattr(transformers, PREFIXES[kind] + SUFFIXES[head])
+
+
+def their_config(config: ModelConfig) -> Any:  # noqa: ANN401
+    """What a user of transformers would write for it."""
+    encoder = config.encoder
+    settings: dict[str, Any] = {
+        "vocab_size": encoder.vocabulary, "hidden_size": encoder.hidden,
+        "num_hidden_layers": encoder.layers, "num_attention_heads": encoder.heads,
+        "intermediate_size": encoder.feed_forward, "max_position_embeddings": encoder.longest,
+        "layer_norm_eps": encoder.norm_epsilon, "attn_implementation": "eager",
+    }  # fmt: skip
+    if config.labels:
+        settings["id2label"] = dict(enumerate(config.labels))
+        settings["label2id"] = {label: number for number, label in enumerate(config.labels)}
+    if config.predicts in PROBLEMS:
+        settings["problem_type"] = PROBLEMS[config.predicts]
+    if family(encoder) == "albert":
+        settings["embedding_size"] = encoder.embedding
+        settings["num_hidden_groups"] = encoder.groups
+        return transformers.AlbertConfig(**settings)
+    return transformers.BertConfig(**settings)
+
+
+def shaped(case: str, changes: dict[str, Any]) -> ModelConfig:
+    config = MODELS[case]
+    return dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **changes))
+
+
+@pytest.mark.parametrize("changes", [{}, OTHER_SHAPES], ids=["usual", "other"])
+@pytest.mark.parametrize("case", MODELS)
+def test_what_transformers_saved_gives_its_results_here(
+    tmp_path: Path, case: str, changes: dict[str, Any]
+) -> None:
+    expected = shaped(case, changes)
+    theirs = varied(their_class(case)(their_config(expected)))
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZER.save(tmp_path / "theirs")
+    ours, _ = load_model(tmp_path / "theirs")
+    assert ours.config == expected
+    compare(ours, theirs)
+    save_model(tmp_path / "ours", ours, TOKENIZER)
+    again = their_class(case).from_pretrained(tmp_path / "ours")
+    state = theirs.state_dict()
+    assert again.state_dict().keys() == state.keys()
+    for name, each in again.state_dict().items():
+        assert torch.equal(each, state[name]), name
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_what_we_saved_gives_our_results_in_transformers(tmp_path: Path, case: str) -> None:
+    config = MODELS[case]
+    ours = varied(build_model(config, seed=11))
+    save_model(tmp_path / "model", ours, TOKENIZER)
+    wanted = their_class(case)
+    name = json.loads((tmp_path / "model" / "config.json").read_text())["architectures"]
+    assert name == [wanted.__name__]
+    theirs, told = wanted.from_pretrained(
+        tmp_path / "model", output_loading_info=True, attn_implementation="eager"
+    )
+    assert not any(told.values()), told
+    if config.labels:
+        assert tuple(theirs.config.id2label.values()) == config.labels
+    assert theirs.config.problem_type == PROBLEMS.get(config.predicts or "")
+    compare(ours, theirs.eval())
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_the_table_has_the_tensors_of_transformers(case: str) -> None:
+    config = MODELS[case]
+    with torch.device("meta"):
+        ours = Model(config).state_dict()
+        theirs = their_class(case)(their_config(config)).state_dict()
+    layout = names.LAYOUTS[family(config.encoder)]
+    rows = names.rows(config)
+    assert len({row.hub for row in rows}) == len({row.ours for row in rows}) == len(rows)
+    assert {row.ours: names.shape(row, config) for row in rows} == {
+        name: tuple(each.shape) for name, each in ours.items()
+    }
+    # a bare encoder has no prefix there
+    prefix = f"{family(config.encoder)}." if case.endswith("-none") else ""
+    assert {row.hub.removeprefix(prefix): names.shape(row, config) for row in rows} == {
+        name: tuple(each.shape) for name, each in theirs.items() if name not in layout.tied
+    }
