@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
+from bertsmith.convert_verbs import convert
 from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
 from bertsmith.errors import ConfigError
 
@@ -242,6 +243,14 @@ VERBS = {
         examples=(
             "run/model train.csv --out spam",
             "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
+        ),
+    ),
+    "convert": Verb(
+        function=convert,
+        examples=(
+            "downloaded/ bert",
+            "uncased_L-2_H-128_A-2/bert_model.ckpt bert-tiny",
+            "bert-tiny checkpoint --to tensorflow",
         ),
     ),
     "predict": Verb(

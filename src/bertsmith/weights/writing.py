@@ -55,15 +55,16 @@ def write_tensors(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     start = len(text).to_bytes(8, "little") + text
-    return _write(path, [memoryview(start), *map(_raw, ordered.values())])
+    return write_parts(path, [memoryview(start), *map(raw_bytes, ordered.values())])
 
 
 def write_bytes(path: Path, content: bytes) -> Record:
     """Write a small file; raises `DiskError`."""
-    return _write(path, [memoryview(content)])
+    return write_parts(path, [memoryview(content)])
 
 
-def _write(path: Path, parts: Iterable[memoryview]) -> Record:
+def write_parts(path: Path, parts: Iterable[memoryview]) -> Record:
+    """Write a file of these parts, one after the other; raises `DiskError`."""
     digest, size = hashlib.sha256(), 0
     with writing(path), path.open("wb", buffering=0) as file:
         for part in parts:
@@ -76,7 +77,7 @@ def _write(path: Path, parts: Iterable[memoryview]) -> Record:
     return Record(size, digest.hexdigest())
 
 
-def _raw(tensor: Tensor) -> memoryview:
+def raw_bytes(tensor: Tensor) -> memoryview:
     """The bytes of a tensor, without a copy where it is contiguous."""
     flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     return flat.numpy().data

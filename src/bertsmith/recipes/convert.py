@@ -1,0 +1,215 @@
+"""Models in other formats become model folders, and model folders Google's checkpoints.
+
+bertsmith convert uncased_L-2_H-128_A-2 bert-tiny
+bertsmith convert bert-tiny checkpoint --to tensorflow
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bertsmith import __version__
+from bertsmith.disk import made_folder, new_folder, writing
+from bertsmith.errors import ModelFolderError, VocabularyError
+from bertsmith.evaluation.agreement import largest_differences
+from bertsmith.log import say
+from bertsmith.models.catalog import family
+from bertsmith.models.model import Model
+from bertsmith.weights import names
+from bertsmith.weights.conversion.google import (
+    WRITTEN,
+    find_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
+from bertsmith.weights.conversion.staging import Change, Move, Moves, write_json
+from bertsmith.weights.folder import WEIGHTS_FILE, load_model, save_model
+from bertsmith.weights.tensors import TensorFile
+
+REPORT_FILE = "conversion.json"
+
+Format = Literal["bertsmith", "tensorflow"]
+_SHOWN = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """What became of a model's tensors, and how far its answers are from those of another."""
+
+    source: Path
+    folder: Path
+    kind: str
+    """What was read, in words."""
+    moves: Moves
+    differences: Mapping[str, float] = field(default_factory=dict)
+    """The largest difference from the reference by what was compared; nothing without one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "source": self.source.resolve().name,
+            "kind": self.kind,
+            "tensors": [asdict(move) for move in self.moves.done],
+            "dropped": self.moves.dropped,
+            "largest_differences": dict(self.differences),
+            "bertsmith": __version__,
+        }
+
+
+def convert(
+    source: Path, out: Path, *, to: Format = "bertsmith", reference: Path | None = None
+) -> Conversion:
+    """Convert a model into a new folder, with a report in it; returns what it tells.
+
+    `reference` is a folder of the same model, whose answers to some fixed ids are compared. Raises
+    `ModelFolderError` for what cannot be read or must not be, other `UserError` children besides.
+    """
+    if out.exists():
+        raise ModelFolderError("exists already", where=out, remedy="choose another folder")
+    if not source.exists() and find_checkpoint(source) is None:
+        raise ModelFolderError("no such file or folder", where=source)
+    with made_folder(out.parent), _workshop(out) as staged:
+        make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
+        with new_folder(out) as fresh:
+            kind, moves, model = make(source, fresh, staged)
+            found = {} if reference is None else _compared(model, reference)
+            result = Conversion(
+                source=source, folder=out, kind=kind, moves=moves, differences=found
+            )
+            write_json(fresh / REPORT_FILE, result.to_dict())
+    for line in describe(result):
+        say(line)
+    return result
+
+
+def describe(result: Conversion) -> list[str]:
+    """What became of a model's tensors, in a few lines."""
+    changes = Counter(move.change for move in result.moves.done)
+    told = ", ".join(f"{changes[each]} {each}" for each in sorted(changes) if each != "same")
+    lines = [
+        f"{result.source} is {result.kind}: {len(result.moves.done)} tensors carried over"
+        + (f" ({told})" if told else "")
+        + f", {len(result.moves.dropped)} dropped"
+    ]
+    reasons: dict[str, list[str]] = {}
+    for name, why in result.moves.dropped.items():
+        reasons.setdefault(why, []).append(name)
+    for why, dropped in reasons.items():
+        more = f" and {len(dropped) - _SHOWN} more" if len(dropped) > _SHOWN else ""
+        lines.append(f"dropped, {why}: {', '.join(dropped[:_SHOWN])}{more}")
+    lines += [
+        f"largest difference from the reference, {what}: {value:.2g}"
+        for what, value in result.differences.items()
+    ]
+    return [*lines, f"saved in {result.folder}; every tensor is told of in its {REPORT_FILE}"]
+
+
+def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Model]:
+    """Convert what another program wrote into a model folder."""
+    kind, moves = _read(source, staged)
+    with _told_of(source, staged):
+        model, tokenizer = load_model(staged)
+    card = _CARD.format(name=source.resolve().name, kind=kind, version=__version__)
+    save_model(fresh, model, tokenizer, card=card)
+    return kind, moves.then(_loaded(staged, fresh, model)), load_model(fresh)[0]
+
+
+def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Model]:
+    """Convert a model folder into a checkpoint; the model is read back from that."""
+    model, tokenizer = load_model(source)
+    save_model(staged / "hub", model, tokenizer)
+    moves = _loaded(source, staged / "hub", model)
+    with _told_of(source, staged):
+        moves = moves.then(write_checkpoint(staged / "hub", fresh))
+    (staged / "back").mkdir()
+    read_checkpoint(fresh / WRITTEN, staged / "back")
+    return "a model folder", moves, load_model(staged / "back")[0]
+
+
+def _read(source: Path, staged: Path) -> tuple[str, Moves]:
+    """What a source is, and what of it is in a folder in the hub's layout now."""
+    checkpoint = find_checkpoint(source)
+    if checkpoint is not None:
+        return "a TensorFlow checkpoint", read_checkpoint(checkpoint, staged)
+    files = find_pickled(source)
+    if files:
+        return "pickled weights", read_pickled(files, staged)
+    if (source / WEIGHTS_FILE).exists():
+        raise ModelFolderError(
+            "is a model folder already", where=source, remedy="use it as it is, or --to tensorflow"
+        )
+    raise ModelFolderError(
+        "holds no weights of a kind that is known",
+        where=source,
+        remedy="see bertsmith convert --help for what can be read",
+    )
+
+
+def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
+    """What became of a folder's tensors when its model was loaded and saved."""
+    kind = family(model.config.encoder)
+    tied, moves = names.LAYOUTS[kind].tied, Moves()
+    found = {names.standard(each, kind): each for each in TensorFile(saved / WEIGHTS_FILE).entries}
+    for name in TensorFile(folder / WEIGHTS_FILE).entries:
+        standard = names.standard(name, kind)
+        target = found.get(standard)
+        if target is not None:
+            change: Change = "same" if name == target else "renamed"
+            moves.done.append(Move(source=name, target=target, change=change))
+        elif standard in tied:
+            moves.dropped[name] = "a copy of another"
+        elif standard.removeprefix(f"{kind}.") in names.COUNTERS:
+            moves.dropped[name] = "a constant"
+        else:
+            moves.dropped[name] = "no head that is known"
+    return moves
+
+
+def _compared(model: Model, reference: Path) -> dict[str, float]:
+    other, _ = load_model(reference)
+    if model.config.encoder.vocabulary != other.config.encoder.vocabulary:
+        raise ModelFolderError(
+            f"has {other.config.encoder.vocabulary} token vectors, the model converted "
+            f"{model.config.encoder.vocabulary}",
+            where=reference,
+            remedy="the reference must be the same model",
+        )
+    return largest_differences(model, other)
+
+
+@contextmanager
+def _workshop(out: Path) -> Iterator[Path]:
+    """A folder beside another, for the time it takes to make that."""
+    with (
+        writing(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
+    ):
+        yield Path(folder)
+
+
+@contextmanager
+def _told_of(source: Path, staged: Path) -> Iterator[None]:
+    """Let errors name what the user gave, where they name a folder that is gone by then."""
+    try:
+        yield
+    except (ModelFolderError, VocabularyError) as error:
+        if error.where is None or not Path(error.where).is_relative_to(staged):
+            raise
+        raise type(error)(error.what, where=source, line=error.line, remedy=error.remedy) from error
+
+
+_CARD = """---
+library_name: transformers
+tags: [bertsmith]
+---
+# {name}
+
+Converted by bertsmith {version} from {kind}; conversion.json tells what became of every tensor.
+"""

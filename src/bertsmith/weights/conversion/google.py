@@ -1,0 +1,219 @@
+"""Checkpoints of google-research/bert and /albert: read into the hub's layout, and back.
+
+    bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001   the variables
+    bert_config.json or albert_config.json                       sizes
+    vocab.txt or 30k-clean.model                                 the vocabulary
+
+What is there besides, bert_model.ckpt.meta say, is the graph of a program and not needed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.disk import writing
+from bertsmith.errors import ModelFolderError
+from bertsmith.models.catalog import Family
+from bertsmith.weights.conversion.google_names import hub_name, variable
+from bertsmith.weights.conversion.staging import (
+    Move,
+    Moves,
+    check_inside,
+    copy_files,
+    read_json,
+    write_json,
+)
+from bertsmith.weights.conversion.tensor_bundle import (
+    INDEX_SUFFIX,
+    TensorBundle,
+    is_checkpoint,
+    write_bundle,
+)
+from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.writing import write_tensors
+
+WRITTEN = "bert_model.ckpt"
+
+_CONFIGS: dict[Family, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
+_EPSILON = 1e-12
+"""What Google's code adds to a variance, whatever the config says."""
+_SIZES = (
+    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
+    "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
+    "num_hidden_layers", "type_vocab_size", "vocab_size",
+)  # fmt: skip
+_OURS = (
+    "bertsmith_positions", "bertsmith_segments", "classifier_dropout", "id2label", "label2id",
+    "problem_type",
+)  # fmt: skip
+"""Settings that Google's code does not know, and passes over; they bring a model back as it was."""
+_ACTIVATION = "bertsmith_activation"
+_ALBERT_ONLY = {
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "inner_group_num": 1,
+}
+_OPTIMISER = re.compile(
+    r"(^|/)(adam_[mv]|lamb_[mv]|(AdamWeightDecay|LAMB|Adafactor)\w*|Adam(_\d+)?)$"
+    r"|^(global_step|beta[12]_power|loss_scale|good_steps)$"
+)
+_HEADS = {
+    "qa_outputs.weight": "ForQuestionAnswering",
+    "classifier.weight": "ForSequenceClassification",
+}
+_CASED = re.compile(r"(^|[_\-.])(multi_)?cased([_\-.]|$)")
+_LOWERCASE = re.compile(r"uncased|^(multilingual|chinese)_L-12_H-768_A-12$")
+
+
+def find_checkpoint(source: Path) -> Path | None:
+    """The prefix of the checkpoint's files: named itself, or the only one of a folder.
+
+    None where there is none; `ModelFolderError` where there are several.
+    """
+    if source.is_dir():
+        found = [path for path in sorted(source.glob(f"*{INDEX_SUFFIX}")) if is_checkpoint(path)]
+        if len(found) > 1:
+            raise ModelFolderError(
+                f"holds {len(found)} checkpoints",
+                where=source,
+                remedy=f"name one: {found[-1].with_suffix('')}",
+            )
+        return found[0].with_suffix("") if found else None
+    prefix = source.with_suffix("") if source.suffix == INDEX_SUFFIX else source
+    return prefix if is_checkpoint(prefix.with_name(prefix.name + INDEX_SUFFIX)) else None
+
+
+def read_checkpoint(prefix: Path, folder: Path) -> Moves:
+    """Write what a checkpoint holds as config.json, model.safetensors and the vocabulary.
+
+    `ModelFolderError` if it is damaged, or holds no BERT.
+    """
+    home = prefix.parent
+    for path in home.glob(f"{prefix.name}.*"):
+        check_inside(path, home)
+    bundle = TensorBundle(prefix)
+    kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
+    place = home / _CONFIGS[kind]
+    if not place.exists():
+        raise ModelFolderError(
+            f"has no {place.name} beside it",
+            where=prefix,
+            remedy="put it there with the vocabulary: Google's folders have both",
+        )
+    moves, tensors = _renamed(bundle, kind)
+    if not tensors:
+        raise ModelFolderError(
+            f"holds no variable of Google's {kind.upper()}",
+            where=bundle.index,
+            remedy="name a checkpoint that google-research/bert or /albert wrote",
+        )
+    write_json(folder / "config.json", _hub_config(read_json(place), kind, tensors))
+    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    _carry_vocabulary(home, folder)
+    return moves
+
+
+def write_checkpoint(source: Path, folder: Path) -> Moves:
+    """Write a folder in the hub's layout as a checkpoint of Google's; a BERT's, no other's.
+
+    `ModelFolderError` for what Google's code could not compute.
+    """
+    config = read_json(source / "config.json")
+    google = _google_config(config, source)
+    file, moves = TensorFile(source / "model.safetensors"), Moves()
+    tensors: dict[str, Tensor] = {}
+    task = config["architectures"][0]
+    # named as the classifier's, read otherwise
+    foreign = "classifier." if task.endswith(("TokenClassification", "MultipleChoice")) else None
+    bare = not any(name.startswith("bert.") for name in file.entries)
+    for name in file.entries:
+        made = variable(f"bert.{name}" if bare else name, "bert")
+        if made is None or (foreign and name.startswith(foreign)):
+            moves.dropped[name] = "Google's code has no such head"
+            continue
+        tensor = file.read(name)
+        tensors[made.name] = tensor.t() if made.transposed else tensor
+        change = "transposed" if made.transposed else "renamed"
+        moves.done.append(Move(source=name, target=made.name, change=change))
+    write_bundle(folder / WRITTEN, tensors)
+    write_json(folder / _CONFIGS["bert"], google)
+    copy_files(source, folder, ("vocab.txt", "tokenizer_config.json"))
+    return moves
+
+
+def _renamed(bundle: TensorBundle, kind: Family) -> tuple[Moves, dict[str, Tensor]]:
+    """The variables that belong to a model, by the hub's names and the way about they are there."""
+    moves = Moves()
+    tensors: dict[str, Tensor] = {}
+    for name in bundle.entries:
+        found = hub_name(name, kind)
+        if found is None:
+            optimiser = _OPTIMISER.search(name)
+            moves.dropped[name] = (
+                "the optimiser's" if optimiser else "no part of a model that is known"
+            )
+            continue
+        target, transposed = found
+        tensor = bundle.read(name)
+        turned = transposed and tensor.dim() == 2
+        tensors[target] = tensor.t() if turned else tensor
+        change = "transposed" if turned else "renamed"
+        moves.done.append(Move(source=name, target=target, change=change))
+    return moves, tensors
+
+
+def _hub_config(google: dict[str, Any], kind: Family, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    config = google | {"model_type": kind, "layer_norm_eps": _EPSILON}
+    if kind == "albert":
+        if google.get("hidden_act") == "gelu":
+            # there the name means the tanh formula
+            config["hidden_act"] = "gelu_new"
+        for key, only in _ALBERT_ONLY.items():
+            if google.get(key, only) != only:
+                raise ModelFolderError(
+                    f"{key} is {google[key]!r}, not {only}", where=_CONFIGS[kind]
+                )
+    config["hidden_act"] = config.pop(_ACTIVATION, config.get("hidden_act"))
+    task = next((task for name, task in _HEADS.items() if name in tensors), "ForPreTraining")
+    prefix = "Albert" if kind == "albert" else "Bert"
+    return config | {"architectures": [prefix + task]}
+
+
+def _google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
+    refused = {
+        "model_type": ("bert",),
+        "layer_norm_eps": (_EPSILON,),
+        "is_decoder": (False, None),
+    }
+    for key, values in refused.items():
+        if config.get(key) not in values:
+            raise ModelFolderError(
+                f"{key} is {config.get(key)!r}, where Google's code has {values[0]!r}",
+                where=source,
+                remedy="only what it computes alike can be written for it",
+            )
+    data = {key: config[key] for key in _SIZES} | {
+        key: config[key] for key in _OURS if key in config
+    }
+    if data["hidden_act"] != "gelu":
+        data |= {"hidden_act": "gelu", _ACTIVATION: data["hidden_act"]}
+    return dict(sorted(data.items()))
+
+
+def _carry_vocabulary(home: Path, folder: Path) -> None:
+    """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
+    copy_files(home, folder)
+    for path in sorted(home.glob("*.model"))[:1]:
+        check_inside(path, home)
+        with writing(folder):
+            shutil.copyfile(path, folder / "spiece.model")
+    name = home.resolve().name
+    lowercase = bool(_LOWERCASE.search(name))
+    if not (folder / "tokenizer_config.json").exists() and (lowercase or _CASED.search(name)):
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": lowercase})

@@ -1,0 +1,185 @@
+"""Pickled weights become safetensors, in a process of its own that has limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import ModelFolderError, UserError
+from bertsmith.weights.conversion.staging import (
+    Moves,
+    check_inside,
+    copy_files,
+    read_json,
+    unmoved,
+    write_json,
+)
+from bertsmith.weights.tensors import TensorFile
+
+_MODULE = "bertsmith.weights.conversion.unpickling"
+_SUFFIXES = frozenset((".bin", ".pt", ".pth", ".ckpt"))
+_NO_WEIGHTS = frozenset(
+    ("training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin")
+)
+_INDEX = "pytorch_model.bin.index.json"
+_USUAL = "pytorch_model.bin"
+_MOST_FILES = 1000
+
+_MEMORY = 512 * 2**20
+"""Bytes it may use for itself, besides twice those of the files."""
+_SECONDS = 15.0
+_BYTES_A_SECOND = 20e6
+_PATIENCE = 8
+"""How often the time of a core may have passed by the clock, on a machine with other work."""
+_LARGEST_RESULT = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpickled:
+    """What the process found besides weights."""
+
+    dropped: dict[str, str]
+    """Names of what is no weight, and why."""
+    settings: dict[str, Any]
+    """Numbers and words that a training program left with them."""
+
+
+def find_pickled(source: Path) -> list[Path]:
+    """The files of pickled weights that a folder has, or the one named; none where there is none.
+
+    `ModelFolderError` where it is not said which of several, or the index leads out of the folder.
+    """
+    if source.is_file():
+        return [source] if source.suffix in _SUFFIXES else []
+    if not source.is_dir():
+        return []
+    if (source / _USUAL).exists():
+        return [source / _USUAL]
+    if (source / _INDEX).exists():
+        return _shards(source / _INDEX)
+    found = [
+        path
+        for path in sorted(source.iterdir())
+        if path.suffix in _SUFFIXES
+        and path.name not in _NO_WEIGHTS
+        and not path.name.startswith("rng_state")
+    ]
+    if len(found) > 1:
+        raise ModelFolderError(
+            f"holds {len(found)} files of pickled weights",
+            where=source,
+            remedy=f"name one: {found[0]}",
+        )
+    return found
+
+
+def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
+    """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
+    home = files[0].parent
+    if not (home / "config.json").exists():
+        raise ModelFolderError(
+            "has no config.json beside it", where=files[0], remedy="put the model's there"
+        )
+    found = unpickle(files, folder / "model.safetensors")
+    write_json(folder / "config.json", _without_invented_labels(read_json(home / "config.json")))
+    copy_files(home, folder)
+    moves = unmoved(TensorFile(folder / "model.safetensors").entries)
+    moves.dropped |= found.dropped
+    return moves
+
+
+def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> Unpickled:
+    """Write the tensors of pickled files as one safetensors file, in a process that has limits.
+
+    Its memory is bounded by the size of the files, and so is its time, beginning with `seconds` of
+    a core. `ModelFolderError` for a file that is damaged, asks for anything but tensors, or
+    exceeds the limits; nothing that it asks for is run.
+    """
+    for path in files:
+        check_inside(path, path.parent)
+    size = sum(path.stat().st_size for path in files)
+    result = out.with_name(f"{out.name}.json")
+    time = seconds + size / _BYTES_A_SECOND
+    job = {
+        "files": [str(path.resolve()) for path in files],
+        "out": str(out.resolve()),
+        "result": str(result.resolve()),
+        "memory": _MEMORY + 2 * size,
+        "seconds": time,
+        "room": 2 * size + _LARGEST_RESULT,
+    }
+    try:
+        ended = _run(job, _PATIENCE * time)
+        answer = _answer(result)
+    finally:
+        result.unlink(missing_ok=True)
+    if "refused" in answer:
+        raise _refusal(str(answer["refused"])[:300], files)
+    if ended or not out.exists():
+        raise _refusal(
+            "broke the process that read it: it is damaged, or takes more memory or time than "
+            "weights of its size need",
+            files,
+        )
+    return Unpickled(dropped=answer["dropped"], settings=answer["settings"])
+
+
+def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
+    """The config, less names of two labels where old versions say that there are other labels."""
+    invented = {"0": "LABEL_0", "1": "LABEL_1"}
+    if config.get("id2label") != invented or config.get("num_labels") in (None, len(invented)):
+        return config
+    return {key: value for key, value in config.items() if key not in ("id2label", "label2id")}
+
+
+def _run(job: dict[str, Any], patience: float) -> bool:
+    """Whether the process came to a bad end."""
+    try:
+        done = subprocess.run(
+            # -P: the folder that one happens to be in is none to import from
+            [sys.executable, "-P", "-W", "ignore", "-m", _MODULE],
+            input=json.dumps(job).encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=patience,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def _answer(path: Path) -> dict[str, Any]:
+    """What the process wrote, if it is what it writes when all is well."""
+    try:
+        answer = read_json(path) if path.exists() else {}
+    except UserError:
+        return {}
+    fits = all(isinstance(answer.get(key), dict) for key in ("dropped", "settings"))
+    return answer if fits or "refused" in answer else {"dropped": {}, "settings": {}}
+
+
+def _refusal(what: str, files: Sequence[Path]) -> ModelFolderError:
+    more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
+    return ModelFolderError(what + more, where=files[0], remedy="fetch it again, or do without it")
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names, each in the index's own folder."""
+    named = read_json(index).get("weight_map")
+    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
+    if not 1 <= len(names) <= _MOST_FILES:
+        raise ModelFolderError("names no files of weights", where=index)
+    for name in names:
+        if Path(name).name != name or Path(name).suffix not in _SUFFIXES:
+            raise ModelFolderError(
+                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
+            )
+    return [index.parent / name for name in names]

@@ -1,0 +1,110 @@
+"""What conversions have in common: what becomes of each tensor, and files that are carried over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bertsmith.disk import writing
+from bertsmith.errors import ModelFolderError
+
+Change = Literal["same", "renamed", "transposed", "split", "joined"]
+
+TOKENIZER_FILES = (
+    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+_LARGEST_TEXT = 64 * 2**20
+_LARGEST_JSON = 8 * 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A tensor of the source, a tensor it went to, and what was done to it on the way."""
+
+    source: str
+    target: str
+    change: Change
+
+
+@dataclass(kw_only=True)
+class Moves:
+    """What became of the tensors of a source."""
+
+    done: list[Move] = field(default_factory=list)
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Names of those left out, and why."""
+
+    def then(self, after: Moves) -> Moves:
+        """These moves, and after them those of the tensors they made."""
+        next_of = {move.source: move for move in after.done}
+        both = Moves(dropped=dict(self.dropped))
+        for move in self.done:
+            if move.target in after.dropped:
+                both.dropped[move.source] = after.dropped[move.target]
+                continue
+            target, change = next_of[move.target].target, next_of[move.target].change
+            if change == "same":
+                change = move.change
+            elif change == "renamed" and move.change not in ("same", "renamed"):
+                change = move.change
+            both.done.append(Move(source=move.source, target=target, change=change))
+        return both
+
+
+def unmoved(names: Iterable[str]) -> Moves:
+    """Tensors that are where they were."""
+    return Moves(done=[Move(source=name, target=name, change="same") for name in names])
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """`ModelFolderError` unless a file is one, and no link that leads out of its folder."""
+    target, home = path.resolve(), folder.resolve()
+    # in the hub's cache the files of a snapshot are links into a folder of blobs
+    if not any(target.is_relative_to(each) for each in (home, home.parent.parent / "blobs")):
+        raise ModelFolderError(
+            "is a link that leads out of the folder", where=path, remedy="put the file itself there"
+        )
+    if not target.is_file():
+        raise ModelFolderError("is no file", where=path)
+
+
+def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:
+    """Copy those of some small files that a folder has; `ModelFolderError` if one is large."""
+    for name in names:
+        path = source / name
+        if not path.exists():
+            continue
+        check_inside(path, source)
+        if path.stat().st_size > _LARGEST_TEXT:
+            raise ModelFolderError(
+                "is larger than 64 MiB, which no tokenizer's file is", where=path
+            )
+        with writing(folder):
+            shutil.copyfile(path, folder / name)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a small JSON file; `ModelFolderError` if there is none."""
+    try:
+        check_inside(path, path.parent)
+        if path.stat().st_size > _LARGEST_JSON:
+            raise ModelFolderError("is larger than 8 MiB", where=path)
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
+    if not isinstance(data, dict):
+        raise ModelFolderError("holds no JSON object", where=path)
+    return data
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write a JSON file; raises `DiskError`."""
+    with writing(path):
+        path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

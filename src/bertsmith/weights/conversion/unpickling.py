@@ -1,0 +1,196 @@
+"""The process that opens pickled weights: it has limits, runs nothing it reads, and ends.
+
+It reads on standard input, as JSON, which files to open and what it may use; it writes the tensors
+as safetensors and what else it found as JSON. `pickled` starts it and trusts nothing it writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import UserError
+from bertsmith.weights.writing import write_tensors
+
+_LIKE_FILE = 2
+"""How often the bytes of the files the tensors may come to: tied ones are stored once."""
+_INNER = ("state_dict", "model_state_dict", "model")
+"""Where training programs keep the weights among other things."""
+_WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_STAND_INS = frozenset(
+    {"argparse", "fairseq", "omegaconf", "numpy", "enum", "typing", "collections"}
+)
+"""Packages whose objects training programs leave beside the weights."""
+_MOST_STAND_INS = 64
+_MOST_SETTINGS = 2000
+_LONGEST_SETTING = 1000
+
+
+class StandIn:
+    """Takes the place of an object of some program, and does nothing."""
+
+    state: object = None
+    """What would have been its fields."""
+
+    def __init__(self, *_arguments: object) -> None: ...
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class Refused(Exception):
+    """What is wrong with a file, for the one who asked."""
+
+
+def main() -> None:
+    """Do what standard input asks for."""
+    job = json.load(sys.stdin)
+    files = [Path(name) for name in job["files"]]
+    _limit(job["memory"], job["seconds"], job["room"])
+    result: dict[str, Any] = {}
+    try:
+        result = _unpickle(files, Path(job["out"]))
+    except Refused as error:
+        result = {"refused": str(error)}
+    except MemoryError:
+        result = {"refused": "asks for more memory than weights of its size need"}
+    except UserError as error:
+        result = {"refused": error.what}
+    Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
+
+
+def _limit(memory: int, seconds: float, room: int) -> None:
+    """Bound what this process may use more than it does: memory, time of a core, bytes written."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    used = round(time.process_time() + seconds + 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (used, used))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _unpickle(files: list[Path], out: Path) -> dict[str, Any]:
+    tensors: dict[str, Tensor] = {}
+    dropped: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for path in files:
+        loaded = _load(path)
+        state = _state(loaded, path)
+        settings |= _settings(loaded)
+        for name, value in state.items():
+            if why := _no_weight(value):
+                dropped[str(name)[:200]] = why
+            elif name in tensors:
+                raise Refused(f"holds {name[:80]!r} a second time")
+            else:
+                tensors[str(name)] = value.detach()
+    size = sum(path.stat().st_size for path in files)
+    if sum(each.numel() * each.element_size() for each in tensors.values()) > _LIKE_FILE * size:
+        raise Refused("tells of tensors that are larger than it is")
+    write_tensors(out, tensors, {"format": "pt"})
+    return {"dropped": dropped, "settings": settings}
+
+
+def _load(path: Path) -> object:
+    _check_archive(path)
+    stood_in: set[str] = set()
+    while True:
+        made = [(StandIn, name) for name in sorted(stood_in)]
+        try:
+            with torch.serialization.safe_globals(made):  # type: ignore[arg-type]
+                return torch.load(path, map_location="cpu", weights_only=True)
+        except UnpicklingError as error:
+            name = _asked_for(str(error))
+            if name is None:
+                raise Refused("is damaged, or no file of weights") from error
+            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MOST_STAND_INS:
+                raise Refused(
+                    f"asks for {name[:80]}, which is no weight; nothing was run"
+                ) from error
+            stood_in.add(name)
+        except RuntimeError as error:
+            if "allocate memory" in str(error):
+                raise MemoryError from error
+            raise Refused("is damaged, or no file of weights") from error
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            # whatever the reader trips over in a file that was made to make it trip
+            raise Refused(f"is damaged ({type(error).__name__}), or no file of weights") from error
+
+
+def _check_archive(path: Path) -> None:
+    """Whether a file, if it is an archive, holds no more than its own bytes."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return
+    try:
+        entries = zipfile.ZipFile(path).infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise Refused("is damaged: its archive is incomplete") from error
+    stored = all(each.compress_type == zipfile.ZIP_STORED for each in entries)
+    if not stored or sum(each.file_size for each in entries) > path.stat().st_size:
+        raise Refused("is a compressed archive, which files of weights never are")
+
+
+def _asked_for(message: str) -> str | None:
+    """The name of the first thing that a pickle asks for and may not have."""
+    found = re.search(r"GLOBAL ([\w.]+)", message)
+    return found[1] if found else None
+
+
+def _state(loaded: object, path: Path) -> Mapping[str, object]:
+    """The weights by their names, wherever in the file they are."""
+    if isinstance(loaded, Mapping):
+        candidates = (loaded, *(loaded[key] for key in _INNER if key in loaded))
+        for found in candidates:
+            if isinstance(found, Mapping) and any(isinstance(x, Tensor) for x in found.values()):
+                return {str(name): value for name, value in found.items()}
+    raise Refused("holds no tensors by names")
+
+
+def _no_weight(value: object) -> str | None:
+    """Why a value is no weight, if it is none."""
+    if not isinstance(value, Tensor):
+        return "no tensor"
+    if value.dtype not in _WEIGHTS:
+        return f"of type {str(value.dtype).removeprefix('torch.')}, a constant"
+    if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
+        return "no plain tensor"
+    return None
+
+
+def _settings(loaded: object) -> dict[str, Any]:
+    """The plain values among what fairseq tells of its training, one level of groups undone."""
+    found: dict[str, Any] = {}
+    if not isinstance(loaded, Mapping):
+        return found
+    for group in (loaded.get("args"), loaded.get("cfg")):
+        values = _values(group)
+        for inner in (values, _values(values.get("task")), _values(values.get("model"))):
+            for key, value in list(inner.items())[:_MOST_SETTINGS]:
+                plain = isinstance(value, bool | int | float | str)
+                if plain and len(f"{key}{value}") <= _LONGEST_SETTING:
+                    found[str(key)] = value
+    return found
+
+
+def _values(group: object) -> Mapping[Any, Any]:
+    inner = group.state if isinstance(group, StandIn) else group
+    return inner if isinstance(inner, Mapping) else {}
+
+
+if __name__ == "__main__":
+    main()
