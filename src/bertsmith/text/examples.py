@@ -1,98 +1,155 @@
-"""Labelled examples out of CSV, TSV, JSONL and Parquet files."""
+"""Labelled examples out of CSV, TSV, JSONL and Parquet files, and of other common layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bertsmith.errors import ExampleError
+from bertsmith.errors import ConfigError, ExampleError, UserError
+from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.class_files import class_folder, label_first
 from bertsmith.text.columns import USUAL, Columns, Places, place
-from bertsmith.text.documents import tidy
+from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
+from bertsmith.text.labels import BadLabel, class_of, yes_or_no
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A text or a pair of texts, with its class where that is known.
-
-    `source` and `line` (from 1; of Parquet, the row) say where it stands. Texts are never empty,
-    and their white space is single spaces.
-    """
-
-    text: str
-    text_pair: str | None
-    label: str | None
-    source: str
-    line: int
+__all__ = ["Check", "Example", "Kind", "read_examples"]
 
 
-def read_examples(path: Path, columns: Columns = USUAL, *, need_label: bool) -> Iterator[Example]:
+def read_examples(
+    path: Path,
+    columns: Columns = USUAL,
+    *,
+    need_label: bool,
+    kind: Kind = "class",
+    check: Check | None = None,
+    bad: BadRows = FAIL,
+) -> Iterator[Example]:
     """Stream the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
 
     CSV is quoted as in RFC 4180, with commas or, where the first line has none, semicolons; TSV has
-    no quotes. A file of another name is a TSV when its first line holds a tab. A label is a string
-    as written; numbers without fraction are written without (``1.0`` in JSON is ``1``). Raises
-    `ExampleError`, with file and line, for whatever cannot be read as an example; a label may be
-    missing unless `need_label`.
+    no quotes. A file of another name is a TSV when its first line holds a tab. A folder holds a
+    file a class, with a text a line, or a folder a class, with a text a file. A label is a string
+    as written; numbers without fraction are written without (``1.0`` in JSON is ``1``). Several
+    labels stand in a list, as ``a|b``, or in columns of 0 and 1. Raises `ExampleError`, with file
+    and line, for whatever cannot be read as an example, or is wrong by `check`, unless `bad` takes
+    it; a label may be missing unless `need_label`.
     """
-    table = Table(path, ExampleError, kind=_kind(path))
-    places: list[Places] = []
+    if columns.labels and kind != "classes":
+        remedy = "name one label's column, or the task with several labels"
+        raise ConfigError("columns of 0 and 1 are of examples with several labels", remedy=remedy)
+    if path.is_dir():
+        return class_folder(path, columns, kind, check, bad)
+    if columns.layout == "label-first":
+        return label_first(path, columns, kind, check, bad)
+    return _rows(path, columns, kind, check, bad, need_label=need_label)
 
-    def pick(head: Head) -> Pick:
-        places.append(place(head, columns, table.file, need_label=need_label))
-        return places[0].pick()
 
-    empty = True
-    for line, cells in table.rows(pick):
-        empty = False
-        yield _example(table.file, places[0], line, cells, need_label=need_label)
+def _rows(
+    path: Path,
+    columns: Columns,
+    kind: Kind,
+    check: Check | None,
+    bad: BadRows,
+    *,
+    need_label: bool,
+) -> Iterator[Example]:
+    before, empty = bad.count, True
+    building: list[_Building] = []
+    shape = table_kind(path, columns)
+    with bad.of(path) as refuse:
+        table = Table(path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse)
+
+        def pick(head: Head) -> Pick:
+            grouped = kind == "rank"
+            places = place(head, columns, table.file, need_label=need_label, grouped=grouped)
+            if grouped and places.text_pair is None:
+                remedy = "name the columns of query and passage"
+                raise table.file.fault("holds single texts, and pairs are ranked", 1, remedy)
+            building.append(_Building(table.file, columns, places, kind, need_label))
+            return places.pick()
+
+        for line, cells in table.rows(pick):
+            try:
+                example = checked(table.file, building[0].example(line, cells), check)
+            except UserError as error:
+                refuse(error, table.row())
+                continue
+            empty = False
+            yield example
     if empty:
-        raise table.file.fault("holds no examples", remedy="give a file with rows in it")
+        raise examples_missing(table.file, bad, before)
 
 
-def _kind(path: Path) -> str:
+def table_kind(path: Path, columns: Columns) -> str:
+    """The extension of the table that a file holds, its own or .tsv; raises `ExampleError`."""
     kind = kind_of(path)
     if kind in TABLES:
         return kind
-    file = TextFile(path, ExampleError)
-    _, first = next(file.lines(), (1, ""))
+    file = TextFile(path, ExampleError, columns.encoding)
+    _, first = next(file.lines(escaped=True), (1, ""))
     if "\t" not in first:
         remedy = "examples are .csv, .tsv, .jsonl or .parquet, each also .gz or .zst"
         raise file.fault("is of an unknown kind", remedy=remedy)
     return ".tsv"
 
 
-def _example(
-    file: TextFile, places: Places, line: int, cells: tuple[object, ...], *, need_label: bool
-) -> Example:
-    rest = list(cells)
-    text = _text(file, line, "text", rest.pop(0))
-    pair = None if places.text_pair is None else _text(file, line, "second text", rest.pop(0))
-    label = None if places.label is None else _label(file, line, rest.pop(0))
-    if label is None and need_label:
-        raise file.fault("no label", line, "give every row a label")
-    return Example(text=text, text_pair=pair, label=label, source=str(file.path), line=line)
+@dataclass(slots=True)
+class _Building:
+    """Makes examples of the cells of one file."""
 
+    file: TextFile
+    columns: Columns
+    places: Places
+    kind: Kind
+    need_label: bool
+    ids: set[str] = field(default_factory=set)
 
-def _text(file: TextFile, line: int, role: str, value: object) -> str:
-    if value is not None and not isinstance(value, str):
-        raise file.fault(f"the {role} is no string", line, "name a column of strings")
-    if value and "\0" in value:
-        raise file.fault(f"a zero byte in the {role}", line, "remove it: tr -d '\\000'")
-    text = tidy(value or "")
-    if not text:
-        raise file.fault(f"the {role} is empty", line, "remove the row or fill it in")
-    return text
+    def example(self, line: int, cells: tuple[object, ...]) -> Example:
+        roles = self.places.roles()
+        cell = dict(zip(roles, cells, strict=False))
+        text = text_of(self.file, line, "text", cell["text"])
+        pair = None
+        if "text_pair" in cell:
+            pair = text_of(self.file, line, "second text", cell["text_pair"])
+        try:
+            label, number, labels = self._label(cell.get("label"), cells[len(roles) :])
+            name = class_of(cell.get("id"))
+            group = class_of(cell.get("group")) or text if self.kind == "rank" else None
+        except BadLabel as error:
+            raise self.file.fault(error.what, line, error.remedy) from error
+        if self.need_label and (label, number, labels) == (None, None, None):
+            raise self.file.fault("no label", line, "give every row a label")
+        if self.places.id is not None:
+            self._check_id(line, name)
+        return Example(
+            text=text,
+            text_pair=pair,
+            label=label,
+            source=str(self.file.path),
+            line=line,
+            labels=labels,
+            number=number,
+            id=name,
+            group=group,
+        )
 
+    def _label(
+        self, value: object, flags: tuple[object, ...]
+    ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
+        if not flags:
+            return label_of(self.kind, label_until(value, self.columns.label_until))
+        named = zip(self.columns.labels, flags, strict=True)
+        return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
 
-def _label(file: TextFile, line: int, value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if value is None or isinstance(value, str | int | float):
-        label = tidy("" if value is None else str(value))
-        return None if label in ("", "nan") else label
-    raise file.fault("the label is neither string nor number", line, "name another column")
+    def _check_id(self, line: int, name: str | None) -> None:
+        remedy = "give every row an id of its own"
+        if name is None:
+            raise self.file.fault("no id", line, remedy)
+        if name in self.ids:
+            raise self.file.fault(
+                f"the id {name[:40]!r} stands in an earlier row too", line, remedy
+            )
+        self.ids.add(name)

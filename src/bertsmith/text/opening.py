@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast, runtime_checkable
+from typing import BinaryIO, Literal, Protocol, cast, runtime_checkable
 
 from bertsmith.errors import UserError
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 26
+LONGEST_FILE = 1 << 29
+"""Characters of a file that must be in memory as a whole, such as one JSON object."""
+
+Encoding = Literal["utf-8", "iso-8859-1", "windows-1252"]
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+# how Python writes bytes that are not of the encoding into text ("surrogateescape")
+_ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 def kind_of(path: Path) -> str:
@@ -41,8 +48,9 @@ class Stream(Protocol):
 class TextFile:
     """A file to be read once, and the class of error that its faults raise."""
 
-    def __init__(self, path: Path, error: type[UserError]) -> None:
+    def __init__(self, path: Path, error: type[UserError], encoding: Encoding = "utf-8") -> None:
         self.path = path
+        self.encoding = encoding
         self._error = error
         self._raw: BinaryIO | None = None
         self._closed_at = 0
@@ -92,13 +100,17 @@ class TextFile:
             while block := stream.read(BLOCK_BYTES):
                 yield block
 
-    def lines(self, *, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
+    def lines(
+        self, *, longest: int = LONGEST_LINE, escaped: bool = False
+    ) -> Iterator[tuple[int, str]]:
         """Numbered lines, from 1, without their ends (LF, CRLF or CR) and without a BOM.
 
-        Raises the file's error when it is not UTF-8, or a line of more than `longest` characters.
+        Raises the file's error when it is not in its encoding, or a line of more than `longest`
+        characters. With `escaped`, the bytes that are not are kept for `undecodable` to find, so
+        that one such line need not end the reading.
         """
         number, rest = 1, ""
-        for text in self._decoded():
+        for text in self._decoded("surrogateescape" if escaped else "strict"):
             first, *others = text.split("\n")
             rest += first
             for other in others:
@@ -109,6 +121,29 @@ class TextFile:
                 raise self.fault(f"a line of over {longest:,} characters", number, remedy)
         if rest:
             yield number, rest
+
+    def whole(self) -> str:
+        """All of its text, every line end as LF; the file's error beyond 2^29 characters."""
+        parts, size = [], 0
+        for text in self._decoded("strict"):
+            parts.append(text)
+            size += len(text)
+            if size > LONGEST_FILE:
+                remedy = "split it into several files"
+                raise self.fault(f"more than {LONGEST_FILE:,} characters", None, remedy)
+        return "".join(parts)
+
+    def undecodable(self, text: str, line: int) -> UserError | None:
+        """What is wrong with a line that was read `escaped`, or None."""
+        if text.isascii() or not _ESCAPED.search(text):
+            return None
+        try:
+            text.encode(self.encoding, "surrogateescape").decode(self.encoding)
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data" and error.end == len(error.object):
+                return self._ends_early(line)
+            return self._not_utf8(error, line)
+        raise AssertionError("no surrogate is text in any encoding")
 
     def decoded(self, data: bytes, line: int) -> str:
         """The text of some whole lines, the first of this number, every line end turned into LF.
@@ -124,9 +159,9 @@ class TextFile:
             raise self._not_utf8(error, number) from error
         return with_line_feeds(text)
 
-    def _decoded(self) -> Iterator[str]:
+    def _decoded(self, errors: str) -> Iterator[str]:
         """Text in blocks, every line end turned into one LF."""
-        decode = codecs.getincrementaldecoder("utf-8")().decode
+        decode = codecs.getincrementaldecoder(self.encoding)(errors).decode
         line, held, first = 1, "", True
         for block in self.blocks():
             if first:
@@ -144,11 +179,11 @@ class TextFile:
             line += text.count("\n")
             yield text
         try:
-            decode(b"", final=True)
+            held += decode(b"", final=True)
         except UnicodeDecodeError as error:
             raise self._ends_early(line) from error
         if held:
-            yield "\n"
+            yield with_line_feeds(held)
 
     def check_start(self, block: bytes) -> None:
         """Raise the file's error when it does not begin as UTF-8 text does."""
@@ -167,6 +202,9 @@ class TextFile:
 
     def _not_utf8(self, error: UnicodeDecodeError, line: int) -> UserError:
         byte = error.object[error.start]
+        if self.encoding != "utf-8":
+            what = f"is not {self.encoding}: byte 0x{byte:02X}"
+            return self.fault(what, line, "name another encoding")
         guess = "WINDOWS-1252" if 0x80 <= byte < 0xA0 else "ISO-8859-1"
         what = f"is not UTF-8: byte 0x{byte:02X}, perhaps {guess}"
         return self.fault(what, line, self._iconv(guess))

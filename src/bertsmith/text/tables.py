@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import tempfile
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import UserError
-from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
+from bertsmith.text.bad_rows import Refuse, fail
+from bertsmith.text.commas import comma_rows
+from bertsmith.text.opening import COMPRESSED, Encoding, TextFile, kind_of
 
 DELIMITED = (".csv", ".tsv")
 TABLES = (*DELIMITED, ".jsonl", ".parquet")
@@ -50,13 +51,24 @@ class Table:
     """A table to be read once, and the class of error that its faults raise.
 
     `kind` is its extension when the file's own does not say. Lines count from 1; of a Parquet file
-    they are its rows.
+    they are its rows. A row that cannot be read goes to `refuse`, which raises unless told
+    otherwise; the first row must be good.
     """
 
-    def __init__(self, path: Path, error: type[UserError], *, kind: str | None = None) -> None:
-        self.file = TextFile(path, error)
+    def __init__(
+        self,
+        path: Path,
+        error: type[UserError],
+        *,
+        kind: str | None = None,
+        encoding: Encoding = "utf-8",
+        refuse: Refuse = fail,
+    ) -> None:
+        self.file = TextFile(path, error, encoding)
         self._kind = kind or kind_of(path)
         self._share: float | None = None
+        self._refuse = refuse
+        self._row: object = ""
 
     @property
     def bytes_read(self) -> int:
@@ -64,6 +76,17 @@ class Table:
         if self._share is None:
             return self.file.bytes_read
         return int(self._share * self.file.path.stat().st_size)
+
+    def row(self) -> str:
+        """The row that was given last, as it stands in the file or nearly so."""
+        return self._written(self._row)
+
+    def _written(self, row: object) -> str:
+        if isinstance(row, str):
+            return row
+        if isinstance(row, list) and self._kind == ".tsv":
+            return "\t".join(row)
+        return json.dumps(row, ensure_ascii=False, default=str)
 
     def rows(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
         """Line and picked cells of every row; `pick` sees the head first and may raise."""
@@ -78,7 +101,7 @@ class Table:
                 yield line, text
             elif text is not None:
                 remedy = "name a column of strings"
-                raise self.file.fault(f"{column!r} is {_type(text)}, no text", line, remedy)
+                raise self.file.fault(f"{column!r} is {type_of(text)}, no text", line, remedy)
 
     def named(self, head: Head, column: str) -> Pick:
         """The one column of a name, or of a number from 0 in a CSV or TSV without header."""
@@ -102,7 +125,9 @@ class Table:
         for line, row in chain(sample[picked.header :], rows):
             if len(row) != len(head.names):
                 what = f"{len(row)} columns where the first row has {len(head.names)}"
-                raise self.file.fault(what, line, self._ragged())
+                self._refuse(self.file.fault(what, line, self._ragged()), self._written(row))
+                continue
+            self._row = row
             yield line, tuple(row[index] for index in picked.columns)
 
     def _ragged(self) -> str:
@@ -111,53 +136,64 @@ class Table:
         return "replace the tabs and line ends inside the text by spaces"
 
     def _tabs(self) -> Iterator[tuple[int, list[str]]]:
-        for line, text in self.file.lines():
+        for line, text in self._lines():
             if text and not text.isspace():
                 yield line, text.split("\t")
 
     def _commas(self) -> Iterator[tuple[int, list[str]]]:
-        # the module's own limit of 128 K characters a field is short of long texts
-        csv.field_size_limit(LONGEST_LINE)
-        lines = (text + "\n" for _, text in self.file.lines())
-        first = next(lines, "")
-        delimiter = ";" if ";" in first and "," not in first else ","
-        reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-        line = 1
-        try:
-            for row in reader:
-                if any(not cell.isspace() for cell in row if cell):
-                    yield line, row
-                line = reader.line_num + 1
-        except csv.Error as error:
-            remedy = 'write a quote inside quotes twice (""), and close every quote'
-            raise self.file.fault(f"not CSV: {error}", line, remedy) from error
+        first = True
+        for line, row, raw in comma_rows(self.file):
+            if isinstance(row, UserError):
+                if first:
+                    raise row
+                self._refuse(row, raw)
+            elif any(not cell.isspace() for cell in row if cell):
+                first = False
+                yield line, row
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """The lines that are text; the first must be."""
+        first = True
+        for line, text in self.file.lines(escaped=True):
+            error = self.file.undecodable(text, line)
+            if error is None:
+                yield line, text
+            elif first:
+                raise error
+            else:
+                self._refuse(error, text)
+            first = False
 
     def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
         names: tuple[str, ...] = ()
         picked = Pick(columns=())
-        for line, text in self.file.lines():
+        for line, text in self._lines():
             if not text or text.isspace():
                 continue
+            self._row = text
             row = self._object(line, text)
+            if isinstance(row, UserError):
+                self._refuse(row, text)
+                continue
             if not names:
                 names = tuple(row) or ("",)
                 picked = pick(Head(names=names))
-            for index in picked.columns:
-                if names[index] not in row and index not in picked.optional:
-                    raise self.file.fault(
-                        f"has no {names[index]!r}", line, "every line must hold the same keys"
-                    )
+            wanted = [names[index] for index in picked.columns if index not in picked.optional]
+            if lacking := [name for name in wanted if name not in row]:
+                remedy = "every line must hold the same keys"
+                self._refuse(self.file.fault(f"has no {lacking[0]!r}", line, remedy), text)
+                continue
             yield line, tuple(row.get(names[index]) for index in picked.columns)
 
-    def _object(self, line: int, text: str) -> dict[str, object]:
+    def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
             why = getattr(error, "msg", str(error))
-            raise self.file.fault(f"not JSON: {why}", line, remedy) from error
+            return self.file.fault(f"not JSON: {why}", line, remedy)
         if not isinstance(row, dict):
-            raise self.file.fault(f"{_type(row)}, no JSON object", line, remedy)
+            return self.file.fault(f"{type_of(row)}, no JSON object", line, remedy)
         return row
 
     def _parquet(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
@@ -190,6 +226,7 @@ class Table:
         for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
             values = [batch.column(column).to_pylist() for column in columns]
             for cells in zip(*values, strict=True):
+                self._row = cells
                 yield line, cells
                 line += 1
             self._share = line / (opened.metadata.num_rows + 1)
@@ -210,6 +247,7 @@ def listed(names: Sequence[str]) -> str:
     return shown + (", ..." if len(names) > 12 else "")
 
 
-def _type(value: object) -> str:
+def type_of(value: object) -> str:
+    """The JSON type of a value, in words."""
     kinds = {bool: "true or false", list: "a list", dict: "an object", str: "a string"}
     return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")

@@ -1,0 +1,99 @@
+"""COPA as it is distributed: items of a premise and alternatives, in XML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from xml.parsers import expat
+
+from bertsmith.text.opening import LONGEST_LINE, TextFile
+
+_ALTERNATIVE = re.compile("a([0-9]{1,4})")
+_NUMBER = re.compile("[1-9][0-9]{0,3}")
+
+
+def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
+    """Line, parts and text of each item; raises the file's error where it is no such XML.
+
+    Entities of the document's own are refused: a few lines of them can unfold to gigabytes.
+    """
+    parsing = _Parsing(file)
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = lambda name, given: parsing.begin(
+        name, given, parser.CurrentLineNumber
+    )
+    parser.EndElementHandler = parsing.end
+    parser.CharacterDataHandler = parsing.add
+    parser.EntityDeclHandler = lambda *_: parsing.refuse_entity(parser.CurrentLineNumber)
+    try:
+        for block in file.blocks():
+            parser.Parse(block)
+            yield from parsing.taken()
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        why = expat.errors.messages[error.code]
+        raise file.fault(f"not XML: {why}", error.lineno, "copy or write it again") from error
+    yield from parsing.taken()
+
+
+class _Parsing:
+    """What has been read of the items so far."""
+
+    def __init__(self, file: TextFile) -> None:
+        self._file = file
+        self._items: list[tuple[int, dict[str, object], str]] = []
+        self._line = 0
+        self._given: dict[str, str] | None = None
+        self._texts: dict[str, str] = {}
+        self._open: str | None = None
+
+    def begin(self, name: str, given: dict[str, str], line: int) -> None:
+        if name == "item":
+            self._line, self._given, self._texts = line, given, {}
+        elif self._given is not None:
+            self._open = name
+            self._texts[name] = ""
+
+    def add(self, text: str) -> None:
+        if self._open is not None:
+            self._texts[self._open] += text
+            if len(self._texts[self._open]) > LONGEST_LINE:
+                remedy = "is this another kind of file?"
+                what = f"a text of over {LONGEST_LINE:,} characters"
+                raise self._file.fault(what, self._line, remedy)
+
+    def end(self, name: str) -> None:
+        self._open = None
+        if name != "item" or self._given is None:
+            return
+        options = [self._texts[key] for key in sorted(self._texts, key=_number) if _number(key)]
+        parts: dict[str, object] = {
+            "context": self._texts.get("p"),
+            "question": self._given.get("asks-for"),
+            "options": options,
+            "label": _from_zero(self._given.get("most-plausible-alternative")),
+            "id": self._given.get("id"),
+        }
+        self._items.append((self._line, parts, json.dumps(self._given | self._texts)))
+        self._given = None
+
+    def taken(self) -> list[tuple[int, dict[str, object], str]]:
+        items, self._items = self._items, []
+        return items
+
+    def refuse_entity(self, line: int) -> None:
+        raise self._file.fault("declares entities of its own", line, "write them out")
+
+
+def _number(element: str) -> int:
+    """2 of ``a2``, 0 of other elements."""
+    match = _ALTERNATIVE.fullmatch(element)
+    return int(match[1]) if match else 0
+
+
+def _from_zero(written: str | None) -> str | None:
+    if written is None or not _NUMBER.fullmatch(written):
+        return written
+    return str(int(written) - 1)

@@ -1,0 +1,92 @@
+"""Tagged sentences out of CoNLL columns, CoNLL-U and JSONL, their tags in BIO2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentences
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
+from bertsmith.text.tagged import BadSentence, Tagged, Words, entities_of, joined
+from bertsmith.text.tagged_json import json_sentences
+
+__all__ = ["USUAL_TAGS", "TagColumns", "read_tagged", "tag_scheme"]
+
+
+def read_tagged(
+    path: Path,
+    columns: TagColumns = USUAL_TAGS,
+    *,
+    need_tags: bool,
+    scheme: Scheme | None = None,
+    bad: BadRows = FAIL,
+) -> Iterator[Tagged]:
+    """Stream the sentences of a tagged file, also .gz or .zst.
+
+    Columns stand between tabs or blanks, sentences between empty lines and documents between
+    ``-DOCSTART-`` lines; .conllu is CoNLL-U. A .jsonl has a text with ``entities`` as
+    ``[start, end, label]`` in characters, or ``tokens`` with ``tags``. How the tags are to be read
+    is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with
+    file and line, for a sentence that cannot be read, unless `bad` takes it. Words without tags
+    will do unless `need_tags`.
+    """
+    file = TextFile(path, ExampleError, columns.encoding)
+    scheme = scheme or tag_scheme(path, columns)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for found in _sentences(path, columns, need_tags=need_tags):
+            made = _tagged(file, found, scheme) if isinstance(found, Words) else found
+            if isinstance(made, BadSentence):
+                refuse(made.error, made.row)
+            else:
+                empty = False
+                yield made
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS) -> Scheme:
+    """How a file's tags say where an entity begins; what cannot be read is passed over.
+
+    Entities in characters are BIO2 once they are tags of words.
+    """
+    if columns.scheme != "auto":
+        return columns.scheme
+    return recognise_scheme(
+        found.tags
+        for found in _sentences(path, columns, need_tags=False)
+        if isinstance(found, Words) and found.tags is not None
+    )
+
+
+def _sentences(
+    path: Path, columns: TagColumns, *, need_tags: bool
+) -> Iterator[Words | Tagged | BadSentence]:
+    if kind_of(path) == ".jsonl":
+        return json_sentences(path, columns.encoding, need_tags=need_tags)
+    file = TextFile(path, ExampleError, columns.encoding)
+    return column_sentences(file, columns, need_tags=need_tags)
+
+
+def _tagged(file: TextFile, found: Words, scheme: Scheme) -> Tagged | BadSentence:
+    text, spans = joined(found.words)
+    tags = None
+    if found.tags is not None:
+        try:
+            tags = to_bio2(found.tags, scheme)
+        except BadTag as bad:
+            remedy = "mend the tag, or name the scheme: bio1, bio2, bioes or plain"
+            error = file.fault(bad.what, found.lines[bad.index], remedy)
+            return BadSentence(error=error, row=found.row)
+    return Tagged(
+        text=text,
+        words=spans,
+        tags=tags,
+        entities=None if tags is None or scheme == "plain" else entities_of(spans, tags),
+        document=found.document,
+        source=str(file.path),
+        line=found.lines[0],
+    )

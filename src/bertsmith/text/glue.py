@@ -1,0 +1,188 @@
+"""GLUE as it is distributed: a row for each task, with its files, columns, labels and metrics.
+
+Wang et al. 2018. Files have tabs and no quotes, and their first line is a header but for CoLA's
+train and dev files. Test files have numbers in place of labels, under which the leaderboard wants
+the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """One task of GLUE."""
+
+    name: str
+    """As the paper writes it."""
+    text: str
+    """The column of the text, or of the first of a pair."""
+    text_pair: str | None = None
+    """That of the second."""
+    label: str
+    """That of the label, which test files lack."""
+    numbered: Mapping[str, str] = field(default_factory=dict)
+    """Columns by role in files without header, where there are such."""
+    labels: tuple[str, ...] = ()
+    """The classes, in the order of the model's outputs; none of a task that predicts a number."""
+    spoken: tuple[str, ...] = ()
+    """The classes as words, where the files have numbers."""
+    metrics: tuple[str, ...]
+    """What the paper scores, by their names in `bertsmith.evaluation.catalog`."""
+    train: str | None = "train"
+    """The split to train on."""
+    dev: tuple[str, ...] = ("dev",)
+    """The splits to measure with."""
+    test: tuple[str, ...] = ("test",)
+    """The splits to answer for the leaderboard."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of a split's file, in the order of preference, where they are not SPLIT.tsv."""
+    submission: Mapping[str, str]
+    """The leaderboard's file for each split of `test`."""
+    sizes: Mapping[str, int]
+    """How many examples each split has, as published."""
+
+    @property
+    def predicts(self) -> Literal["class", "number"]:
+        """What a model of the task must predict."""
+        return "class" if self.labels else "number"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """All of its splits."""
+        return (*((self.train,) if self.train else ()), *self.dev, *self.test)
+
+    def names_of(self, split: str) -> tuple[str, ...]:
+        """The names that the file of a split may have."""
+        return self.files.get(split, (f"{split}.tsv",))
+
+
+_ENTAILS = ("entailment", "not_entailment")
+_THREE = ("entailment", "neutral", "contradiction")
+
+_ALL = (
+    GlueTask(
+        name="CoLA",
+        text="sentence",
+        label="label",
+        numbered={"text": "3", "label": "1"},
+        labels=("0", "1"),
+        spoken=("unacceptable", "acceptable"),
+        metrics=("matthews",),
+        submission={"test": "CoLA.tsv"},
+        sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
+    ),
+    GlueTask(
+        name="SST-2",
+        text="sentence",
+        label="label",
+        labels=("0", "1"),
+        spoken=("negative", "positive"),
+        metrics=("accuracy",),
+        submission={"test": "SST-2.tsv"},
+        sizes={"train": 67_349, "dev": 872, "test": 1_821},
+    ),
+    GlueTask(
+        name="MRPC",
+        text="#1 String",
+        text_pair="#2 String",
+        label="Quality",
+        labels=("0", "1"),
+        spoken=("not_equivalent", "equivalent"),
+        metrics=("f1", "accuracy"),
+        files={
+            "train": ("train.tsv", "msr_paraphrase_train.txt"),
+            "test": ("test.tsv", "msr_paraphrase_test.txt"),
+        },
+        submission={"test": "MRPC.tsv"},
+        sizes={"train": 3_668, "dev": 408, "test": 1_725},
+    ),
+    GlueTask(
+        name="STS-B",
+        text="sentence1",
+        text_pair="sentence2",
+        label="score",
+        metrics=("pearson", "spearman"),
+        submission={"test": "STS-B.tsv"},
+        sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
+    ),
+    GlueTask(
+        name="QQP",
+        text="question1",
+        text_pair="question2",
+        label="is_duplicate",
+        labels=("0", "1"),
+        spoken=("not_duplicate", "duplicate"),
+        metrics=("f1", "accuracy"),
+        submission={"test": "QQP.tsv"},
+        sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
+    ),
+    GlueTask(
+        name="MNLI",
+        text="sentence1",
+        text_pair="sentence2",
+        label="gold_label",
+        labels=_THREE,
+        metrics=("accuracy",),
+        dev=("dev_matched", "dev_mismatched"),
+        test=("test_matched", "test_mismatched"),
+        submission={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        sizes={
+            "train": 392_702,
+            "dev_matched": 9_815,
+            "dev_mismatched": 9_832,
+            "test_matched": 9_796,
+            "test_mismatched": 9_847,
+        },
+    ),
+    GlueTask(
+        name="QNLI",
+        text="question",
+        text_pair="sentence",
+        label="label",
+        labels=_ENTAILS,
+        metrics=("accuracy",),
+        submission={"test": "QNLI.tsv"},
+        sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
+    ),
+    GlueTask(
+        name="RTE",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=_ENTAILS,
+        metrics=("accuracy",),
+        submission={"test": "RTE.tsv"},
+        sizes={"train": 2_490, "dev": 277, "test": 3_000},
+    ),
+    GlueTask(
+        name="WNLI",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=("0", "1"),
+        spoken=("not_entailment", "entailment"),
+        metrics=("accuracy",),
+        submission={"test": "WNLI.tsv"},
+        sizes={"train": 635, "dev": 71, "test": 146},
+    ),
+    # the diagnostic set, answered by the model of MNLI
+    GlueTask(
+        name="AX",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=_THREE,
+        metrics=("matthews",),
+        train=None,
+        dev=(),
+        files={"test": ("diagnostic.tsv", "AX.tsv", "test.tsv")},
+        submission={"test": "AX.tsv"},
+        sizes={"test": 1_104},
+    ),
+)
+
+TASKS = {task.name: task for task in _ALL}

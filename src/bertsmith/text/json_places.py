@@ -1,0 +1,110 @@
+"""JSON files of one nested object, each part with the line where it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bertsmith.errors import UserError
+from bertsmith.text.opening import TextFile
+
+_SPACE = re.compile(r"[ \t\n]*")
+
+
+class Placed(NamedTuple):
+    """A value and the line where it begins."""
+
+    value: object
+    line: int
+
+
+class PlacedJson:
+    """A file's JSON, read part by part; raises the file's error where it is none."""
+
+    def __init__(self, file: TextFile) -> None:
+        self._file = file
+        self._text = file.whole()
+        self._decoder = json.JSONDecoder()
+        self._counted, self._line = 0, 1
+
+    def elements(self, keys: Sequence[str]) -> Iterator[Placed]:
+        """The elements of the list under the first key of the object that the file holds.
+
+        In each, a list under the next key is a list of `Placed`, and so on to the last key.
+        """
+        try:
+            found, end = self._value(self._after_space(0), keys)
+            if self._after_space(end) != len(self._text):
+                raise json.JSONDecodeError("Extra data", self._text, end)
+        except json.JSONDecodeError as error:
+            line = self._text.count("\n", 0, error.pos) + 1
+            raise self._fault(error.msg, line) from error
+        except (ValueError, RecursionError) as error:
+            raise self._fault(str(error), None) from error
+        if not isinstance(found, dict) or not isinstance(found.get(keys[0]), list):
+            remedy = f'the file must be an object with a list {keys[0]!r}: {{"{keys[0]}": [...]}}'
+            raise self._file.fault(f"no list {keys[0]!r}", 1, remedy)
+        yield from found[keys[0]]
+
+    def _fault(self, why: str, line: int | None) -> UserError:
+        return self._file.fault(f"not JSON: {why}", line, "copy or write it again")
+
+    def _after_space(self, at: int) -> int:
+        match = _SPACE.match(self._text, at)
+        assert match is not None
+        return match.end()
+
+    def _line_of(self, at: int) -> int:
+        # places only ever grow, so every character is counted once
+        self._line += self._text.count("\n", self._counted, at)
+        self._counted = at
+        return self._line
+
+    def _value(self, at: int, keys: Sequence[str]) -> tuple[object, int]:
+        if keys and self._text[at : at + 1] == "{":
+            return self._object(at + 1, keys)
+        return self._decoder.raw_decode(self._text, at)
+
+    def _object(self, at: int, keys: Sequence[str]) -> tuple[dict[str, object], int]:
+        found: dict[str, object] = {}
+        at = self._after_space(at)
+        if self._text[at : at + 1] == "}":
+            return found, at + 1
+        while True:
+            if self._text[at : at + 1] != '"':
+                raise json.JSONDecodeError("Expecting a key in double quotes", self._text, at)
+            key, at = self._decoder.raw_decode(self._text, at)
+            at = self._after_space(at)
+            if self._text[at : at + 1] != ":":
+                raise json.JSONDecodeError("Expecting ':' delimiter", self._text, at)
+            at = self._after_space(at + 1)
+            if key == keys[0] and self._text[at : at + 1] == "[":
+                found[key], at = self._list(at + 1, keys[1:])
+            else:
+                found[key], at = self._decoder.raw_decode(self._text, at)
+            at, ended = self._next(at, "}")
+            if ended:
+                return found, at
+
+    def _list(self, at: int, keys: Sequence[str]) -> tuple[list[Placed], int]:
+        found: list[Placed] = []
+        at = self._after_space(at)
+        if self._text[at : at + 1] == "]":
+            return found, at + 1
+        while True:
+            line = self._line_of(at)
+            value, at = self._value(at, keys)
+            found.append(Placed(value, line))
+            at, ended = self._next(at, "]")
+            if ended:
+                return found, at
+
+    def _next(self, at: int, end: str) -> tuple[int, bool]:
+        """Where the next part begins, or where all of them have ended."""
+        at = self._after_space(at)
+        sign = self._text[at : at + 1]
+        if sign not in (",", end):
+            raise json.JSONDecodeError("Expecting ',' delimiter", self._text, at)
+        return (at + 1, True) if sign == end else (self._after_space(at + 1), False)

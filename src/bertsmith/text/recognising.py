@@ -1,0 +1,109 @@
+"""Which task a file or folder of examples is for, and how one sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from bertsmith.errors import ExampleError, UserError
+from bertsmith.text.class_files import classes_of_folder
+from bertsmith.text.columns import USUAL, Columns
+from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
+from bertsmith.text.glue_files import find_glue, task_of
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.recognising_tables import TASK_NAMES, TaskName, recognise_table
+from bertsmith.text.schemes import recognise_scheme
+from bertsmith.text.tables import TABLES
+from bertsmith.text.tagged import Words
+
+_TAGGED = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes")
+_NO_COLUMNS = (".csv", ".jsonl", ".parquet")
+_SENTENCES = 50
+_MANY_CLASSES = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recognised:
+    """A task and why; of GLUE's, `glue` is the name, None for a folder of several."""
+
+    task: TaskName
+    reason: str
+    glue: str | None = None
+
+
+def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
+    """See from a file or folder what task its examples are for.
+
+    The beginning decides. Raises `ExampleError`, naming what to pass as --task, where that is not
+    certain, and for a path that cannot be read.
+    """
+    if path.is_dir():
+        return _folder(path)
+    if known := task_of(path):
+        reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
+        return Recognised(task="glue", reason=reason, glue=known[0].name)
+    kind = kind_of(path)
+    if kind == ".json":
+        return Recognised(task="span", reason="a .json file is laid out as SQuAD is")
+    if kind == ".xml":
+        return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
+    if kind in _TAGGED:
+        return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
+    if columns.layout == "label-first":
+        return Recognised(task="classify", reason="its lines begin with their label, as was said")
+    if kind not in _NO_COLUMNS and (shown := _columns_of_tags(path, columns)):
+        return Recognised(task="tag", reason=shown)
+    file = TextFile(path, ExampleError, columns.encoding)
+    if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
+        remedy = f"name the layout label-first, or pass --task: {', '.join(TASK_NAMES)}"
+        raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
+    task, reason = recognise_table(path, columns)
+    return Recognised(task=task, reason=reason)
+
+
+def _folder(path: Path) -> Recognised:
+    try:
+        names = list(find_glue(path))
+    except UserError:
+        names = []
+    if names:
+        reason = f"it has the files of GLUE's {', '.join(names)}"
+        return Recognised(task="glue", reason=reason, glue=names[0] if len(names) == 1 else None)
+    classes = [label for label, _ in classes_of_folder(path)]
+    shown = f"{len(classes)} files or folders as if one for each class, such as {classes[0]!r}"
+    if len(classes) > _MANY_CLASSES:
+        remedy = "pass --task classify if they are classes"
+        raise ExampleError(f"holds {shown}", where=path, remedy=remedy)
+    return Recognised(task="classify", reason=f"it holds {shown}")
+
+
+def _columns_of_tags(path: Path, columns: Columns) -> str | None:
+    """What shows the first sentences to be columns of words and tags; None if they are not."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    if next(file.lines(escaped=True), (1, ""))[1].startswith(DOCUMENT):
+        return f"it begins with {DOCUMENT}"
+    file = TextFile(path, ExampleError, columns.encoding)
+    usual = TagColumns(encoding=columns.encoding)
+    try:
+        blocks = list(islice(column_sentences(file, usual, need_tags=True), _SENTENCES))
+    except UserError:  # a table of thousands of lines has no empty one
+        return None
+    found = [block for block in blocks if isinstance(block, Words)]
+    if len(found) < 2 or 2 * len(found) < len(blocks) or not _short(found):
+        return None
+    plain = recognise_scheme(block.tags for block in found if block.tags) == "plain"
+    return f"its lines are words with {'tags' if plain else 'tags of entities'}, in sentences"
+
+
+def _short(blocks: Sequence[Words]) -> bool:
+    """Whether words are words, tags repeat, and sentences mostly have several."""
+    words = [word for block in blocks for word in block.words]
+    tags = [tag for block in blocks for tag in block.tags or ()]
+    several = sum(len(block.words) > 1 for block in blocks)
+    return (
+        not any(" " in cell for cell in (*words, *tags))
+        and 2 * len(set(tags)) <= len(tags)
+        and 2 * several >= len(blocks)
+    )

@@ -1,0 +1,137 @@
+"""Which task the rows of a table are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal, get_args
+
+from bertsmith.errors import ExampleError, UserError
+from bertsmith.text.choices import find_options
+from bertsmith.text.columns import GROUPS, Columns, Places, place
+from bertsmith.text.examples import table_kind
+from bertsmith.text.labels import BadLabel, class_of, number_of
+from bertsmith.text.opening import TextFile
+from bertsmith.text.tables import Head, Pick, Table, index_of
+from bertsmith.text.tagged_json import ENTITIES, TAGS, TEXTS, TOKENS
+
+TaskName = Literal[
+    "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
+]
+TASK_NAMES: tuple[str, ...] = get_args(TaskName)
+
+_ROWS = 1000
+_MANY_NUMBERS = 20
+_PASSAGES = ("passage", "document")
+
+
+def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
+    """The task and the reason; `ExampleError`, with what to pass, where it is not certain."""
+    head, rows = _beginning(path, columns)
+    by_names = _by_names(head, rows)
+    if by_names is not None:
+        return by_names
+    if columns.labels:
+        return "multi-label", f"its labels are columns of 0 and 1: {', '.join(columns.labels)}"
+    file = TextFile(path, ExampleError, columns.encoding)
+    try:
+        places = place(head, columns, file, need_label=True)
+    except UserError as error:
+        remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
+        raise file.fault(error.what, error.line, remedy) from error
+    return _by_labels(file, head, places, rows)
+
+
+def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object]]]:
+    """The head of a table and its first rows, whole; bad ones are left out."""
+    heads: list[Head] = []
+
+    def pick(head: Head) -> Pick:
+        heads.append(head)
+        places = tuple(range(len(head.names)))
+        return Pick(columns=places, header=True, optional=frozenset(places))
+
+    def refuse(error: UserError, row: str) -> None:
+        del error, row
+
+    kind = table_kind(path, columns)
+    table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
+    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(pick), _ROWS)]
+    if not heads or (not rows and not heads[0].delimited):
+        raise table.file.fault("holds no examples", remedy="give a file with rows in it")
+    return heads[0], rows
+
+
+def _by_names(head: Head, rows: Sequence[Sequence[object]]) -> tuple[TaskName, str] | None:
+    """What the names of the columns say by themselves."""
+    found = {name.strip().casefold() for name in head.names}
+    if {"question", "context", "answers"} <= found:
+        return "span", "it has 'question', 'context' and 'answers'"
+    if found & set(TOKENS) and found & set(TAGS):
+        return "tag", "it has tokens and their tags"
+    marks = next((name for name in ENTITIES if name in found and found & set(TEXTS)), None)
+    if marks is not None and _all_entities(_column(head, rows, marks)):
+        return "tag", f"{marks!r} holds places of entities in the text"
+    options = find_options(head.names)
+    if options:
+        names = ", ".join(repr(head.names[index]) for index in options[:2])
+        return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
+    grouped = next((name for name in GROUPS if name in found), None)
+    if "query" in found and (grouped or found & set(_PASSAGES)):
+        beside = grouped or next(name for name in _PASSAGES if name in found)
+        return "rank", f"it has 'query' and {beside!r}"
+    return None
+
+
+def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[object]:
+    index = index_of(head.names, name)
+    assert index is not None
+    return [row[index] for row in rows]
+
+
+def _all_entities(values: Sequence[object]) -> bool:
+    """Whether values are lists of places, not all of them empty."""
+    marks = [mark for value in values if isinstance(value, list) for mark in value]
+    lists = all(isinstance(value, list) for value in values)
+    return lists and bool(marks) and all(isinstance(mark, list | dict) for mark in marks)
+
+
+def _by_labels(
+    file: TextFile, head: Head, places: Places, rows: Sequence[Sequence[object]]
+) -> tuple[TaskName, str]:
+    """What the labels say, of texts or of pairs."""
+    assert places.label is not None
+    values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
+    name = repr(head.names[places.label]) if places.header else f"column {places.label}"
+    if any(isinstance(value, list) for value in values):
+        return "multi-label", f"{name} holds lists of labels"
+    if any(isinstance(value, str) and "|" in value for value in values):
+        return "multi-label", f"{name} holds labels with | between them"
+    numbers = [_number(value) for value in values]
+    finite = [number for number in numbers if number is not None]
+    if finite and len(finite) == len(values):
+        if not all(number.is_integer() for number in finite):
+            return "regression", f"{name} holds numbers with fractions"
+        if len(set(finite)) > _MANY_NUMBERS:
+            what = f"{name} holds {len(set(finite))} different whole numbers: classes or amounts?"
+            raise file.fault(what, remedy="pass --task classify or --task regression")
+    classes = {_class(value) for value in values}
+    shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
+    if places.text_pair is not None:
+        return "pair", f"it has two texts, and {shown}"
+    return "classify", f"it has one text, and {shown}"
+
+
+def _number(value: object) -> float | None:
+    try:
+        return number_of(value)
+    except BadLabel:
+        return None
+
+
+def _class(value: object) -> str | None:
+    try:
+        return class_of(value)
+    except BadLabel:
+        return None
