@@ -27,7 +27,8 @@ MODULES = [
     for file in FILES
 ]
 WITHOUT_TORCH = (
-    "text", "tokens", "cli", "command", "config", "data_verbs", "errors", "log", "verbs",
+    "text", "tokens", "cli", "command", "config", "data_verbs", "errors", "hub_verbs", "log",
+    "verbs",
 )  # fmt: skip
 
 # Each line of standard input is imported; told is what the imports changed besides sys.modules.
@@ -83,7 +84,14 @@ def test_all_modules_import_without_doing_anything(tmp_path: Path) -> None:
     loaded = _import_in_new_process(MODULES, tmp_path)
     assert set(MODULES) <= loaded
     # rivals, referees and optional packages
-    assert not loaded & {"transformers", "matplotlib", "jsonargparse", "beartype", "tensorboard"}
+    assert not loaded & {
+        "transformers",
+        "matplotlib",
+        "jsonargparse",
+        "beartype",
+        "tensorboard",
+        "huggingface_hub",
+    }
 
 
 def test_text_and_help_do_without_torch(tmp_path: Path) -> None:

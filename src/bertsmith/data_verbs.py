@@ -45,7 +45,7 @@ def extend_vocabulary(
     New pieces start as the mean of those they replace; pretrain --from trains them.
 
     Args:
-        model: folder of a model
+        model: folder of a model, or hub:owner/name
         corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
         add: pieces to add
         out: folder for the model with the larger vocabulary
@@ -76,7 +76,7 @@ def prepare(
 
     Args:
         corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
-        vocab: folder made by vocab learn, or a model folder
+        vocab: folder made by vocab learn, or a model folder, or hub:owner/name
         out: folder for the store
         workers: processes that encode; one a core where none is given
         held_out: share of the documents to measure with, never trained on

@@ -7,6 +7,7 @@
     ├── VocabularyError       a vocabulary that cannot be learned or read
     ├── StoreError            a token store that is damaged or made for something else
     ├── ModelFolderError      a folder that is no model, or one that we must not or cannot load
+    ├── HubError              a model hub that refuses, or cannot be reached
     ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
     ├── DiskError             the disk is full or cannot be written
     ├── TrainingDiverged      the loss or its gradient stopped being a number
@@ -84,6 +85,12 @@ class ModelFolderError(UserError):
     """A folder that is no model, or one that we must not or cannot load."""
 
     usual_remedy = "name another model folder, or fetch this one again"
+
+
+class HubError(UserError):
+    """A model hub that refuses, or cannot be reached."""
+
+    usual_remedy = "try again later, or name a folder"
 
 
 class RunFolderError(UserError):

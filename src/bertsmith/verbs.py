@@ -15,6 +15,7 @@ from bertsmith.config import Config
 from bertsmith.convert_verbs import convert
 from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
 from bertsmith.errors import ConfigError
+from bertsmith.hub_verbs import push
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
 RecipeName = Literal["quick", "paper", "roberta", "albert"]
@@ -53,9 +54,9 @@ def pretrain(
         model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT
             to 12 of 4096 (xxlarge); small where none is given
         recipe: what all settings below are before you change any; quick where none is given
-        from_: folder of a model to train further, in place of a new one; its vocabulary must be
-            the store's. Network and dropout are its own, and so is whether there are pairs; the
-            optimiser is AdamW at a rate of 1e-4
+        from_: folder of a model, or hub:owner/name, to train further, in place of a new one; its
+            vocabulary must be the store's. Network and dropout are its own, and so is whether there
+            are pairs; the optimiser is AdamW at a rate of 1e-4
         minutes: time to train
         steps: updates to train, in place of minutes
         device: cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that goes on
@@ -110,7 +111,7 @@ def finetune(
     """Teach a model folder to classify texts or pairs of texts, from labelled examples.
 
     Args:
-        model: folder of a pre-trained model
+        model: folder of a pre-trained model, or hub:owner/name, or with @revision
         train: labelled examples, .csv, .tsv, .jsonl or .parquet
         out: folder of the run, and of the model in it
         dev: labelled examples to measure with; a tenth of the others where none are given
@@ -155,7 +156,7 @@ def predict(
     """Fill in [MASK], or name the classes of texts, by what the model folder holds.
 
     Args:
-        model: folder of a model
+        model: folder of a model, or hub:owner/name, or with @revision
         file: texts, one a line or in the columns of a table; - is standard input
         top: answers to show for each text
         format: a table to read, or a JSON object a line
@@ -256,5 +257,9 @@ VERBS = {
     "predict": Verb(
         function=predict,
         examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
+    ),
+    "push": Verb(
+        function=push,
+        examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),
     ),
 }

@@ -11,6 +11,7 @@ from bertsmith.recipes.pretrain_settings import PretrainConfig
 from bertsmith.recipes.published import albert, paper, roberta
 from bertsmith.recipes.quick import quick
 from bertsmith.training.schedule import Budget
+from bertsmith.weights.hub import model_folder
 
 Recipe = Callable[[str, Budget], PretrainConfig]
 """The settings for a size of model and a budget."""
@@ -24,14 +25,14 @@ RECIPES: dict[str, Recipe] = {
 
 
 def default_settings(
-    recipe: str, model: str, budget: Budget, parent: Path | None = None
+    recipe: str, model: str, budget: Budget, parent: str | Path | None = None
 ) -> PretrainConfig:
     """What a run is before anything is changed: the recipe's settings, or those that suit `parent`.
 
     Raises `ConfigError` for a recipe that is not there, `ModelFolderError` for the parent.
     """
     if parent is not None:
-        return continued(parent)
+        return continued(model_folder(parent))
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r}", remedy=f"recipes are {', '.join(RECIPES)}")
     return RECIPES[recipe](model, budget)

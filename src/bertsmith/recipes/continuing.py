@@ -18,6 +18,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.schedule import ScheduleConfig
 from bertsmith.weights.folder import CONFIG_FILE, WEIGHTS_FILE, load_as, read_config
+from bertsmith.weights.hub import model_folder, origin
 
 _OF_THE_MODEL = ("family", "positions", "activation", "longest")
 
@@ -49,7 +50,7 @@ def identify(folder: Path) -> Parent:
     parts = [file_hash(folder / name) for name in (CONFIG_FILE, WEIGHTS_FILE)]
     parts.append(Tokenizer.load(folder).fingerprint)
     digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
-    return Parent(folder=folder.resolve(), files_hash=digest)
+    return Parent(folder=folder.resolve(), files_hash=digest, origin=origin(folder))
 
 
 def size_of(folder: Path) -> str:
@@ -66,6 +67,8 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
     if run.parent is None:
         return
     folder = run.parent.folder
+    if run.parent.origin is not None and not folder.exists():
+        model_folder(run.parent.origin)
     if identify(folder) != run.parent:
         raise RunFolderError(
             "is not the model any more that the run was begun from",

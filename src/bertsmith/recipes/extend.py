@@ -13,7 +13,8 @@ from pathlib import Path
 from bertsmith import __version__
 from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.log import progress, say
-from bertsmith.models.catalog import Family, family
+from bertsmith.models.model import ModelConfig
+from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.documents import Document
 from bertsmith.text.layout import Layout
@@ -24,6 +25,7 @@ from bertsmith.tokens.statistics import VocabularyFit, measure_words
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.growing import with_pieces
+from bertsmith.weights.hub import model_folder, origin
 
 _HELD_OUT = 20
 _SHOWN = 8
@@ -41,7 +43,7 @@ class ExtendOutcome:
 
 
 def extend(
-    model: Path,
+    model: str | Path,
     corpus: list[str],
     *,
     add: int,
@@ -59,7 +61,8 @@ def extend(
         raise ConfigError(f"add is {add}", remedy="it must be at least 1")
     if out.exists():
         raise ModelFolderError("exists already", where=out, remedy="choose another --out")
-    network, tokenizer = load_model(model)
+    parent = model_folder(model)
+    network, tokenizer = load_model(parent)
     opened = Corpus(corpus, text_column=text_column, layout=layout)
     counted = _Counted(tokenizer.rules)
     with progress("reading", opened.total_bytes, "B") as bar:
@@ -77,7 +80,7 @@ def extend(
         held_out=counted.held_out,
     )
     grown = with_pieces(network, tokenizer.size, extension.replaced)
-    card = _card(model, family(network.config.encoder), tokenizer, outcome)
+    card = _card(parent, network.config, tokenizer, outcome)
     save_model(out, grown, extension.tokenizer, card=card)
     _tell(outcome, add)
     return outcome
@@ -135,16 +138,14 @@ def _tell(outcome: ExtendOutcome, add: int) -> None:
     say(f"then: bertsmith pretrain store --from {outcome.folder} --out run --minutes 60")
 
 
-def _card(parent: Path, kind: Family, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
+def _card(parent: Path, config: ModelConfig, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
     added = outcome.extension.added
     best = " ".join(f"`{each.piece}`" for each in added[: 5 * _SHOWN]).replace("|", "\\|")
-    return f"""---
-library_name: transformers
-tags: [{kind}, bertsmith]
----
-# {parent.resolve().name} with more vocabulary
+    name, head = origin(parent) or parent.resolve().name, head_of(config, base=base_of(parent))
+    return f"""{written(head)}
+# {name} with more vocabulary
 
-The weights of `{parent.resolve().name}`, its vocabulary of {tokenizer.size:,} pieces extended by
+The weights of `{name}`, its vocabulary of {tokenizer.size:,} pieces extended by
 {len(added):,} with bertsmith {__version__}. Old pieces keep their ids. Each new piece starts as the
 mean of the pieces it replaces, so train the model further on text of the domain before you use it.
 

@@ -39,6 +39,7 @@ from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.tensorboard import require_tensorboard
 from bertsmith.weights.folder import WEIGHTS_FILE, load_model, start_from
+from bertsmith.weights.hub import model_folder, origin
 
 __all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
 
@@ -51,6 +52,8 @@ class FinetuneRun(Config):
     """Folder of the model that training starts from."""
     model_hash: str
     """SHA-256 of its weights."""
+    origin: str | None = None
+    """Its name and commit on the hub, if it came from there."""
     train: Path
     """The training examples."""
     train_hash: str
@@ -74,7 +77,7 @@ class FinetuneRun(Config):
 
 
 def finetune(
-    model: Path,
+    model: str | Path,
     train: Path,
     *,
     out: Path,
@@ -96,6 +99,7 @@ def finetune(
         require_tensorboard()
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}", remedy="it must be at least 1")
+    model = model_folder(model)
     base, tokenizer = load_model(model)
     data = read_labelled(
         train,
@@ -108,6 +112,7 @@ def finetune(
     run = FinetuneRun(
         model=model.resolve(),
         model_hash=file_hash(model / WEIGHTS_FILE),
+        origin=origin(model),
         train=train.resolve(),
         train_hash=file_hash(train),
         dev=None if dev is None else dev.resolve(),

@@ -21,12 +21,13 @@ from bertsmith.recipes.texts import Texts
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder
 
 Format = Literal["table", "jsonl"]
 
 
 def predict(
-    model: Path,
+    model: str | Path,
     file: str = "-",
     *,
     top: int = 5,
@@ -46,7 +47,7 @@ def predict(
     if longest is not None and longest < 5:
         raise ConfigError(f"longest is {longest}", remedy="it must be at least 5 tokens")
     place = device_named(device)
-    loaded, tokenizer = load_model(model)
+    loaded, tokenizer = load_model(model_folder(model))
     texts = Texts(file, columns)
     classifies = loaded.config.predicts == "class"
     answer = _classes if classifies else _fillings

@@ -12,12 +12,13 @@ from bertsmith.log import progress, say, short_number
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.layout import Layout
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.hub import model_folder
 
 
 def prepare(
     corpus: list[str],
     *,
-    vocab: Path,
+    vocab: str | Path,
     out: Path,
     workers: int | None = None,
     held_out: float = 0.05,
@@ -34,7 +35,7 @@ def prepare(
         raise ConfigError(f"workers is {workers}", remedy="it must be at least 1")
     if not 0 <= held_out < 1:
         raise ConfigError(f"held_out is {held_out}", remedy="it must be in [0, 1)")
-    tokenizer = Tokenizer.load(vocab)
+    tokenizer = Tokenizer.load(model_folder(vocab, "vocabulary"))
     opened = Corpus(corpus, text_column=text_column, layout=layout)
     with progress("encoding", opened.total_bytes, "B") as bar:
         index = prepare_corpus(

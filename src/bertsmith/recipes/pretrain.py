@@ -54,6 +54,7 @@ from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
+from bertsmith.weights.hub import model_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def pretrain(
     *,
     out: Path,
     model: str = "small",
-    parent: Path | None = None,
+    parent: str | Path | None = None,
     recipe: str = "quick",
     minutes: float | None = None,
     steps: int | None = None,
@@ -100,8 +101,9 @@ def pretrain(
         if store is None:
             return None
         budget = Budget(steps=steps, minutes=minutes)
-        chosen = settings or default_settings(recipe, model, budget, parent)
-        return resolve(store, model, budget, chosen, parent, place, processes)
+        begins = None if parent is None else model_folder(parent)
+        chosen = settings or default_settings(recipe, model, budget, begins)
+        return resolve(store, model, budget, chosen, begins, place, processes)
 
     folder = RunFolder(out)
     if tensorboard:
@@ -202,7 +204,7 @@ def _finish(
     held_out = evaluate_held_out(model, tokenizer, store, run.settings.samples)
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
-    card = model_card(run, store.index, state, held_out)
+    card = model_card(run, model.config, store.index, state, held_out)
     model.cpu()
     model.config = _for_users(run, model.config)
     save_model(folder.model, model, tokenizer, card=card)

@@ -14,6 +14,8 @@ from bertsmith import __version__
 from bertsmith.batches.store import StoreIndex
 from bertsmith.errors import MissingExtra
 from bertsmith.log import say
+from bertsmith.models.model import ModelConfig
+from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.continuing import new_parts
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.training.checkpoints import State
@@ -25,7 +27,11 @@ PREFLIGHT = "preflight.json"
 
 
 def model_card(
-    run: PretrainRun, store: StoreIndex, state: State, held_out: Mapping[str, float]
+    run: PretrainRun,
+    config: ModelConfig,
+    store: StoreIndex,
+    state: State,
+    held_out: Mapping[str, float],
 ) -> str:
     """The README.md of the model folder: what it was made of, how, and how good it is."""
     samples, family = run.settings.samples, run.settings.network.family
@@ -58,13 +64,10 @@ def model_card(
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {__version__}"),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    parent = run.parent and run.parent.folder.name
+    parent = run.parent and (run.parent.origin or run.parent.folder.name)
     origin = f"Trained further, from `{parent}`," if parent else "Pre-trained from scratch"
-    return f"""---
-library_name: transformers
-pipeline_tag: fill-mask
-tags: [{family}, bertsmith]
----
+    base = None if run.parent is None else base_of(run.parent.folder)
+    return f"""{written(head_of(config, base=base))}
 # {"An ALBERT" if family == "albert" else "A BERT"} encoder
 
 {origin} with bertsmith. Load it with `transformers` or `bertsmith`.
@@ -78,7 +81,8 @@ tags: [{family}, bertsmith]
 def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
     if run.parent is None:
         return []
-    rows = [("parent", f"{run.parent.folder.name}, SHA-256 {run.parent.files_hash}")]
+    name = run.parent.origin or run.parent.folder.name
+    rows = [("parent", f"{name}, SHA-256 {run.parent.files_hash}")]
     if new := new_parts(run.parent, run.settings):
         rows.append(("not in the parent", ", ".join(new)))
     return rows

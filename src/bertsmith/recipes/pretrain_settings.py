@@ -95,6 +95,8 @@ class Parent(Config):
     """Its folder."""
     files_hash: str
     """SHA-256 over its config, its weights and its vocabulary."""
+    origin: str | None = field(default=None, compare=False)
+    """Its name and commit on the hub, if it came from there."""
 
 
 @dataclass(frozen=True, kw_only=True)

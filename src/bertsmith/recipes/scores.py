@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from rich.table import Table
 from bertsmith.errors import MissingExtra
 from bertsmith.evaluation.metrics import confusion_matrix
 from bertsmith.log import console, say
+from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.labelled import LabelledData, count_classes, overlap
 from bertsmith.recipes.outcome import BASELINE, HEADER, FinetuneOutcome, told
 from bertsmith.training.report import Report
 from bertsmith.training.report_training import add_training
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.weights.folder import read_config
+from bertsmith.weights.hub import origin
 
 
 def tell(outcome: FinetuneOutcome) -> None:
@@ -74,10 +78,9 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         if len(outcome.seeds) > 1
         else f"This is the model of seed {best.seed}; one seed says nothing of the spread."
     )
-    return f"""---
-library_name: transformers
-pipeline_tag: text-classification
----
+    base = Path(run["model"])
+    config = replace(read_config(base), pooler=True, labels=data.labels)
+    return f"""{written(head_of(config, base=base_of(base)))}
 # A classifier of {len(data.labels)} classes
 
 Classes, in the order of the outputs: {", ".join(data.labels)}.
@@ -91,7 +94,7 @@ On {len(data.dev):,} dev examples: accuracy {told(outcome.accuracy)} %, macro F1
 {told(outcome.macro_f1)} % (mean and spread over the seeds){beside}.
 {chosen}
 
-Made by bertsmith from weights of SHA-256 `{run["model_hash"]}`.
+Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.
 """
 
 

@@ -1,0 +1,151 @@
+"""Bringing a model folder to the hub, with a model card.
+
+bertsmith push spam/model owner/spam --license apache-2.0
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith import __version__
+from bertsmith.disk import writing
+from bertsmith.errors import ConfigError, HubError
+from bertsmith.log import say, short_number
+from bertsmith.models.catalog import family
+from bertsmith.models.model import Model
+from bertsmith.recipes.card import base_of, head_of, read_card, read_head, with_head
+from bertsmith.weights.folder import CARD_FILE, load_model
+from bertsmith.weights.hub import PREFIX, hub_name
+from bertsmith.weights.hub_client import hub_api
+from bertsmith.weights.hub_files import index_file, settings_files, weights_files
+from bertsmith.weights.hub_sending import send
+
+_ASKED_FOR = {"language": "--language en", "license": "--license apache-2.0"}
+_BRANCH = re.compile(r"\w[\w./-]{0,200}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parcel:
+    """What is sent: files of a folder, and its card as it will be."""
+
+    folder: Path
+    files: tuple[str, ...]
+    card: str
+
+
+def push(
+    model: Path,
+    repository: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    message: str = "",
+    license: str | None = None,
+    language: tuple[str, ...] = (),
+    datasets: tuple[str, ...] = (),
+    dry_run: bool = False,
+) -> str | None:
+    """Check a model folder, complete its README.md, and send both to the hub as one commit.
+
+    Only files that make a model are sent. Returns the commit's address, None with `dry_run`, which
+    writes and sends nothing but tells the files, and prints the card. Raises `UserError` children.
+    """
+    name = hub_name(f"{PREFIX}{repository.removeprefix(PREFIX)}")
+    if name is None or "/" not in name.repository or "@" in repository:
+        raise HubError("is no place on the hub", where=repository, remedy="write owner/name")
+    if revision is not None and (not _BRANCH.fullmatch(revision) or ".." in revision):
+        raise ConfigError(f"revision is {revision!r}", remedy="it must be the name of a branch")
+    if not dry_run:
+        hub_api()
+    given = {"license": license, "language": list(language), "datasets": list(datasets)}
+    loaded, _ = load_model(model)
+    parcel = _packed(model, loaded, {key: value for key, value in given.items() if value})
+    _tell(parcel)
+    if dry_run:
+        _print(parcel.card)
+        return None
+    _write_card(parcel)
+    address = send(
+        model,
+        parcel.files,
+        name.repository,
+        private=private,
+        revision=revision,
+        message=message or f"Model made by bertsmith {__version__}",
+    )
+    say(f"sent: {address}")
+    say(f"next: bertsmith predict {PREFIX}{name.repository}{f'@{revision}' if revision else ''}")
+    return address
+
+
+def _packed(folder: Path, model: Model, given: dict[str, object]) -> Parcel:
+    listing = {path.relative_to(folder).as_posix() for path in folder.glob("**/*")}
+    index = index_file(listing, "model")
+    weights = weights_files(listing, "model", folder / index if index else None)
+    files = dict.fromkeys([CARD_FILE, *settings_files(listing, "model"), *weights])
+    old, place = read_card(folder), folder / CARD_FILE
+    head = read_head(old, place)
+    for key, value in given.items():
+        said = head.get(key)
+        if said is not None and said not in (value, [value]) and [said] != value:
+            raise ConfigError(
+                f"{key} is {said!r} in its card, not {value!r}",
+                where=place,
+                remedy=f"change it there, or leave --{key} out",
+            )
+    known = head_of(model.config, base=base_of(folder))
+    card = with_head(old or _body(folder, model), given | known, place)
+    return Parcel(folder=folder, files=tuple(files), card=card)
+
+
+def _body(folder: Path, model: Model) -> str:
+    """A card where there was none: what can be seen of the model."""
+    encoder = model.config.encoder
+    size = sum(parameter.numel() for parameter in model.parameters())
+    rows = {
+        "network": f"{family(encoder).upper()}, {encoder.layers} layers of {encoder.hidden}",
+        "parameters": f"{size:,}",
+        "vocabulary": f"{encoder.vocabulary:,} pieces",
+        "longest input": f"{encoder.longest:,} tokens",
+    }
+    if model.config.labels:
+        rows["labels"] = ", ".join(model.config.labels).replace("|", "\\|")
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    return f"# {folder.resolve().name}\n\n| what | value |\n|---|---|\n{table}\n"
+
+
+def _tell(parcel: Parcel) -> None:
+    sizes = {
+        name: len(parcel.card.encode())
+        if name == CARD_FILE
+        else (parcel.folder / name).stat().st_size
+        for name in parcel.files
+    }
+    for name, size in sizes.items():
+        say(f"  {name:<40} {short_number(size)}B")
+    others = sorted(
+        path.name for path in parcel.folder.iterdir() if path.is_file() and path.name not in sizes
+    )
+    if others:
+        say(f"not sent, as no part of the model: {', '.join(others)[:200]}")
+    head = read_head(parcel.card, parcel.folder / CARD_FILE)
+    for key, option in _ASKED_FOR.items():
+        if head.get(key) is None:
+            say(f"the card tells no {key}: add it with {option}")
+
+
+def _print(card: str) -> None:
+    with writing("standard output", then="give the same command again"):
+        sys.stdout.write(card)
+
+
+def _write_card(parcel: Parcel) -> None:
+    path = parcel.folder / CARD_FILE
+    if parcel.card != read_card(parcel.folder):
+        part = path.with_name(f".{CARD_FILE}.part")
+        with writing(path):
+            part.write_text(parcel.card, encoding="utf-8")
+            part.replace(path)

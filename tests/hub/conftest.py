@@ -1,0 +1,65 @@
+"""A hub of one's own, with a model in it, and an empty cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights import hub as names
+from bertsmith.weights.folder import save_model
+from hub.fake_hub import FakeHub, Files, serving
+from invented import tokenizer
+
+__all__ = ["tokenizer"]
+
+
+@pytest.fixture(scope="session")
+def model_files(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """The files of a small model with a masked-LM head."""
+    folder = tmp_path_factory.mktemp("made") / "model"
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=24, layers=2, heads=3, feed_forward=48, longest=40
+    )
+    save_model(folder, build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=2), tokenizer)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def model(model_files: Files, tmp_path: Path) -> Path:
+    """The same model, in a folder."""
+    return unpacked(model_files, tmp_path / "model")
+
+
+def unpacked(files: Files, folder: Path) -> Path:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub that the client talks to; its cache is empty, and nobody is signed in."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    # what is lost when a connection breaks off; the client's own is 10 MiB
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(FakeHub()) as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.address)
+        template = served.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        names._from_hub.cache_clear()
+        yield served
+        names._from_hub.cache_clear()
+        from huggingface_hub.utils._http import reset_sessions
+
+        reset_sessions()

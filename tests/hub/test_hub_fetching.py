@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.errors import DiskError, HubError, ModelFolderError
+from bertsmith.weights import hub as names
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder, origin
+from bertsmith.weights.hub_client import HubUnreachable
+from hub.fake_hub import FakeHub, Files, Refusal, told
+
+NAME = "hub:owner/name"
+WEIGHTS = "model.safetensors"
+
+OTHERS = (
+    "modeling_evil.py",
+    "pytorch_model.bin",
+    "flax_model.msgpack",
+    "training_args.bin",
+    "optimizer.pt",
+    "../outside.json",
+    "onnx/model.onnx",
+    "model-00001-of-00002.safetensors",
+    "1_Pooling/config.json",
+    "sub/config.json",
+)
+
+
+def again() -> None:
+    """As another process would begin."""
+    names._from_hub.cache_clear()
+
+
+def asked_paths(hub: FakeHub) -> list[str]:
+    return [path for _, path, _ in hub.asked]
+
+
+@pytest.fixture
+def offline(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    del hub
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_a_model_is_fetched_and_loads(
+    hub: FakeHub, model_files: Files, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit = hub.add("owner/name", model_files)
+    folder = model_folder(NAME)
+    assert folder.name == commit
+    assert origin(folder) == f"{NAME}@{commit}"
+    assert f"{NAME}@main: commit {commit}" in capsys.readouterr().err
+    fetched, own = load_model(folder)[0].state_dict(), load_model(model)[0].state_dict()
+    assert fetched.keys() == own.keys()
+    assert all(torch.equal(fetched[name], own[name]) for name in own)
+
+
+def test_only_what_makes_a_model_is_fetched(hub: FakeHub, model_files: Files) -> None:
+    others = dict.fromkeys(OTHERS, b"import os; os.abort()")
+    hub.add("owner/name", model_files | others)
+    folder = model_folder(NAME)
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    assert there == set(model_files) - {"README.md"}
+    assert not [path for path in asked_paths(hub) if any(other in path for other in others)]
+
+
+def test_a_second_use_asks_once_and_fetches_nothing(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    first = model_folder(NAME)
+    assert model_folder(Path(NAME)) == first
+    hub.asked.clear()
+    again()
+    assert model_folder(NAME) == first
+    assert asked_paths(hub) == ["/api/models/owner/name/revision/main"]
+
+
+def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: FakeHub, model_files: Files) -> None:
+    first = hub.add("owner/name", model_files)
+    changed = model_files | {"vocab.txt": model_files["vocab.txt"] + b"more\n"}
+    second = hub.repositories["owner/name"].commit(changed)
+    hub.repositories["owner/name"].refs["v1.0"] = first
+    assert model_folder(NAME).name == second
+    for revision in ("v1.0", first):
+        folder = model_folder(f"{NAME}@{revision}")
+        assert folder.name == first
+        assert (folder / "vocab.txt").read_bytes() == model_files["vocab.txt"]
+
+
+def test_a_commit_that_is_in_the_cache_asks_nothing(hub: FakeHub, model_files: Files) -> None:
+    commit = hub.add("owner/name", model_files)
+    first = model_folder(f"{NAME}@{commit}")
+    hub.asked.clear()
+    again()
+    assert model_folder(f"{NAME}@{commit}") == first
+    assert hub.asked == []
+
+
+def sharded(files: Files) -> Files:
+    """Two files and an index in place of one; what is in them does not matter here."""
+    weights = files[WEIGHTS]
+    parts = {
+        "model-00001-of-00002.safetensors": weights[:900],
+        "model-00002-of-00002.safetensors": weights[900:],
+    }
+    index = {"metadata": {}, "weight_map": dict(zip("abc", [*parts, *parts], strict=False))}
+    rest = {name: content for name, content in files.items() if name != WEIGHTS}
+    return rest | parts | {f"{WEIGHTS}.index.json": json.dumps(index).encode()}
+
+
+def test_the_shards_of_the_index_are_fetched(hub: FakeHub, model_files: Files) -> None:
+    files = sharded(model_files)
+    hub.add("owner/name", files | {"model-00003-of-00003.safetensors": b"old"})
+    folder = model_folder(NAME)
+    assert {path.name for path in folder.iterdir()} == set(files) - {"README.md"}
+
+
+@pytest.mark.parametrize(
+    "named", ["../../outside.safetensors", "missing.safetensors", "evil.py", ".x.safetensors", 3]
+)
+def test_an_index_that_names_anything_else_is_refused(
+    hub: FakeHub, model_files: Files, named: object
+) -> None:
+    files = sharded(model_files)
+    files[f"{WEIGHTS}.index.json"] = json.dumps({"weight_map": {"a": named}}).encode()
+    hub.add("owner/name", files | {"../../outside.safetensors": b"x", "evil.py": b"x"})
+    with pytest.raises(ModelFolderError, match=r"index\.json: names"):
+        model_folder(NAME)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"weight_map": 3}', b"[" * 9999])
+def test_an_index_that_is_none_is_refused(hub: FakeHub, model_files: Files, content: bytes) -> None:
+    hub.add("owner/name", sharded(model_files) | {f"{WEIGHTS}.index.json": content})
+    with pytest.raises(ModelFolderError, match="is no index of weights"):
+        model_folder(NAME)
+
+
+def test_modules_of_sentence_transformers_come_along(hub: FakeHub, model_files: Files) -> None:
+    more = {
+        "modules.json": b"[]",
+        "sentence_bert_config.json": b"{}",
+        "1_Pooling/config.json": b"{}",
+        "2_Dense/config.json": b"{}",
+        "2_Dense/model.safetensors": b"x" * 600,
+        "2_Dense/pytorch_model.bin": b"x",
+        "2_Dense/evil.py": b"x",
+    }
+    hub.add("owner/name", model_files | more)
+    folder = model_folder(NAME)
+    fetched = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
+    assert fetched & set(more) == set(list(more)[:5])
+
+
+def test_a_vocabulary_alone_needs_no_weights(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    folder = model_folder(NAME, "vocabulary")
+    assert (folder / "vocab.txt").exists()
+    assert not (folder / WEIGHTS).exists()
+
+
+def test_pickled_weights_are_fetched_for_a_conversion_only(
+    hub: FakeHub, model_files: Files
+) -> None:
+    files = {name: file for name, file in model_files.items() if name != WEIGHTS}
+    hub.add("owner/name", files | {"pytorch_model.bin": b"x" * 600})
+    with pytest.raises(ModelFolderError, match=f"bertsmith convert {NAME}@main OUT"):
+        model_folder(NAME)
+    assert (model_folder(NAME, "conversion") / "pytorch_model.bin").exists()
+
+
+def test_safetensors_are_preferred_for_a_conversion(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files | {"pytorch_model.bin": b"x" * 600})
+    folder = model_folder(NAME, "conversion")
+    assert not (folder / "pytorch_model.bin").exists()
+
+
+@pytest.mark.parametrize("missing", ["config.json", WEIGHTS])
+def test_a_repository_that_holds_no_model_is_told(
+    hub: FakeHub, model_files: Files, missing: str
+) -> None:
+    hub.add("owner/name", {name: file for name, file in model_files.items() if name != missing})
+    with pytest.raises(ModelFolderError, match="holds no"):
+        model_folder(NAME)
+
+
+def test_a_settings_file_of_a_terabyte_is_not_fetched(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    rows = [
+        {"rfilename": "vocab.txt", "size": 2**40, "blobId": "0" * 40},
+        {"rfilename": "config.json", "size": 2, "blobId": "1" * 40},
+    ]
+    body = json.dumps({"id": "owner/name", "sha": "2" * 40, "siblings": rows}).encode()
+    hub.refusals.append(Refusal("/api/models", 200, body=body))
+    with pytest.raises(ModelFolderError, match="larger than 64 MiB"):
+        model_folder(NAME)
+
+
+def test_weights_that_have_no_room_are_not_fetched(hub: FakeHub, model_files: Files) -> None:
+    commit = hub.add("owner/name", model_files)
+    listing = [told(name, file) for name, file in model_files.items()]
+    next(row for row in listing if row["rfilename"] == WEIGHTS)["lfs"]["size"] = 2**60
+    body = json.dumps({"id": "owner/name", "sha": commit, "siblings": listing}).encode()
+    hub.refusals.append(Refusal("/api/models", 200, body=body))
+    with pytest.raises(DiskError, match=r"no room for the 1.* make room, or name another place"):
+        model_folder(NAME)
+    assert not [path for path in asked_paths(hub) if path.endswith(WEIGHTS)]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (Refusal("api", 429, {"Retry-After": "17"}), "left alone for 17 s: too many .*HF_TOKEN"),
+        (Refusal("api", 503), r"trouble of its own \(503\); try again later"),
+        (Refusal("api", 401, {"X-Error-Message": "Invalid credentials in Authorization header"}),
+         "token is not accepted; set HF_TOKEN or run: hf auth login"),
+        (Refusal("api", 418, body=b'{"error": "a teapot"}'), "the hub refuses: 418 a teapot"),
+        (Refusal("api", 200, body=b"<html>sign in to this hotel"), "do not understand each other"),
+        (Refusal("api", 200, body=b"[]"), "do not understand each other"),
+        (Refusal("api", 200, body=b'{"id": "x", "sha": "../../x"}'), "tells no commit"),
+        (Refusal("/large/", 403), "gives no right to that"),
+    ],
+)  # fmt: skip
+def test_what_the_hub_refuses_is_told_in_a_line(
+    hub: FakeHub, model_files: Files, refusal: Refusal, message: str
+) -> None:
+    hub.add("owner/name", model_files)
+    hub.refusals.append(refusal)
+    with pytest.raises(HubError, match=message) as caught:
+        model_folder(NAME)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{NAME}@main: ")
+
+
+def test_what_is_not_there_is_told(hub: FakeHub, model_files: Files) -> None:
+    with pytest.raises(HubError, match="no such model, or it is private; check the name"):
+        model_folder(NAME)
+    hub.add("owner/name", model_files)
+    with pytest.raises(HubError, match="no such branch, tag or commit"):
+        model_folder(f"{NAME}@v9")
+
+
+def test_private_and_gated_models_need_a_token(
+    hub: FakeHub, model_files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("owner/name", model_files, private=True)
+    hub.add("owner/gated", model_files, gated=True)
+    with pytest.raises(HubError, match=r"or it is private.* HF_TOKEN"):
+        model_folder(NAME)
+    for token in (None, "reader"):
+        if token is not None:
+            monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(HubError, match="terms to be accepted; accept them on its page"):
+            model_folder("hub:owner/gated")
+    assert load_model(model_folder(NAME))
+
+
+def test_the_token_does_not_go_to_another_host(
+    hub: FakeHub, model_files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "reader")
+    hub.add("owner/name", model_files)
+    model_folder(NAME)
+    sent = {path: token for _, path, token in hub.asked}
+    assert {token for path, token in sent.items() if path.startswith("/large/")} == {None}
+    assert {token for path, token in sent.items() if path.startswith("/api/")} == {"reader"}
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(hub: FakeHub, model_files: Files) -> None:
+    hub.add("owner/name", model_files)
+    hub.cuts.extend([1000, 500])
+    folder = model_folder(NAME)
+    assert hub.ranges == ["bytes=1000-", "bytes=1500-"]
+    assert (folder / WEIGHTS).read_bytes() == model_files[WEIGHTS]
+
+
+def test_a_download_that_stays_broken_is_told_and_goes_on_later(
+    hub: FakeHub, model_files: Files
+) -> None:
+    hub.add("owner/name", model_files)
+    hub.cuts.extend([1000, 0])
+    with pytest.raises(HubError, match=f"{WEIGHTS} was interrupted; give the same command"):
+        model_folder(NAME)
+    hub.ranges.clear()
+    folder = model_folder(NAME)
+    assert hub.ranges == ["bytes=1000-"]
+    assert (folder / WEIGHTS).read_bytes() == model_files[WEIGHTS]
+
+
+def test_a_file_that_arrives_damaged_is_refused_and_not_kept(
+    hub: FakeHub, model_files: Files
+) -> None:
+    hub.add("owner/name", model_files)
+    hub.garbled = True
+    with pytest.raises(HubError, match=f"{WEIGHTS} is not what the hub tells of it"):
+        model_folder(NAME)
+    hub.garbled = False
+    assert (model_folder(NAME) / WEIGHTS).read_bytes() == model_files[WEIGHTS]
+
+
+@pytest.mark.usefixtures("offline")
+def test_offline_without_a_cache_is_told_in_a_line(hub: FakeHub) -> None:
+    with pytest.raises(HubError, match="not in the cache, and HF_HUB_OFFLINE is set; unset it"):
+        model_folder(NAME)
+    assert hub.asked == []
+
+
+def test_offline_the_cache_serves_whole_revisions_only(
+    hub: FakeHub, model_files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    commit = hub.add("owner/name", model_files)
+    folder = model_folder(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.asked.clear()
+    for name in (NAME, f"{NAME}@main", f"{NAME}@{commit}"):
+        again()
+        assert model_folder(name) == folder
+    for name in (f"{NAME}@v1", f"{NAME}@{'0' * 40}", "hub:owner/other"):
+        with pytest.raises(HubError, match="not in the cache"):
+            model_folder(name)
+    (folder / WEIGHTS).unlink()
+    again()
+    with pytest.raises(HubError, match="not in the cache"):
+        model_folder(NAME)
+    assert hub.asked == []
+
+
+def dead_address() -> str:
+    """One where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_on_a_dead_network_the_cache_serves(
+    hub: FakeHub,
+    model_files: Files,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from huggingface_hub import constants
+
+    commit = hub.add("owner/name", model_files)
+    folder = model_folder(NAME)
+    again()
+    monkeypatch.setattr(constants, "ENDPOINT", dead_address())
+    assert model_folder(NAME) == folder
+    said = capsys.readouterr().err
+    assert f"cannot be reached: no connection; going on with commit {commit} from the cache" in said
+    with pytest.raises(HubUnreachable, match="no connection; check the network") as caught:
+        model_folder("hub:owner/other")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_told(
+    hub: FakeHub, model_files: Files, tmp_path: Path
+) -> None:
+    hub.add("owner/name", model_files)
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(DiskError):
+        model_folder(NAME)

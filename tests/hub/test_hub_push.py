@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bertsmith.errors import ConfigError, HubError, ModelFolderError
+from bertsmith.recipes.push import push
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder
+from hub.fake_hub import FakeHub, Files, Refusal
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def writer(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    """A hub where one is signed in with the right to write."""
+    monkeypatch.setenv("HF_TOKEN", "writer")
+    return hub
+
+
+def on_the_hub(hub: FakeHub, branch: str = "main") -> Files:
+    repository = hub.repositories["owner/name"]
+    return repository.commits[repository.refs[branch]]
+
+
+def head_of(card: bytes) -> dict[str, object]:
+    head: dict[str, object] = yaml.safe_load(card.decode().split("---\n")[1])
+    return head
+
+
+def test_what_is_sent_can_be_fetched_and_is_equal(
+    writer: FakeHub, model: Path, model_files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = push(model, "owner/name", license="mit")
+    files = on_the_hub(writer)
+    assert files == {".gitattributes": b"*.safetensors\n"} | {
+        path.name: path.read_bytes() for path in model.iterdir()
+    }
+    assert files.keys() - model_files.keys() == {".gitattributes", "README.md"}
+    commit = writer.repositories["owner/name"].at("main")
+    assert address == f"{writer.address}/owner/name/commit/{commit}"
+    assert f"sent: {address}" in capsys.readouterr().err
+    assert load_model(model_folder("hub:owner/name"))[0].config == load_model(model)[0].config
+
+
+def test_large_files_go_as_such_and_are_verified(writer: FakeHub, model: Path) -> None:
+    push(model, "owner/name")
+    assert list(writer.uploads.values()) == [(model / WEIGHTS).read_bytes()]
+    paths = [path for _, path, _ in writer.asked]
+    assert "/verify" in paths
+    # the other host gets no token
+    assert {token for _, path, token in writer.asked if path.startswith("/upload/")} == {None}
+
+
+def test_only_the_models_files_are_sent(writer: FakeHub, model: Path) -> None:
+    for name in ("optimizer.pt", "log.jsonl", ".env", "token", "train.csv", "modeling.py"):
+        (model / name).write_text("secret")
+    (model / "checkpoints").mkdir()
+    (model / "checkpoints" / WEIGHTS).write_text("secret")
+    push(model, "owner/name")
+    assert b"secret" not in b"".join(on_the_hub(writer).values())
+
+
+def test_a_dry_run_tells_files_and_card_and_does_nothing(
+    hub: FakeHub, model: Path, model_files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model / "log.jsonl").write_text("")
+    assert push(model, "owner/name", license="mit", dry_run=True) is None
+    assert hub.asked == []
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.err.splitlines()[: len(model_files) + 1]] == [
+        "README.md", "config.json", "tokenizer_config.json", "special_tokens_map.json",
+        "vocab.txt", "tokenizer.json", WEIGHTS,
+    ]  # fmt: skip
+    assert "not sent, as no part of the model: log.jsonl" in told.err
+    assert "the card tells no language: add it with --language en" in told.err
+    assert head_of(told.out.encode()) == {
+        "license": "mit",
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["bert", "bertsmith"],
+    }
+    assert {path.name for path in model.iterdir()} == {*model_files, "log.jsonl"}
+
+
+def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:
+    written = (
+        "---\n# mine\nlicense: 'mit'   # see LICENSE\ntags: [chemie]\nlanguage:\n"
+        "pipeline_tag: feature-extraction\nwidget:\n- text: ä\n---\nMy *own* words\n\n---\nmore\n"
+    )
+    (model / "README.md").write_text(written, encoding="utf-8")
+    push(model, "owner/name", language=("de", "en"))
+    card = on_the_hub(writer)["README.md"].decode()
+    for part in written.replace("language:\n", "").split("---\n")[1:]:
+        assert part in card
+    assert card == (model / "README.md").read_text(encoding="utf-8")
+    head = head_of(card.encode())
+    assert head == {
+        "license": "mit",
+        "tags": ["chemie"],
+        "pipeline_tag": "feature-extraction",
+        "widget": [{"text": "ä"}],
+        "language": ["de", "en"],
+        "library_name": "transformers",
+    }
+    push(model, "owner/name")
+    assert on_the_hub(writer)["README.md"].decode() == card
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ("---\nlicense: [mit\ntags: x\n---\n", r"README\.md:3: no YAML: .*mend the lines"),
+        ("---\njust words\n---\n", "its head is no table"),
+        ("---\nlanguage: no\n---\n", "language is False, not a word or a list of words; put"),
+        ("---\ntags: one\n---\n", "tags is 'one', not a list of words"),
+        ("---\nlicense: mit\n---\n", "license is 'mit' in its card, not 'apache-2.0'; change it"),
+        ("---\na: &a [1]\nb: !!python/object/apply:os.abort []\n---\n", "no YAML"),
+    ],
+)
+def test_a_card_that_cannot_be_completed_is_told(
+    hub: FakeHub, model: Path, card: str, message: str
+) -> None:
+    (model / "README.md").write_text(card)
+    with pytest.raises((ModelFolderError, ConfigError), match=message):
+        push(model, "owner/name", license="apache-2.0", dry_run=True)
+    assert (model / "README.md").read_text() == card
+    assert hub.asked == []
+
+
+def test_a_folder_that_does_not_load_is_not_sent(writer: FakeHub, model: Path) -> None:
+    (model / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:-1])
+    with pytest.raises(ModelFolderError, match="is damaged"):
+        push(model, "owner/name")
+    assert writer.asked == []
+
+
+def test_a_branch_is_made_and_main_stays(writer: FakeHub, model: Path) -> None:
+    push(model, "owner/name", message="first")
+    before = on_the_hub(writer)
+    (model / "README.md").write_text("---\nlicense: mit\n---\nother\n")
+    push(model, "owner/name", revision="trial", message="second")
+    assert on_the_hub(writer) == before
+    assert on_the_hub(writer, "trial")["README.md"].endswith(b"other\n")
+    assert writer.repositories["owner/name"].messages[1:] == ["first", "second"]
+
+
+def test_weights_of_an_earlier_model_are_deleted(writer: FakeHub, model: Path) -> None:
+    old = {
+        "model-00001-of-00002.safetensors": b"x",
+        "model.safetensors.index.json": json.dumps({}).encode(),
+        "merges.txt": b"x",
+        "notes.md": b"kept",
+        "1_Pooling/config.json": b"{}",
+    }
+    writer.add("owner/name", old)
+    push(model, "owner/name")
+    assert set(on_the_hub(writer)) & set(old) == {"notes.md"}
+
+
+def test_private_means_private(writer: FakeHub, model: Path) -> None:
+    push(model, "owner/name", private=True)
+    assert writer.repositories["owner/name"].private
+    writer.add("owner/public", {})
+    with pytest.raises(HubError, match="is there already, and public; make it private"):
+        push(model, "owner/public", private=True)
+    assert len(writer.repositories["owner/public"].commits) == 1
+
+
+@pytest.mark.parametrize("token", [None, "reader", "nonsense"])
+def test_without_the_right_to_write_nothing_is_sent(
+    hub: FakeHub, model: Path, token: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if token is not None:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(HubError, match=r"token is not accepted|no right to that") as caught:
+        push(model, "owner/name")
+    assert "hf auth login" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert hub.repositories == {}
+    assert hub.uploads == {}
+
+
+def test_what_the_hub_finds_in_the_card_is_told(writer: FakeHub, model: Path) -> None:
+    with pytest.raises(HubError, match='"license" must be one of') as caught:
+        push(model, "owner/name", license="own")
+    assert "\n" not in str(caught.value)
+    assert writer.uploads == {}
+
+
+@pytest.mark.parametrize("path", ["/api/repos", "/preupload/", "/objects/batch", "/commit/"])
+def test_trouble_of_the_hub_is_told(writer: FakeHub, model: Path, path: str) -> None:
+    writer.refusals.append(Refusal(path, 500))
+    with pytest.raises(HubError, match=r"trouble of its own \(500\)"):
+        push(model, "owner/name")
+
+
+@pytest.mark.parametrize("name", ["name", "a/b/c", "../x", "a/b@main", "http://x/y", ""])
+def test_names_that_are_no_place_are_refused(hub: FakeHub, model: Path, name: str) -> None:
+    with pytest.raises(HubError, match=r"is no (place|name)"):
+        push(model, name)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("revision", ["", "../x", "a b", "-x"])
+def test_revisions_that_are_no_branch_are_refused(hub: FakeHub, model: Path, revision: str) -> None:
+    with pytest.raises(ConfigError, match="name of a branch"):
+        push(model, "owner/name", revision=revision)
+    assert hub.asked == []
