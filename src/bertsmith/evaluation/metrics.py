@@ -32,6 +32,18 @@ def macro_f1(true: Classes, predicted: Classes) -> float:
     return float(np.mean(2 * np.diagonal(matrix)[present] / seen[present]))
 
 
+def micro_f1(true: Classes, predicted: Classes, classes: Sequence[int] | None = None) -> float:
+    """F1 of all the examples of some classes together; of all classes it is the accuracy.
+
+    Leaving out a class that says "none of these" is how relations are usually scored.
+    """
+    _check(true, predicted)
+    counted = np.unique(np.concatenate([true, predicted])) if classes is None else list(classes)
+    right = int(np.sum((true == predicted) & np.isin(true, counted)))
+    seen = int(np.sum(np.isin(true, counted)) + np.sum(np.isin(predicted, counted)))
+    return 2 * right / seen if seen else 0.0
+
+
 def binary_f1(true: Classes, predicted: Classes, positive: int = 1) -> float:
     """F1 of one class; 0 where it is neither true nor predicted."""
     _check(true, predicted)

@@ -1,0 +1,76 @@
+"""The zip file that GLUE's leaderboard takes."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bertsmith.disk import made_folder, writing
+from bertsmith.errors import ExampleError
+from bertsmith.text.glue import TASKS, GlueTask
+from bertsmith.text.glue_files import HIGHEST
+
+ZIP = "submission.zip"
+Predictions = Sequence[tuple[str, str | float]]
+"""The number of each example of a test file, and its label or score."""
+
+FILES: dict[str, tuple[GlueTask, str]] = {
+    file: (task, split) for task in TASKS.values() for split, file in task.submission.items()
+}
+"""Task and split of each of the leaderboard's files, by its name."""
+
+# the earliest that a zip file can say: the same predictions make the same file
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
+    """The leaderboard's files for which there are no predictions; it wants all of them."""
+    return tuple(file for file in FILES if file not in predictions)
+
+
+def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Path:
+    """Write `folder`/submission.zip of predictions by the leaderboard's file, such as MNLI-m.tsv.
+
+    Each file has ``index`` and ``prediction``: labels as the task's files write them, the scores of
+    STS-B from 0 to 5. Raises `ExampleError` for a label that is none of the task's, or a number of
+    rows other than that of the published test set, which the leaderboard refuses.
+    """
+    tables = {file: _table(file, rows) for file, rows in predictions.items()}
+    path = folder / ZIP
+    fresh = path.with_suffix(".partial")
+    with made_folder(folder), writing(path):
+        try:
+            with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as packed:
+                for file, table in tables.items():
+                    packed.writestr(zipfile.ZipInfo(file, _TIME), table, zipfile.ZIP_DEFLATED)
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+    return path
+
+
+def _table(file: str, rows: Predictions) -> str:
+    if file not in FILES:
+        remedy = f"it has {', '.join(FILES)}"
+        raise ExampleError("is no file of GLUE's leaderboard", where=file, remedy=remedy)
+    task, split = FILES[file]
+    if len(rows) != task.sizes[split]:
+        what = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
+        raise ExampleError(what, where=file, remedy="predict the whole of the distributed file")
+    if len({index for index, _ in rows}) < len(rows):
+        raise ExampleError("two predictions of one index", where=file, remedy="predict each once")
+    lines = [f"{index}\t{_written(file, task, value)}" for index, value in rows]
+    return "\n".join(["index\tprediction", *lines]) + "\n"
+
+
+def _written(file: str, task: GlueTask, value: str | float) -> str:
+    if not task.labels:
+        if isinstance(value, str) or not math.isfinite(value):
+            raise ExampleError(f"{value!r} is no score", where=file, remedy="give finite numbers")
+        return f"{min(max(value, 0.0), HIGHEST):.3f}"
+    if value not in task.labels:
+        remedy = f"they are {', '.join(task.labels)}"
+        raise ExampleError(f"{value!r} is no label of {task.name}", where=file, remedy=remedy)
+    return str(value)
