@@ -80,6 +80,6 @@ def draw(curves: list[Curve], path: Path) -> None:
     axes.set_ylabel("held-out masked loss")
     axes.set_title("4/256 BERT on novels: quick (blue), transformers' run_mlm (orange)")
     axes.grid(alpha=0.3)
-    axes.margins(x=0.12)
+    axes.margins(x=0.18)
     chart.savefig(path, dpi=120)
     pyplot.close(chart)
