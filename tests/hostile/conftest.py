@@ -33,7 +33,9 @@ def honest(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     encoder = EncoderConfig(
         vocabulary=tokenizer.size, hidden=24, layers=2, heads=3, feed_forward=48, longest=40
     )
-    config = ModelConfig(encoder=encoder, pooler=True, masked_lm=True, labels=("a", "b"))
+    config = ModelConfig(
+        encoder=encoder, pooler=True, masked_lm=True, predicts="class", labels=("a", "b")
+    )
     save_model(folder, build_model(config, seed=2), tokenizer)
     return folder
 

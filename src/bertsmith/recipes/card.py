@@ -17,6 +17,7 @@ from typing import Any
 
 from bertsmith.errors import ModelFolderError
 from bertsmith.models.catalog import family
+from bertsmith.models.heads import Predicts
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.hub import PREFIX, origin
@@ -32,6 +33,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tags": _SEVERAL,
     "base_model": _ONE_OR_SEVERAL,
     "datasets": _ONE_OR_SEVERAL,
+}
+_TASKS: dict[Predicts, str] = {
+    "class": "text-classification",
+    "classes": "text-classification",
+    "number": "text-classification",
+    "tags": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
 }
 
 Head = Mapping[str, Any]
@@ -49,8 +58,8 @@ def head_of(config: ModelConfig, *, base: str | None) -> dict[str, Any]:
 
 def task_of(config: ModelConfig) -> str:
     """The hub's name for what a model's head is for."""
-    if config.labels:
-        return "text-classification"
+    if config.predicts is not None:
+        return _TASKS[config.predicts]
     if config.masked_lm:
         return "text-generation" if config.encoder.causal else "fill-mask"
     return "feature-extraction"

@@ -79,7 +79,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         else f"This is the model of seed {best.seed}; one seed says nothing of the spread."
     )
     base = Path(run["model"])
-    config = replace(read_config(base), pooler=True, labels=data.labels)
+    config = replace(read_config(base), pooler=True, predicts="class", labels=data.labels)
     return f"""{written(head_of(config, base=base_of(base)))}
 # A classifier of {len(data.labels)} classes
 

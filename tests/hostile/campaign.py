@@ -1,0 +1,217 @@
+"""Many mutated folders, one after the other in one process with little memory: what came of them.
+
+    python -m hostile.campaign 100000        over all kinds, several processes one after the other
+    python -m hostile.campaign 1 --first 4711 --kind config    one case again
+
+A case is named by its kind and its number. Anything but a `UserError` is a crash; so is a process
+that dies, of memory say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from bertsmith.errors import UserError
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model
+from hostile.mutations import mutated_bytes, mutated_json, mutated_lines, mutated_tensors
+from hostile.specimens import specimens
+from hostile.worker import limit_memory, peak, use
+
+KINDS = ("config", "tokenizer", "header")
+CASES_A_PROCESS = 5000
+
+
+@dataclass
+class Tally:
+    """What some cases came to."""
+
+    cases: int = 0
+    loaded: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    crashes: list[str] = field(default_factory=list)
+    grown: int = 0
+    """Bytes of memory needed at most, beyond those before the first case."""
+    slowest: float = 0.0
+    """Seconds of the processor, of the slowest case."""
+    slowest_case: str = ""
+
+    def add(self, other: Tally) -> None:
+        """Count more cases."""
+        self.cases += other.cases
+        self.loaded += other.loaded
+        self.refused.update(other.refused)
+        self.crashes += other.crashes
+        self.grown = max(self.grown, other.grown)
+        if other.slowest > self.slowest:
+            self.slowest, self.slowest_case = other.slowest, other.slowest_case
+
+
+class Campaign:
+    """Specimens of honest folders, and one place where mutated ones are written."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._specimens = specimens(place / "honest")
+        self._files = {
+            name: {path.name: path.read_bytes() for path in folder.iterdir()}
+            for name, folder in self._specimens.items()
+        }
+        self._folder = place / "mutated"
+        self._folder.mkdir()
+        self._words = sorted(
+            {
+                key
+                for files in self._files.values()
+                for name, content in files.items()
+                if name.endswith(".json")
+                for key in _keys(json.loads(content))
+            }
+        )
+
+    def case(self, kind: str, number: int) -> tuple[Path, dict[str, bytes]]:
+        """Write the folder of one case; the folder, and the files that are not as they were."""
+        chance = random.Random(f"{kind} {number}")
+        honest = self._files[chance.choice(sorted(self._files))]
+        files = dict(honest)
+        if kind == "header":
+            name = chance.choice([each for each in files if each.endswith(".safetensors")])
+            files[name] = mutated_tensors(chance, files[name], self._words)
+        elif kind == "config":
+            data = json.loads(files["config.json"])
+            files["config.json"] = mutated_json(chance, data, self._words)
+        else:
+            names = [
+                each for each in files if each != "config.json" and not each.endswith("safetensors")
+            ]
+            # the compiled file is read where there is no other
+            if chance.random() < 0.3 and "vocab.txt" in names and "tokenizer.json" in names:
+                del files["vocab.txt"]
+                names.remove("vocab.txt")
+            name = chance.choice(names)
+            files[name] = self._mutated(chance, name, files[name])
+        for path in self._folder.iterdir():
+            path.unlink()
+        for name, content in files.items():
+            (self._folder / name).write_bytes(content)
+        return self._folder, {k: v for k, v in files.items() if honest[k] != v}
+
+    def _mutated(self, chance: random.Random, name: str, content: bytes) -> bytes:
+        if name.endswith(".json"):
+            return mutated_json(chance, json.loads(content), self._words)
+        if name.endswith(".txt"):
+            return mutated_lines(chance, content)
+        return mutated_bytes(chance, content)
+
+    def run(self, kind: str, first: int, count: int) -> Tally:
+        """Open the folders of some cases, in this process."""
+        tally = Tally()
+        before = peak()
+        for number in range(first, first + count):
+            folder, _ = self.case(kind, number)
+            began = time.process_time()
+            tally.cases += 1
+            error = _opened(folder)
+            if error is None:
+                tally.loaded += 1
+            elif isinstance(error, UserError):
+                tally.refused[type(error).__name__] += 1
+                if "\n" in str(error):
+                    tally.crashes.append(f"{kind} {number}: several lines: {str(error)!r}")
+            else:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                what = f"{type(error).__name__}: {str(error)[:200]}"
+                tally.crashes.append(f"{kind} {number}: {what} ({where.filename}:{where.lineno})")
+            seconds = time.process_time() - began
+            if seconds > tally.slowest:
+                tally.slowest, tally.slowest_case = seconds, f"{kind} {number}"
+        tally.grown = peak() - before
+        return tally
+
+
+def _opened(folder: Path) -> BaseException | None:
+    """Load a folder, and its tokenizer alone, and use it; what went wrong."""
+    errors: list[BaseException] = []
+    for how in (load_model, Tokenizer.load):
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                loaded = how(folder)
+            use(loaded if isinstance(loaded, Tokenizer) else loaded[1])
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            errors.append(error)
+    return next((each for each in errors if not isinstance(each, UserError)), *errors[:1] or [None])
+
+
+def _keys(data: object) -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in list(data.items())[:60]:
+            yield str(key)
+            yield from _keys(value)
+    elif isinstance(data, list):
+        for value in data[:20]:
+            yield from _keys(value)
+
+
+def in_processes(kind: str, first: int, count: int) -> Iterator[Tally]:
+    """The same, in a process after the other, each with a gigabyte of memory to itself."""
+    while count > 0:
+        part = min(count, CASES_A_PROCESS)
+        program = [sys.executable, "-m", "hostile.campaign", "--within", str(part)]
+        program += ["--kind", kind, "--first", str(first)]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            told = json.loads(done.stdout.splitlines()[-1])
+            yield Tally(**told | {"refused": Counter(told["refused"])})
+        else:
+            end = done.stderr[-500:]
+            yield Tally(crashes=[f"{kind} {first}-{first + part}: died {done.returncode}: {end}"])
+        first, count = first + part, count - part
+
+
+def main() -> None:
+    """Run the cases that the command line asks for, and tell what came of them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("count", type=int)
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--within", action="store_true", help="in this process")
+    parser.add_argument("--show", action="store_true", help="print the files that were changed")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.within or given.show:
+        with tempfile.TemporaryDirectory() as place:
+            campaign = Campaign(Path(place))
+            if given.show:
+                for name, content in campaign.case(given.kind, given.first)[1].items():
+                    print(name, content)
+            limit_memory()
+            print(json.dumps(asdict(campaign.run(given.kind, given.first, given.count))))
+        return
+    kinds = [given.kind] if given.kind else list(KINDS)
+    for kind in kinds:
+        total = Tally()
+        for tally in in_processes(kind, given.first, given.count // len(kinds)):
+            total.add(tally)
+            print(f"{kind}: {total.cases} cases, {len(total.crashes)} crashes", file=sys.stderr)
+        print(json.dumps({"kind": kind} | asdict(total)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
