@@ -14,6 +14,7 @@ from bertsmith.command import Verb
 from bertsmith.config import Config
 from bertsmith.convert_verbs import convert
 from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
+from bertsmith.embed_verbs import embed
 from bertsmith.errors import ConfigError
 from bertsmith.hub_verbs import push
 
@@ -261,5 +262,13 @@ VERBS = {
     "push": Verb(
         function=push,
         examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),
+    ),
+    "embed": Verb(
+        function=embed,
+        examples=(
+            "minilm questions.txt --out questions.npy",
+            "run/model reviews.csv --out reviews.parquet --layer second-to-last --pool cls+mean",
+            "run/model lines.txt --out words.npy --layer concat-last-4 --pool word-mean",
+        ),
     ),
 }

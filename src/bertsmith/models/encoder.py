@@ -141,11 +141,11 @@ class Encoder(nn.Module):
         own = last(hidden, spans, read)
         return hidden.new_zeros(tokens, hidden.shape[1], dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
 
-    def hidden_states(self, batch: Batch) -> list[Hidden]:
-        """The embeddings and every layer's output, each (tokens, hidden)."""
+    def hidden_states(self, batch: Batch, last: int | None = None) -> list[Hidden]:
+        """The embeddings and every layer's output, each (tokens, hidden), up to a layer's."""
         spans = Spans(batch.offsets, batch.lengths, self.config.causal)
         states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
-        for block in self._layers():
+        for block in self._layers()[:last]:
             states.append(block(states[-1], spans))
         return states
 

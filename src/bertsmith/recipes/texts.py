@@ -11,7 +11,7 @@ from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
 from bertsmith.text.examples import Example, read_examples
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.tables import TABLES
+from bertsmith.text.tables import TABLES, Table
 
 STANDARD_INPUT = "standard input"
 
@@ -28,14 +28,30 @@ class Texts:
         self.file = file
         self.blank = 0
         self._columns = columns
+        self._read: Table | TextFile | None = None
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
             return self._examples(_standard_input(), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES:
-            return read_examples(path, self._columns, need_label=False)
-        return self._examples(TextFile(path, ExampleError).lines(), str(path))
+            return read_examples(path, self._columns, need_label=False, watch=self._watch)
+        self._read = file = TextFile(path, ExampleError)
+        return self._examples(file.lines(), str(path))
+
+    @property
+    def total_bytes(self) -> float | None:
+        """The size of the file, for progress bars; None of what has none."""
+        path = Path(self.file)
+        return path.stat().st_size if self.file != "-" and path.is_file() else None
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the file as it lies on the disk has been read."""
+        return 0 if self._read is None else self._read.bytes_read
+
+    def _watch(self, table: Table) -> None:
+        self._read = table
 
     def _examples(self, lines: Iterable[tuple[int, str]], source: str) -> Iterator[Example]:
         empty = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,7 @@ def read_examples(
     kind: Kind = "class",
     check: Check | None = None,
     bad: BadRows = FAIL,
+    watch: Callable[[Table], object] | None = None,
 ) -> Iterator[Example]:
     """Stream the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
 
@@ -35,7 +36,8 @@ def read_examples(
     as written; numbers without fraction are written without (``1.0`` in JSON is ``1``). Several
     labels stand in a list, as ``a|b``, or in columns of 0 and 1. Raises `ExampleError`, with file
     and line, for whatever cannot be read as an example, or is wrong by `check`, unless `bad` takes
-    it; a label may be missing unless `need_label`.
+    it; a label may be missing unless `need_label`. `watch` is handed the table once it is open, to
+    see how far it has been read.
     """
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
@@ -44,7 +46,7 @@ def read_examples(
         return class_folder(path, columns, kind, check, bad)
     if columns.layout == "label-first":
         return label_first(path, columns, kind, check, bad)
-    return _rows(path, columns, kind, check, bad, need_label=need_label)
+    return _rows(path, columns, kind, check, bad, watch, need_label=need_label)
 
 
 def _rows(
@@ -53,6 +55,7 @@ def _rows(
     kind: Kind,
     check: Check | None,
     bad: BadRows,
+    watch: Callable[[Table], object] | None,
     *,
     need_label: bool,
 ) -> Iterator[Example]:
@@ -61,6 +64,8 @@ def _rows(
     shape = table_kind(path, columns)
     with bad.of(path) as refuse:
         table = Table(path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse)
+        if watch is not None:
+            watch(table)
 
         def pick(head: Head) -> Pick:
             grouped = kind == "rank"

@@ -161,10 +161,14 @@ def _check_place(folder: Path) -> None:
             )
     for path in inside:
         if path.name in _READ:
-            _check_file(path, folder.resolve())
+            check_file(path, folder.resolve())
 
 
-def _check_file(path: Path, folder: Path) -> None:
+def check_file(path: Path, folder: Path) -> None:
+    """Whether a path is a file in a folder, or in the hub's cache beside it; a link may lead there.
+
+    `folder` is resolved. Raises `ModelFolderError`.
+    """
     target = path.resolve()
     # in the hub's cache the files of a snapshot are links into a folder of blobs
     homes = (folder, folder.parent.parent / "blobs")

@@ -1,0 +1,255 @@
+"""Model folders of sentence-transformers: how they pool, and what they do with what is pooled.
+
+    modules.json                       the modules in their order, each with a folder and a class
+    sentence_bert_config.json          the longest text in tokens, and whether it is lower-cased
+    1_Pooling/config.json              how tokens become one vector
+    2_Dense/config.json, .safetensors  a linear map of it
+    config_sentence_transformers.json  prompts that are written before texts
+
+A module that we do not know is refused by its name; nothing that a file names is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import ConfigError, ModelFolderError
+from bertsmith.layers.after_pooling import ACTIVATIONS, Dense, UnitLength
+from bertsmith.layers.pooling import Pooling
+from bertsmith.weights.folder import check_file
+from bertsmith.weights.tensors import TensorFile
+
+MODULES_FILE = "modules.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+POOLINGS: dict[str, Pooling] = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean-sqrt-length",
+    "weightedmean": "weighted-mean",
+    "lasttoken": "last-token",
+}
+"""The library's names of kinds of pooling, in the order in which it puts several end to end."""
+
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""The same as its older versions write them: a flag each."""
+
+_TRANSFORMER_FILES = (
+    TRANSFORMER_FILE, "sentence_roberta_config.json", "sentence_distilbert_config.json",
+    "sentence_albert_config.json",
+)  # fmt: skip
+_KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
+_PLACE = re.compile(r"\w[\w.-]*")
+_LARGEST_FILE = 2**20
+_LARGEST_SIDE = 2**16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceSettings:
+    """What a sentence-transformers folder does beside its encoder.
+
+    `network` is the folder that the encoder is in; `longest` tokens a text, None for as many as
+    the encoder reads; `after` are the layers on what is pooled; `prompts` by name.
+    """
+
+    network: Path
+    pool: tuple[Pooling, ...] = ("mean",)
+    after: tuple[Dense | UnitLength, ...] = ()
+    longest: int | None = None
+    lowercase: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+    def prompt(self, name: str | None) -> str:
+        """The text of a prompt, of the folder's own where no name is given; `ConfigError`."""
+        name = self.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ConfigError(f"there is no prompt {name!r}", remedy=f"the folder has {known}")
+        return self.prompts[name]
+
+
+def read_sentence_folder(folder: Path) -> SentenceSettings | None:
+    """The settings of a sentence-transformers folder; None for a model folder of another kind.
+
+    Raises `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
+    """
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        return None
+    modules = [_module(each, path) for each in _read_json(path, list)]
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
+        raise _refused(
+            f"its modules are {', '.join(kinds) or 'none'}",
+            path,
+            "a Transformer, a Pooling, then Dense or Normalize can be followed",
+        )
+    places = [folder / place for _, place in modules]
+    pool, width = _pooling(places[1] / "config.json", folder)
+    after: list[Dense | UnitLength] = []
+    for kind, place in zip(kinds[2:], places[2:], strict=True):
+        after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
+        width = getattr(after[-1], "outputs", width)
+    longest, lowercase = _transformer(places[0], folder)
+    prompts, default = _prompts(folder)
+    return SentenceSettings(
+        network=places[0], pool=pool, after=tuple(after), longest=longest, lowercase=lowercase,
+        prompts=prompts, default_prompt=default,
+    )  # fmt: skip
+
+
+def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
+    """The kind of a module and its place in the folder."""
+    said = entry if isinstance(entry, dict) else {}
+    kind, place = str(said.get("type")), said.get("path")
+    known = _KNOWN.fullmatch(kind)
+    if known is None:
+        raise _refused(
+            f"a module is of the class {kind[:80]!r}",
+            path,
+            "sentence-transformers' Transformer, Pooling, Dense and Normalize can be followed",
+        )
+    if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
+        raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
+    return known[2], place
+
+
+def _pooling(path: Path, folder: Path) -> tuple[tuple[Pooling, ...], int]:
+    """The kinds of pooling in their order, and how wide what they give is."""
+    said = _read_json(_inside(path, folder), dict)
+    given = said.get("pooling_mode")
+    names = [given] if isinstance(given, str) else given
+    if names is None:
+        # without any flag the mean is what the library takes
+        set_flags = [name for name, flag in FLAGS.items() if said.get(flag) is True]
+        unset = said.get(FLAGS["mean"]) is None and not set_flags
+        names = ["mean"] if unset else set_flags
+    if not isinstance(names, list) or not names or not all(name in POOLINGS for name in names):
+        raise _refused(f"pooling is {str(names)[:80]}", path, f"it can be {', '.join(POOLINGS)}")
+    if said.get("include_prompt") is False:
+        raise _refused(
+            "include_prompt is false", path, "only prompts that are pooled too can be followed"
+        )
+    width = said.get("word_embedding_dimension", said.get("embedding_dimension"))
+    if type(width) is not int or not 1 <= width <= _LARGEST_SIDE:
+        raise _refused(f"word_embedding_dimension is {str(width)[:80]}", path, "it must be a width")
+    return tuple(POOLINGS[name] for name in names), width * len(names)
+
+
+def _dense(place: Path, folder: Path, width: int) -> Dense:
+    path = _inside(place / "config.json", folder)
+    said = _read_json(path, dict)
+    _check_keys(said, path)
+    if said.get("use_residual"):
+        raise _refused("use_residual is set", path, "only plain maps can be followed")
+    kind = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    activation = kind.rpartition(".")[2]
+    if not kind.startswith("torch.nn.modules.") or activation not in ACTIVATIONS:
+        raise _refused(
+            f"activation_function is {kind[:80]!r}", path, f"it can be {', '.join(ACTIVATIONS)}"
+        )
+    weights = place / "model.safetensors"
+    if not weights.is_file():
+        raise _refused(
+            "has no model.safetensors", place, "save it with a newer sentence-transformers"
+        )
+    file = TensorFile(_inside(weights, folder))
+    sizes = (said.get("out_features"), said.get("in_features"))
+    shapes: dict[str, object] = {"linear.weight": sizes}
+    if said.get("bias", True):
+        shapes["linear.bias"] = sizes[:1]
+    if {name: entry.shape for name, entry in file.entries.items()} != shapes or sizes[1] != width:
+        raise _refused("its tensors do not fit its config and the pooling", weights, "")
+    bias = file.read("linear.bias") if "linear.bias" in shapes else None
+    return Dense(file.read("linear.weight"), bias, activation)
+
+
+def _unit(place: Path, folder: Path) -> UnitLength:
+    # newer versions write one, of which only what we do is followed
+    path = place / "config.json"
+    if path.is_file():
+        _check_keys(_read_json(_inside(path, folder), dict), path)
+    return UnitLength()
+
+
+def _check_keys(said: dict[str, Any], path: Path) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if said.get(key, "sentence_embedding") != "sentence_embedding":
+            raise _refused(
+                f"{key} is {str(said[key])[:80]!r}", path, "only the text's vector can be followed"
+            )
+
+
+def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
+    """The longest text in tokens, and whether texts are lower-cased."""
+    path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
+    said = {} if path is None else _read_json(_inside(path, folder), dict)
+    path = path or place
+    if said.get("transformer_task", "feature-extraction") != "feature-extraction":
+        raise _refused("transformer_task is set", path, "only feature-extraction can be followed")
+    longest, lowercase = said.get("max_seq_length"), said.get("do_lower_case", False)
+    if longest is None:
+        settings = place / "tokenizer_config.json"
+        if settings.is_file():
+            longest = _read_json(_inside(settings, folder), dict).get("model_max_length")
+        # tokenizers without a limit say so by a number of thirty digits
+        longest = longest if type(longest) is int and longest < 2**31 else None
+    if longest is not None and (type(longest) is not int or longest < 5):
+        raise _refused(f"max_seq_length is {str(longest)[:80]!r}", path, "it must be at least 5")
+    if not isinstance(lowercase, bool):
+        raise _refused(
+            f"do_lower_case is {str(lowercase)[:80]!r}", path, "it must be true or false"
+        )
+    return longest, lowercase
+
+
+def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """The prompts by name, and the name of the one that is used where none is asked for."""
+    path = folder / PROMPTS_FILE
+    said = _read_json(_inside(path, folder), dict) if path.is_file() else {}
+    prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
+    fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
+    if not fits or (default is not None and default not in prompts):
+        raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
+    return prompts, default
+
+
+def _inside(path: Path, folder: Path) -> Path:
+    """The path, once it is a file that is in the folder."""
+    if not path.exists():
+        raise _refused("is missing", path, f"{MODULES_FILE} asks for it")
+    check_file(path, folder.resolve())
+    return path
+
+
+def _read_json(path: Path, kind: type) -> Any:  # noqa: ANN401
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise _refused("is no config: larger than 1 MiB", path, "")
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
+    if not isinstance(data, kind):
+        raise _refused(f"holds no JSON {'object' if kind is dict else 'list'}", path, "")
+    return data
+
+
+def _refused(what: str, path: Path, remedy: str) -> ModelFolderError:
+    return ModelFolderError(what, where=path, remedy=remedy)
