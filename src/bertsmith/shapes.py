@@ -9,6 +9,7 @@
     heads       attention heads;  head: the width of one
     vocabulary  entries of the vocabulary
     labels      classes of a classifier, or other values that a head gives
+    features    the width of what is made of hidden states, several side by side perhaps
 
 Shapes stand in signatures and are checked by the tests only (jaxtyping with beartype).
 """
@@ -24,6 +25,8 @@ Places = Int[Tensor, " places"]
 AtPlaces = Float[Tensor, "places hidden"]
 Queries = Float[Tensor, "places heads head"]
 Pooled = Float[Tensor, "sequences hidden"]
+Vectors = Float[Tensor, "sequences features"]
+TokenVectors = Float[Tensor, "tokens features"]
 AtTargets = Float[Tensor, "targets hidden"]
 Logits = Float[Tensor, "targets vocabulary"]
 ClassLogits = Float[Tensor, "sequences labels"]

@@ -72,9 +72,9 @@ class FeatureConfig(Config):
             raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 5 tokens")
 
     @property
-    def kinds(self) -> tuple[Pooling, ...]:
-        """The kinds of pooling that make a text's vector, end to end."""
-        return cast("tuple[Pooling, ...]", tuple(self.pool.replace("auto", "mean").split("+")))
+    def kinds(self) -> tuple[str, ...]:
+        """The poolings whose results stand end to end."""
+        return tuple(self.pool.replace("auto", "mean").split("+"))
 
     @property
     def unit(self) -> Unit:
@@ -224,7 +224,7 @@ class _Extraction:
         hidden = self._mix.mixed(states)
         if self._config.unit != "text":
             return hidden
-        return pooled(self._config.kinds, hidden, batch.offsets)
+        return pooled(cast("tuple[Pooling, ...]", self._config.kinds), hidden, batch.offsets)
 
     def _of_texts(
         self, texts: Sequence[ReadText], own: Sequence[Sequence[NDArray[np.float32]]]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.shapes import Pooled
+from bertsmith.shapes import Vectors
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Identity": lambda vectors: vectors,
@@ -30,14 +30,14 @@ class Dense(nn.Module):
         self.activation = activation
         self.inputs, self.outputs = weight.shape[1], weight.shape[0]
 
-    def forward(self, vectors: Pooled) -> Pooled:
-        """The vectors mapped."""
+    def forward(self, vectors: Vectors) -> Tensor:
+        """The vectors mapped, (sequences, outputs)."""
         return ACTIVATIONS[self.activation](F.linear(vectors, self.weight, self.bias))
 
 
 class UnitLength(nn.Module):
-    """Vectors brought to length 1, (sequences, hidden) to (sequences, hidden)."""
+    """Vectors brought to length 1, (sequences, features) each."""
 
-    def forward(self, vectors: Pooled) -> Pooled:
+    def forward(self, vectors: Vectors) -> Vectors:
         """The vectors divided by their lengths; those of length 0 stay."""
         return F.normalize(vectors, dim=-1)

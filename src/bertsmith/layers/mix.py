@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
-from bertsmith.shapes import Hidden
+from bertsmith.shapes import Hidden, TokenVectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class LayerMix(Config):
         """How many times as wide as the encoder the vectors are."""
         return len(self.layers) if self.weights is None else 1
 
-    def mixed(self, states: Sequence[Hidden]) -> Hidden:
+    def mixed(self, states: Sequence[Hidden]) -> TokenVectors:
         """Vectors (tokens, parts x hidden), of the states of all layers, the embeddings first."""
         chosen = [states[layer] for layer in self.layers]
         if self.weights is None:
@@ -84,5 +84,5 @@ class ScalarMix(nn.Module):
         return LayerMix(
             layers=tuple(layers),
             weights=tuple(self.scores.softmax(0).tolist()),
-            scale=float(self.scale),
+            scale=self.scale.item(),
         )

@@ -8,13 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bertsmith.shapes import Hidden, Offsets, Pooled
+from bertsmith.shapes import Hidden, Offsets, Vectors
 
 Pooling = Literal["cls", "max", "mean", "mean-sqrt-length", "weighted-mean", "last-token"]
 
 
-def pooled(kinds: Sequence[Pooling], hidden: Hidden, offsets: Offsets) -> Pooled:
-    """One vector a sequence, what each kind of pooling makes of it end to end.
+def pooled(kinds: Sequence[Pooling], hidden: Hidden, offsets: Offsets) -> Vectors:
+    """One vector a sequence, (sequences, kinds x hidden): what each kind makes of it, end to end.
 
     `hidden` is (tokens, hidden), `offsets` (sequences + 1,); special tokens count as others do.
     """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertsmith.errors import ConfigError
 from bertsmith.inference.features import FeatureConfig, features, width
@@ -52,6 +55,7 @@ def open_embedder(
     if settings is None:
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
+        config = replace(config, pool="mean") if config.pool == "auto" else config
         after: tuple[Dense | UnitLength, ...] = ()
     else:
         after = settings.after if config.pool == "auto" else ()
@@ -88,6 +92,20 @@ def _check_width(embedder: Embedder, folder: Path) -> None:
                     remedy="take the last layer, or name a pooling",
                 )
             found = layer.outputs
+
+
+def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """The vectors of some texts, (texts, width), each as it stands."""
+    assert embedder.config.unit == "text", "tokens and words are what `features` gives"
+    examples = (
+        Example(text=text, text_pair=None, label=None, source="texts", line=line)
+        for line, text in enumerate(texts, start=1)
+    )
+    found = features(
+        embedder.model, embedder.tokenizer, examples, embedder.config, after=embedder.after
+    )
+    rows = [each.vectors for each in found]
+    return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
 
 def embed(

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from bertsmith.cli import main
+from bertsmith.errors import ConfigError, DiskError, ExampleError, ModelFolderError
+from bertsmith.inference.features import FeatureConfig, TextFeatures, features
+from bertsmith.layers.after_pooling import Dense, UnitLength
+from bertsmith.recipes.embed import embed, open_embedder
+from bertsmith.text.examples import Example
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.sentence_folder import SentenceSettings
+from bertsmith.weights.sentence_writing import save_sentence_folder
+
+LINES = ["word1 good", "", "WORD2  bad,", "été 中", "word3 " * 50, "word4"]
+TEXTS = ["word1 good", "WORD2 bad,", "été 中", ("word3 " * 50).strip(), "word4"]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(LINES), encoding="utf-8")
+    return path
+
+
+def expected(folder: Path, config: FeatureConfig) -> list[TextFeatures]:
+    """What the call beneath gives for each text by itself."""
+    model, tokenizer = load_model(folder)
+    asked = [
+        Example(text=text, text_pair=None, label=None, source="memory", line=1) for text in TEXTS
+    ]
+    return [next(features(model, tokenizer, [each], config)) for each in asked]
+
+
+def read_npy(path: Path) -> list[NDArray[np.float32]]:
+    if not path.with_suffix(".offsets.npy").exists():
+        return list(np.load(path))
+    offsets = np.load(path.with_suffix(".offsets.npy"))
+    return np.split(np.load(path), offsets[1:-1])
+
+
+def read_parquet(path: Path) -> list[NDArray[np.float32]]:
+    rows = parquet.read_table(path).to_pylist()
+    return [np.array(row.get("vector", row.get("vectors")), np.float32) for row in rows]
+
+
+def read_jsonl(path: Path) -> list[NDArray[np.float32]]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [np.array(row.get("vector", row.get("vectors")), np.float32) for row in rows]
+
+
+READERS: dict[str, Callable[[Path], list[NDArray[np.float32]]]] = {
+    ".npy": read_npy,
+    ".parquet": read_parquet,
+    ".jsonl": read_jsonl,
+}
+
+
+@pytest.mark.parametrize("pool", ["mean", "token", "word-mean"])
+@pytest.mark.parametrize("kind", READERS)
+def test_vectors_are_written_in_the_order_of_the_texts(
+    base_folder: Path, lines: Path, tmp_path: Path, kind: str, pool: str
+) -> None:
+    config, out = FeatureConfig(pool=pool), tmp_path / "new" / f"vectors{kind}"
+    embed(base_folder, str(lines), out=out, config=config)
+    wanted = expected(base_folder, config)
+    got = READERS[kind](out)
+    assert len(got) == len(wanted) == 5
+    for one, other in zip(got, wanted, strict=True):
+        # nine digits are all there is to a float32; the batch may change the last of them
+        assert one.shape == other.vectors.shape
+        assert np.abs(one - other.vectors).max() < 1e-6
+
+
+def test_what_is_beside_the_vectors(base_folder: Path, lines: Path, tmp_path: Path) -> None:
+    config = FeatureConfig(pool="word-mean", words="marks")
+    for name in ("v.npy", "v.parquet", "v.jsonl"):
+        embed(base_folder, str(lines), out=tmp_path / name, config=config)
+    wanted = expected(base_folder, config)
+    spans = np.load(tmp_path / "v.spans.npy")
+    assert np.array_equal(spans, np.concatenate([each.spans for each in wanted]))
+    table = parquet.read_table(tmp_path / "v.parquet").to_pylist()
+    objects = list(map(json.loads, (tmp_path / "v.jsonl").read_text("utf-8").splitlines()))
+    for row, said, text, each in zip(table, objects, TEXTS, wanted, strict=True):
+        assert row["text"] == said["text"] == text
+        assert row["words"] == said["words"] == list(each.names)
+        assert said["spans"] == each.spans.tolist()
+        assert [list(pair) for pair in zip(row["starts"], row["ends"], strict=True)] == (
+            said["spans"]
+        )
+    assert [row["line"] for row in table] == [said["line"] for said in objects] == [1, 3, 4, 5, 6]
+    assert table[1]["words"] == ["WORD2", "bad", ","]
+
+
+def test_the_bits_are_those_of_the_call_beneath(base_folder: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("word1 good\nword2\n", encoding="utf-8")
+    found = []
+    for kind, read in READERS.items():
+        embed(base_folder, str(texts), out=tmp_path / f"v{kind}")
+        found.append(np.stack(read(tmp_path / f"v{kind}")))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+    assert found[0].dtype == np.float32
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    assert mapped.shape == (2, 24)
+    # where data begin is where they can be mapped
+    assert (tmp_path / "v.npy").stat().st_size == 128 + 4 * 2 * 24
+
+
+def test_what_was_left_out_is_told(
+    base_folder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(base_folder, str(lines), out=tmp_path / "v.npy")
+    told = capsys.readouterr().err
+    assert "v.npy: 5 texts, mean of layer last, vectors of 24; 56 tokens in" in told
+    assert "1 of 5 texts were longer than 40 tokens and were cut, 17.6 % of all tokens" in told
+    assert "1 empty lines passed over: rows are those of the others" in told
+    embed(base_folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(long="windows"))
+    assert "cut" not in capsys.readouterr().err
+
+
+def test_the_command_reads_tables_and_standard_input(
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, out = tmp_path / "t.csv", tmp_path / "v.npy"
+    table.write_text("number,said,answer\n1,word1 good,word4\n2,word2,word5\n", encoding="utf-8")
+    arguments = ["embed", str(base_folder), str(table), "--out", str(out), "--text-column", "said"]
+    more = ["--layer", "mix:1,0.5", "--pool", "cls+max", "--normalize"]
+    assert main([*arguments, *more]) == 0
+    config = FeatureConfig(layer="mix:1,0.5", pool="cls+max", normalize=True)
+    first = expected(base_folder, config)[0].vectors
+    assert np.abs(np.load(out)[0] - first).max() < 1e-6
+    assert main([*arguments, "--text-pair-column", "answer", "--pool", "token"]) == 2
+    content = io.TextIOWrapper(io.BytesIO(b"word1 good\nword9\n"))
+    monkeypatch.setattr("sys.stdin", content)
+    assert main(["embed", str(base_folder), "--out", str(out), *more]) == 0
+    assert np.load(out).shape == (2, 48)
+
+
+def test_a_sentence_folder_pools_as_it_says(
+    base_folder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = load_model(base_folder)
+    settings = SentenceSettings(
+        network=base_folder, pool=("cls",), longest=7,
+        after=(Dense(torch.eye(24)[:9] * 2, None, "Identity"), UnitLength()),
+        prompts={"query": "word7"},
+    )  # fmt: skip
+    folder = tmp_path / "sentences"
+    save_sentence_folder(folder, model, tokenizer, settings)
+    embed(folder, str(lines), out=tmp_path / "v.npy")
+    plain = expected(base_folder, FeatureConfig(pool="cls", longest=7))
+    wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert np.abs(np.load(tmp_path / "v.npy") - wanted).max() < 1e-6
+    assert "longer than 7 tokens" in capsys.readouterr().err
+    # another pooling is that alone
+    embed(folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(pool="max"))
+    other = expected(base_folder, FeatureConfig(pool="max", longest=7))
+    assert np.abs(np.load(tmp_path / "v.npy") - [each.vectors for each in other]).max() < 1e-6
+    with pytest.raises(ConfigError, match="there is no prompt 'x'; the folder has query"):
+        open_embedder(folder, prompt="x")
+    with pytest.raises(ConfigError, match="vectors are 48 wide, and the folder's Dense takes 24"):
+        embed(
+            folder, str(lines), out=tmp_path / "v.npy",
+            config=FeatureConfig(layer="mix:" + str(_both(tmp_path))),
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match="only a sentence-transformers folder has prompts"):
+        open_embedder(base_folder, prompt="query")
+
+
+def _both(folder: Path) -> Path:
+    path = folder / "both.json"
+    path.write_text('{"layers": [1, 2]}', encoding="utf-8")
+    return path
+
+
+def test_nothing_half_written_stays(base_folder: Path, tmp_path: Path) -> None:
+    out, bad = tmp_path / "out" / "v.npy", tmp_path / "bad.txt"
+    bad.write_bytes(b"word1\n" * 3000 + b"w\xf6rd\n")
+    with pytest.raises(ExampleError, match=r"bad.txt:3001: is not UTF-8"):
+        embed(base_folder, str(bad), out=out)
+    assert not out.parent.exists()
+    out.parent.mkdir()
+    out.write_text("before", encoding="utf-8")
+    with pytest.raises(ExampleError):
+        embed(base_folder, str(bad), out=out, config=FeatureConfig(pool="token"))
+    assert os.listdir(out.parent) == ["v.npy"]
+    assert out.read_text(encoding="utf-8") == "before"
+
+
+def test_a_full_disk_is_told(base_folder: Path, lines: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        with pytest.raises(DiskError, match=r"v.npy: cannot be written: File too large"):
+            embed(base_folder, str(lines), out=tmp_path / "v.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == ["lines.txt"]
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("v.csv", "--out is '{0}/v.csv'; name a file that ends in .npy, .parquet, .jsonl"),
+        ("texts.jsonl", "--out is the file of the texts; name another"),
+    ],
+)
+def test_impossible_files_are_refused(
+    base_folder: Path, tmp_path: Path, out: str, message: str
+) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "word1"}\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        embed(base_folder, str(tmp_path / "texts.jsonl"), out=tmp_path / out)
+    assert str(raised.value) == message.format(tmp_path)
+
+
+def test_a_folder_that_is_no_model_is_named(lines: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError, match="no such folder"):
+        embed(tmp_path / "none", str(lines), out=tmp_path / "v.npy")
+
+
+def test_progress_reaches_the_end_with_the_last_text(
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[float] = []
+
+    class Bar:
+        def move_to(self, done: float) -> None:
+            moved.append(done)
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def bar(description: str, total: float | None, unit: str = "") -> Any:  # noqa: ANN401
+        assert total == (tmp_path / "texts.txt").stat().st_size
+        return Bar()
+
+    monkeypatch.setattr("bertsmith.recipes.embed.progress", bar)
+    (tmp_path / "texts.txt").write_text("word1 word2\n" * 50, encoding="utf-8")
+    embed(base_folder, str(tmp_path / "texts.txt"), out=tmp_path / "v.npy")
+    assert len(moved) == 50
+    assert moved == sorted(moved)
+    assert moved[-1] == pytest.approx(600)

@@ -1,0 +1,301 @@
+"""Folders of sentence-transformers: read as the library reads them, written so that it does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.errors import ModelFolderError
+from bertsmith.layers.after_pooling import ACTIVATIONS, Dense, UnitLength
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.recipes.embed import open_embedder
+from bertsmith.recipes.embed import vectors as our_vectors
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights.folder import save_model
+from bertsmith.weights.sentence_folder import (
+    POOLINGS,
+    SentenceSettings,
+    read_sentence_folder,
+)
+from bertsmith.weights.sentence_writing import save_sentence_folder
+
+HIDDEN = 24
+TEXTS = [" ".join(f"word{(7 * n + m) % 40}" for m in range(n % 23 + 1)) for n in range(31)]
+HERE = Path()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer((*SPECIALS, *(f"word{n}" for n in range(40))), BasicRules(lowercase=True))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer) -> Model:
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=HIDDEN, layers=2, heads=3, feed_forward=37, longest=29,
+        initial_std=0.3,
+    )  # fmt: skip
+    return build_model(ModelConfig(encoder=encoder), seed=5).eval()
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Callable[..., NDArray[np.float32]]:
+    """What the library gives for some texts, (texts, width)."""
+    library = pytest.importorskip("sentence_transformers")
+
+    def vectors(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:  # noqa: ANN401
+        loaded = library.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return np.asarray(loaded.encode(texts, show_progress_bar=False, **options))
+
+    return vectors
+
+
+def dense(inputs: int, outputs: int, activation: str, *, bias: bool) -> Dense:
+    generator = torch.Generator().manual_seed(outputs)
+    weight = torch.randn(outputs, inputs, generator=generator)
+    return Dense(weight, torch.randn(outputs, generator=generator) if bias else None, activation)
+
+
+SETTINGS = [
+    *(SentenceSettings(network=HERE, pool=(kind,)) for kind in POOLINGS.values()),
+    SentenceSettings(network=HERE, pool=("cls", "mean", "weighted-mean"), after=(UnitLength(),)),
+    SentenceSettings(network=HERE, pool=("max", "mean"), longest=11),
+    *(
+        SentenceSettings(network=HERE, after=(dense(HIDDEN, 7, name, bias=name != "ReLU"),))
+        for name in ACTIVATIONS
+    ),
+    SentenceSettings(
+        network=HERE,
+        pool=("cls", "mean"),
+        after=(
+            dense(2 * HIDDEN, 19, "Tanh", bias=True),
+            dense(19, 5, "Identity", bias=False),
+            UnitLength(),
+        ),
+        lowercase=True,
+        prompts={"query": "word3 word4: ", "document": ""},
+        default_prompt="query",
+    ),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_what_is_written_is_read_there_and_here(
+    settings: SentenceSettings,
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "model"
+    save_sentence_folder(folder, model, tokenizer, settings)
+    embedder = open_embedder(folder)
+    ours = our_vectors(embedder, TEXTS)
+    assert ours.shape == (len(TEXTS), embedder.width)
+    assert np.abs(ours - theirs(folder, TEXTS)).max() < 1e-5
+    read = read_sentence_folder(folder)
+    assert read is not None
+    assert (read.pool, read.lowercase, read.prompts, read.default_prompt) == (
+        settings.pool, settings.lowercase, settings.prompts, settings.default_prompt,
+    )  # fmt: skip
+    assert read.longest in (settings.longest, 29)
+    assert list(map(type, read.after)) == list(map(type, settings.after))
+    for one, other in zip(read.after, settings.after, strict=True):
+        state = one.state_dict()
+        assert all(torch.equal(state[name], each) for name, each in other.state_dict().items())
+
+
+def test_a_folder_that_the_library_wrote_is_read(
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_model(tmp_path / "plain", model, tokenizer)
+    modules = library.models
+    network = modules.Transformer(str(tmp_path / "plain"), max_seq_length=17)
+    stack = [
+        network,
+        modules.Pooling(HIDDEN, pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
+        modules.Dense(2 * HIDDEN, 9),
+        modules.Normalize(),
+    ]
+    built = library.SentenceTransformer(
+        modules=stack, device="cpu", prompts={"asked": "word1 word2 "}
+    )
+    built.save(str(tmp_path / "saved"))
+    ours = our_vectors(open_embedder(tmp_path / "saved"), TEXTS)
+    assert np.abs(ours - theirs(tmp_path / "saved", TEXTS)).max() < 1e-5
+    asked = our_vectors(open_embedder(tmp_path / "saved", prompt="asked"), TEXTS)
+    expected = theirs(tmp_path / "saved", TEXTS, prompt_name="asked")
+    assert np.abs(asked - expected).max() < 1e-5
+    assert np.abs(asked - ours).max() > 1e-2
+
+
+def test_the_newest_form_of_the_files_is_read(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """As version 6.2 writes them; no release that can stand beside our transformers does."""
+    folder = tmp_path / "model"
+    save_sentence_folder(folder, model, tokenizer, SentenceSettings(network=HERE, pool=("cls",)))
+    base, sentence = "sentence_transformers.base.modules", "sentence_transformers"
+    write(folder / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": f"{base}.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling",
+         "type": f"{sentence}.sentence_transformer.modules.pooling.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": f"{base}.normalize.Normalize"},
+    ])  # fmt: skip
+    said = {"embedding_dimension": HIDDEN, "pooling_mode": ["mean", "cls"], "include_prompt": True}
+    write(folder / "1_Pooling" / "config.json", said)
+    write(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
+    (folder / "2_Normalize").mkdir()
+    write(folder / "2_Normalize" / "config.json", {"module_input_name": "sentence_embedding"})
+    read = read_sentence_folder(folder)
+    assert read is not None
+    assert read.pool == ("mean", "cls")
+    assert read.longest == 29
+    assert isinstance(read.after[0], UnitLength)
+
+
+def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    save_model(tmp_path / "model", model, tokenizer)
+    assert read_sentence_folder(tmp_path / "model") is None
+
+
+def write(path: Path, data: object) -> None:
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def change(path: Path, **values: object) -> None:
+    write(path, json.loads(path.read_text(encoding="utf-8")) | values)
+
+
+@pytest.fixture
+def folder(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    settings = SentenceSettings(
+        network=HERE, after=(dense(HIDDEN, 7, "Tanh", bias=True), UnitLength())
+    )
+    save_sentence_folder(tmp_path / "model", model, tokenizer, settings)
+    return tmp_path / "model"
+
+
+TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
+POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a class of somebody else": (
+        lambda f: write(f / "modules.json", [TRANSFORMER | {"type": "os.system"}]),
+        "a module is of the class 'os.system'",
+    ),
+    "a module we do not follow": (
+        lambda f: write(
+            f / "modules.json",
+            [TRANSFORMER, POOLING | {"type": "sentence_transformers.models.LSTM"}],
+        ),
+        "models.LSTM'; sentence-transformers' Transformer, Pooling, Dense and Normalize can be",
+    ),
+    "a path that leads out": (
+        lambda f: write(f / "modules.json", [TRANSFORMER, POOLING | {"path": "../other"}]),
+        "a module's path is '../other'; it must be a plain name",
+    ),
+    "a path from the root": (
+        lambda f: write(f / "modules.json", [TRANSFORMER | {"path": "/etc"}]),
+        "a module's path is '/etc'",
+    ),
+    "no pooling": (
+        lambda f: write(f / "modules.json", [TRANSFORMER]),
+        "its modules are Transformer;",
+    ),
+    "no list": (lambda f: write(f / "modules.json", {}), "holds no JSON list"),
+    "entries that are none": (lambda f: write(f / "modules.json", [7]), "of the class 'None'"),
+    "deep nesting": (
+        lambda f: (f / "modules.json").write_text("[" * 100_000, encoding="utf-8"),
+        "modules.json: ",
+    ),
+    "a large file": (
+        lambda f: (f / "modules.json").write_text(" " * 2**21, encoding="utf-8"),
+        "is no config: larger than 1 MiB",
+    ),
+    "no config of pooling": (
+        lambda f: (f / "1_Pooling" / "config.json").unlink(),
+        "is missing; modules.json asks",
+    ),
+    "a link that leads out": (
+        lambda f: (
+            shutil.copy(f / "1_Pooling" / "config.json", f.parent / "outside.json"),
+            (f / "1_Pooling" / "config.json").unlink(),
+            (f / "1_Pooling" / "config.json").symlink_to(f.parent / "outside.json"),
+        ),
+        "is a link that leads out of the folder",
+    ),
+    "another pooling": (
+        lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="median"),
+        "pooling is ['median']; it can be cls, max",
+    ),
+    "prompts that are not pooled": (
+        lambda f: change(f / "1_Pooling" / "config.json", include_prompt=False),
+        "include_prompt is false",
+    ),
+    "a width of 2^40": (
+        lambda f: change(f / "1_Pooling" / "config.json", word_embedding_dimension=2**40),
+        "word_embedding_dimension is 1099511627776",
+    ),
+    "another activation": (
+        lambda f: change(f / "2_Dense" / "config.json", activation_function="builtins.eval"),
+        "activation_function is 'builtins.eval'; it can be Identity",
+    ),
+    "sizes that do not fit": (
+        lambda f: change(f / "2_Dense" / "config.json", out_features=2**40),
+        "its tensors do not fit its config and the pooling",
+    ),
+    "pickled weights": (
+        lambda f: (f / "2_Dense" / "model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
+        "has no model.safetensors",
+    ),
+    "a normalisation of something else": (
+        lambda f: (
+            (f / "3_Normalize").mkdir(exist_ok=True),
+            write(f / "3_Normalize/config.json", {"module_input_name": "token_embeddings"}),
+        ),
+        "module_input_name is 'token_embeddings'",
+    ),
+    "another task": (
+        lambda f: change(f / "sentence_bert_config.json", transformer_task="fill-mask"),
+        "transformer_task is set",
+    ),
+    "no length": (
+        lambda f: change(f / "sentence_bert_config.json", max_seq_length=-1),
+        "max_seq_length is '-1'",
+    ),
+    "a default prompt that is not there": (
+        lambda f: change(f / "config_sentence_transformers.json", default_prompt_name="query"),
+        "its prompts cannot be understood",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_folders_are_refused(folder: Path, name: str) -> None:
+    spoil, message = HOSTILE[name]
+    spoil(folder)
+    with pytest.raises(ModelFolderError) as raised:
+        read_sentence_folder(folder)
+    assert message in str(raised.value)
+
+
+def test_a_folder_that_is_there_is_not_replaced(
+    folder: Path, model: Model, tokenizer: Tokenizer
+) -> None:
+    with pytest.raises(ModelFolderError, match="exists already"):
+        save_sentence_folder(folder, model, tokenizer, SentenceSettings(network=HERE))
