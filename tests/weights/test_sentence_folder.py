@@ -182,6 +182,14 @@ def change(path: Path, **values: object) -> None:
     write(path, json.loads(path.read_text(encoding="utf-8")) | values)
 
 
+def lead_out(path: Path) -> None:
+    """A link to a file beside the folder in a file's place."""
+    outside = path.parents[2] / "outside.json"
+    shutil.copy(path, outside)
+    path.unlink()
+    path.symlink_to(outside)
+
+
 @pytest.fixture
 def folder(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> Path:
     settings = SentenceSettings(
@@ -232,11 +240,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         "is missing; modules.json asks",
     ),
     "a link that leads out": (
-        lambda f: (
-            shutil.copy(f / "1_Pooling" / "config.json", f.parent / "outside.json"),
-            (f / "1_Pooling" / "config.json").unlink(),
-            (f / "1_Pooling" / "config.json").symlink_to(f.parent / "outside.json"),
-        ),
+        lambda f: lead_out(f / "1_Pooling" / "config.json"),
         "is a link that leads out of the folder",
     ),
     "another pooling": (
@@ -264,10 +268,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         "has no model.safetensors",
     ),
     "a normalisation of something else": (
-        lambda f: (
-            (f / "3_Normalize").mkdir(exist_ok=True),
-            write(f / "3_Normalize/config.json", {"module_input_name": "token_embeddings"}),
-        ),
+        lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
         "module_input_name is 'token_embeddings'",
     ),
     "another task": (

@@ -41,9 +41,9 @@ class FeatureConfig(Config):
     layer: str = "last"
     """A layer's number from 0 (embeddings), a name as in `layer_names`, or mix:FILE."""
     pool: str = "auto"
-    """Of a text: auto, the folder's own or else the mean; cls, mean, max, mean-sqrt-length, weighted-mean, last-token, several with + end to
-    end, or pooler, the model's own. Of each token: token. Of each word: word-mean, word-first or
-    word-sum of its pieces."""
+    """Of a text: auto, the folder's own or else the mean; cls, mean, max, mean-sqrt-length,
+    weighted-mean, last-token, several with + end to end; pooler, the model's own. Of each token:
+    token. Of each word: word-mean, word-first or word-sum of its pieces."""
     words: Words = "blanks"
     """Words are parted by blanks, or marks are words too."""
     normalize: bool = False
@@ -210,9 +210,9 @@ class _Extraction:
         for indices, packed in evaluation_batches(encoded, tokens_per_batch=self._tokens):
             batch = packed.to(self._model.device)
             vectors = self._of_batch(batch).float().cpu().numpy()
-            if self._config.unit != "text":
-                vectors = np.split(vectors, np.cumsum(packed.lengths)[:-1])
-            for index, vector in zip(indices.tolist(), vectors, strict=True):
+            whole = self._config.unit == "text"
+            own = list(vectors) if whole else np.split(vectors, np.cumsum(packed.lengths)[:-1])
+            for index, vector in zip(indices.tolist(), own, strict=True):
                 found[index] = vector
         return found
 

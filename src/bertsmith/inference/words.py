@@ -64,5 +64,5 @@ def merged(
     sums = np.add.reduceat(vectors, first, axis=0)
     if merging == "sum":
         return sums, spans
-    counts = np.diff(first, append=len(pieces))
-    return sums / counts[:, None].astype(np.float32), spans
+    counts = np.diff(first, append=len(pieces)).astype(np.float32)
+    return np.divide(sums, counts[:, None], dtype=np.float32), spans

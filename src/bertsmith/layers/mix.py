@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
@@ -74,9 +74,7 @@ class ScalarMix(nn.Module):
         """(tokens, hidden) of as many states (tokens, hidden) as there are scores."""
         assert len(states) == len(self.scores)
         shares = self.scores.softmax(0)
-        mixed: Tensor = sum(  # type: ignore[assignment]
-            share * state for share, state in zip(shares, states, strict=True)
-        )
+        mixed = sum(share * state for share, state in zip(shares, states, strict=True))
         return self.scale * mixed
 
     def learned(self, layers: Sequence[int]) -> LayerMix:

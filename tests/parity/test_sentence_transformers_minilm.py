@@ -1,0 +1,82 @@
+"""Vectors of the real MiniLM, on real lines, against sentence-transformers."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bertsmith.inference.features import features
+from bertsmith.recipes.embed import Embedder, open_embedder, vectors
+from bertsmith.text.examples import Example
+
+LENGTHS = (12, 40, 120, 400, 1200, 5000)
+
+
+def real_texts(data: Path, count: int) -> list[str]:
+    """Real texts from a few characters to well beyond the 256 tokens that are read."""
+    lines = (data / "sms-spam" / "SMSSpamCollection").read_text("utf-8").splitlines()
+    found = {line.split("\t")[1].strip() for line in lines}
+    lines = (data / "glue" / "RTE" / "dev.tsv").read_text("utf-8").splitlines()[1:]
+    found |= {line.split("\t")[1].strip() for line in lines}
+    for novel in sorted((data / "text" / "novels").glob("*.txt")):
+        found |= {" ".join(part.split()) for part in novel.read_text("utf-8").split("\n\n")}
+    draw = random.Random(8)
+    edges = (1, *LENGTHS)
+    groups = [
+        sorted(text for text in found if low <= len(text) < high) for low, high in pairwise(edges)
+    ]
+    each = -(-count // len(groups))
+    texts = [text for group in groups for text in draw.sample(group, min(each, len(group)))]
+    draw.shuffle(texts)
+    return texts[:count]
+
+
+@pytest.fixture(scope="module")
+def embedder(minilm_folder: Path) -> Embedder:
+    return open_embedder(minilm_folder)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.faults)])
+def test_vectors_are_those_of_sentence_transformers(
+    embedder: Embedder, minilm_folder: Path, data_folder: Path, count: int
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    texts = real_texts(data_folder, count)
+    assert len(texts) == count
+    reference = library.SentenceTransformer(str(minilm_folder), device="cpu")
+    theirs = np.asarray(reference.encode(texts, show_progress_bar=False)).astype(np.float64)
+    ours = vectors(embedder, texts).astype(np.float64)
+    assert np.abs(ours - theirs).max() < 1e-5
+    assert cosines(ours, theirs).min() > 0.999999
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.faults)])
+def test_vectors_do_not_depend_on_the_batch(
+    embedder: Embedder, data_folder: Path, count: int
+) -> None:
+    texts = real_texts(data_folder, count)
+    draw = np.random.default_rng(5)
+    expected = vectors(embedder, texts)
+    for rows, tokens in ((1, 2048), (7, 300), (count, 900)):
+        order = draw.permutation(count)
+        asked = (
+            Example(text=texts[n], text_pair=None, label=None, source="texts", line=1)
+            for n in order
+        )
+        found = features(
+            embedder.model, embedder.tokenizer, asked, embedder.config,
+            after=embedder.after, rows=rows, tokens_per_batch=tokens,
+        )  # fmt: skip
+        got = np.stack([each.vectors for each in found])
+        assert np.abs(got - expected[order]).max() < 1e-6
+
+
+def cosines(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each text the cosine of the two vectors."""
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return np.asarray((ours * theirs).sum(axis=1) / lengths)
