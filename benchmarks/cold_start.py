@@ -1,8 +1,8 @@
 """From cold start to the first vector of a MiniLM folder, whole processes, against two rivals.
 
 A process starts, loads the folder, makes the vector of one text, writes it and ends. Ours as the
-verb `bertsmith embed` and as a Python script; `transformers` (AutoModel, AutoTokenizer, mean pooling
-and normalising by hand) and `sentence-transformers` as the scripts that their pages tell. Beside
+verb `bertsmith embed` and as a Python script; `transformers` (AutoModel, AutoTokenizer, mean and
+norm by hand) and `sentence-transformers` as the scripts that their pages tell. Beside
 them the floor: a process that only imports torch, which all of them need.
 
 Processes take turns, one at a time, after a first round that is not counted: the files are in the
