@@ -123,6 +123,8 @@ class Diary:
             self.write(began=now.state.step)
 
         def saved(saver: saving.Saver, checkpoint: checkpoints.Checkpoint) -> None:
+            # it begins when the one before is on the disk, for which a busy machine may wait long
+            saver.wait()
             self.write(saving=checkpoint.state.step)
             save(saver, checkpoint)
 
