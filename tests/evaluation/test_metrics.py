@@ -8,14 +8,14 @@ from sklearn import metrics as sklearn
 
 from bertsmith.evaluation import metrics
 
-CASES = 250
+CASES = 334
 
 
-def cases(classes: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def cases(classes: int, count: int = CASES) -> list[tuple[np.ndarray, np.ndarray]]:
     """Random truths and predictions, from a single example to agreement and to nonsense."""
     random = np.random.default_rng(classes)
     found = []
-    for _ in range(CASES):
+    for _ in range(count):
         size = int(random.integers(1, 60))
         true = random.integers(0, random.integers(1, classes + 1), size)
         predicted = np.where(
@@ -44,7 +44,7 @@ def test_scores_equal_those_of_scikit_learn(classes: int) -> None:
 
 
 def test_binary_f1_equals_that_of_scikit_learn() -> None:
-    for true, predicted in cases(2):
+    for true, predicted in cases(2, 500):
         for positive in (0, 1):
             expected = sklearn.f1_score(
                 true == positive, predicted == positive, average="binary", zero_division=0
@@ -66,3 +66,17 @@ def test_mean_and_spread() -> None:
     assert mean == pytest.approx(0.875, abs=1e-12)
     assert spread == pytest.approx(np.std([0.9, 0.8, 0.85, 0.95], ddof=1), abs=1e-12)
     assert metrics.mean_and_spread([0.9]) == (0.9, None)
+
+
+def test_micro_f1_equals_that_of_scikit_learn() -> None:
+    with warnings.catch_warnings():
+        # it warns of classes that never occur; its value is asked for all the same
+        warnings.simplefilter("ignore")
+        for true, predicted in cases(5, 1000):
+            expected = sklearn.f1_score(true, predicted, average="micro", zero_division=0)
+            assert metrics.micro_f1(true, predicted) == pytest.approx(expected, abs=1e-12)
+            expected = sklearn.f1_score(
+                true, predicted, average="micro", labels=[1, 2, 4], zero_division=0
+            )
+            found = metrics.micro_f1(true, predicted, [1, 2, 4])
+            assert found == pytest.approx(expected, abs=1e-12)

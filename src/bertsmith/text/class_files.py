@@ -116,6 +116,8 @@ def _example(file: TextFile, line: int, text: str, value: object, kind: Kind) ->
         label, number, labels = label_of(kind, value)
     except BadLabel as error:
         raise file.fault(error.what, line, error.remedy) from error
+    if (label, number, labels) == (None, None, None):
+        raise file.fault("no label", line, "begin the line with its label")
     return Example(
         text=text_of(file, line, "text", text),
         text_pair=None,

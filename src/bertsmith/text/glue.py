@@ -32,6 +32,8 @@ class GlueTask:
     """The classes as words, where the files have numbers."""
     metrics: tuple[str, ...]
     """What the paper scores, by their names in `bertsmith.evaluation.catalog`."""
+    index: str = "index"
+    """The column of the number in test files."""
     train: str | None = "train"
     """The split to train on."""
     dev: tuple[str, ...] = ("dev",)
@@ -113,6 +115,7 @@ _ALL = (
         name="QQP",
         text="question1",
         text_pair="question2",
+        index="id",
         label="is_duplicate",
         labels=("0", "1"),
         spoken=("not_duplicate", "duplicate"),

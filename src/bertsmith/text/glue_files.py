@@ -66,7 +66,7 @@ def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) ->
         columns = Columns(text=task.numbered["text"], label=task.numbered["label"])
     # Microsoft's own file of MRPC has the answers and no numbers, which are those of its rows
     elif not answered:
-        index = None if path.name.startswith(_MICROSOFTS) else "index"
+        index = None if path.name.startswith(_MICROSOFTS) else task.index
         columns = replace(columns, label=None, id=index)
     found = read_examples(
         path,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bertsmith.text.documents import tidy
 
-_YES = {"1": True, "0": False, "true": True, "false": False}
+_YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
 class BadLabel(ValueError):

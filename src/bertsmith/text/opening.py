@@ -54,6 +54,7 @@ class TextFile:
         self._error = error
         self._raw: BinaryIO | None = None
         self._closed_at = 0
+        self._cut = False
 
     @property
     def compressed(self) -> bool:
@@ -140,7 +141,7 @@ class TextFile:
         try:
             text.encode(self.encoding, "surrogateescape").decode(self.encoding)
         except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data" and error.end == len(error.object):
+            if self._cut and error.end == len(error.object):
                 return self._ends_early(line)
             return self._not_utf8(error, line)
         raise AssertionError("no surrogate is text in any encoding")
@@ -179,7 +180,8 @@ class TextFile:
             line += text.count("\n")
             yield text
         try:
-            held += decode(b"", final=True)
+            if rest := decode(b"", final=True):
+                self._cut, held = True, held + rest
         except UnicodeDecodeError as error:
             raise self._ends_early(line) from error
         if held:

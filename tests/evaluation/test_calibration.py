@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.calibration import calibration_curve
+
+from bertsmith.evaluation.calibration import calibration
+
+
+def by_definition(probabilities: np.ndarray, right: np.ndarray, bins: int) -> float:
+    error = 0.0
+    for index in range(bins):
+        inside = [
+            number
+            for number, probability in enumerate(probabilities)
+            if index / bins < probability <= (index + 1) / bins or (probability == 0 == index)
+        ]
+        if inside:
+            distance = np.mean(right[inside]) - np.mean(probabilities[inside])
+            error += len(inside) / len(right) * abs(distance)
+    return error
+
+
+def test_a_thousand_cases_equal_the_definition_and_the_curve_of_scikit_learn() -> None:
+    for number in range(1000):
+        random = np.random.default_rng(number)
+        bins = int(random.choice([2, 4, 8, 16]))  # whose borders are exact
+        size = int(random.integers(1, 60))
+        probabilities = random.random(size)
+        if number % 3 == 0:
+            probabilities = np.round(probabilities * 8) / 8
+        if number % 10 == 0:
+            probabilities[:] = random.choice([0.0, 0.5, 1.0])
+        right = random.random(size) < random.choice([0.0, 0.7, 1.0])
+        found = calibration(probabilities, right, bins)
+        assert found.error == pytest.approx(by_definition(probabilities, right, bins), abs=1e-12)
+        accuracies, confidences = calibration_curve(right, probabilities, n_bins=bins)
+        assert [each.accuracy for each in found.bins] == pytest.approx(accuracies.tolist())
+        assert [each.confidence for each in found.bins] == pytest.approx(confidences.tolist())
+        assert sum(each.count for each in found.bins) == size

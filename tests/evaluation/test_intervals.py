@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bertsmith.evaluation.intervals import bootstrap_interval, draws
+
+scipy = pytest.importorskip("scipy.stats")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_intervals_equal_those_of_scipy(seed: int) -> None:
+    random = np.random.default_rng(1000 + seed)
+    values = random.random(int(random.integers(2, 200))) < random.random()
+    confidence = float(random.choice([0.5, 0.9, 0.95, 0.99]))
+    found = bootstrap_interval(
+        lambda drawn: float(values[drawn].mean()),
+        len(values),
+        confidence=confidence,
+        resamples=500,
+        seed=seed,
+    )
+    expected = scipy.bootstrap(
+        (values.astype(float),),
+        np.mean,
+        confidence_level=confidence,
+        n_resamples=500,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert found.confidence == confidence
+
+
+def test_draws_are_the_same_for_a_seed_however_many_are_made_at_once() -> None:
+    count = 1 << 18  # so that few are made at once
+    found = list(draws(count, 9, 3))
+    assert len(found) == 9
+    assert np.array_equal(found, np.random.default_rng(3).integers(0, count, (9, count)))
+
+
+def test_draws_without_a_score_are_left_out() -> None:
+    values = iter([math.nan, 1.0, math.nan, 3.0])
+    found = bootstrap_interval(lambda _: next(values), 5, resamples=4, confidence=0.5)
+    assert (found.low, found.high) == (1.5, 2.5)
+    found = bootstrap_interval(lambda _: math.nan, 5, resamples=4)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    random = np.random.default_rng(7)
+    held = 0
+    for seed in range(200):
+        right = random.random(100) < 0.7
+        found = bootstrap_interval(
+            lambda drawn, right=right: float(right[drawn].mean()),  # type: ignore[misc]
+            100,
+            confidence=0.9,
+            resamples=200,
+            seed=seed,
+        )
+        held += found.low <= 0.7 <= found.high
+    assert 165 <= held <= 194

@@ -1,0 +1,26 @@
+"""The largest real files of labelled data have their published sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.glue import TASKS
+from bertsmith.text.glue_files import read_glue
+
+pytestmark = pytest.mark.faults
+
+
+def test_sst_2(data_folder: Path) -> None:
+    task = TASKS["SST-2"]
+    path = data_folder / "glue" / "SST-2" / "train.tsv"
+    assert sum(1 for _ in read_glue(path, task, "train")) == task.sizes["train"]
+
+
+def test_conll_2003(data_folder: Path) -> None:
+    found = list(read_tagged(data_folder / "conll2003" / "train.txt", need_tags=True))
+    assert (len(found), sum(len(each.words) for each in found)) == (14_041, 203_621)
+    assert sum(len(each.entities or ()) for each in found) == 23_499
+    assert len({each.document for each in found}) == 946

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.text.choices import Choice, read_choices
+
+SWAG = """,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
+7,1,"Ann sits, he","Ann sits, still.",He,gold,runs.,"walks, then runs.",sings.,falls.,2
+"""
+
+
+def read(path: Path) -> list[Choice]:
+    return list(read_choices(path, need_label=True))
+
+
+def test_swag(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text(SWAG)
+    (found,) = read(path)
+    assert found == Choice(
+        text="Ann sits, still.",
+        choices=("He runs.", "He walks, then runs.", "He sings.", "He falls."),
+        label=2,
+        id=None,
+        source=str(path),
+        line=2,
+    )
+
+
+def test_copa_in_xml_and_in_json(tmp_path: Path) -> None:
+    xml = tmp_path / "copa.xml"
+    xml.write_text(
+        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE copa-corpus SYSTEM "copa.dtd">\n'
+        "<copa-corpus>\n"
+        '<item id="1" asks-for="cause" most-plausible-alternative="1">\n'
+        "<p>Ann &amp; Bob  fell.</p>\n<a1>It froze.</a1><a2>It rained.</a2>\n</item>\n"
+        '<item id="2" asks-for="effect" most-plausible-alternative="3"><p>It froze.</p>'
+        "<a1>a</a1><a3>c</a3><a2>b</a2></item></copa-corpus>"
+    )
+    first, second = read(xml)
+    assert first.text == "Ann & Bob fell. What was the cause of this?"
+    assert (first.choices, first.label, first.id, first.line) == (
+        ("It froze.", "It rained."),
+        0,
+        "1",
+        4,
+    )
+    assert second.text == "It froze. What happened as a result?"
+    assert (second.choices, second.label, second.line) == (("a", "b", "c"), 2, 8)
+    lines = tmp_path / "copa.jsonl"
+    row = {"premise": "Ann & Bob fell.", "choice1": "It froze.", "choice2": "It rained."}
+    lines.write_text(json.dumps(row | {"question": "cause", "label": 0, "idx": 1}))
+    (again,) = read(lines)
+    assert (again.text, again.choices, again.label, again.id) == (first.text, first.choices, 0, "1")
+
+
+@pytest.mark.parametrize(
+    ("row", "text", "choices", "label"),
+    [
+        ({"question": "q", "choices": ["x", "y", "z"], "label": 2}, "q", "xyz", 2),
+        ({"question": "q", "options": ["x", "y"], "answer": "B"}, "q", "xy", 1),
+        ({"article": "a", "question": "q", "options": ["x", "y"], "answer": "y"}, "a q", "xy", 1),
+        ({"ctx": "c", "endings": ["x", "y"], "label": "1"}, "c", "xy", 1),
+        ({"context": "c", "question": "", "choices": ["x", "y"], "label": 0.0}, "c", "xy", 0),
+        (
+            {
+                "question": "q",
+                "choices": {"text": ["x", "y"], "label": ["1", "2"]},
+                "answerKey": "1",
+            },
+            *("q", "xy", 0),
+        ),
+        (
+            {
+                "question": {
+                    "stem": "q",
+                    "choices": [{"label": "D", "text": "x"}, {"label": "E", "text": "y"}],
+                },
+                "answerKey": "E",
+            },
+            *("q", "xy", 1),
+        ),
+        ({"question": "q", "answer_0": "x", "answer_1": "y", "label": 1}, "q", "xy", 1),
+    ],
+)
+def test_usual_layouts(
+    tmp_path: Path, row: dict[str, object], text: str, choices: str, label: int
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row))
+    (found,) = read(path)
+    assert (found.text, found.choices, found.label) == (text, tuple(choices), label)
+
+
+def test_options_differ_in_number_and_labels_may_be_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"question": "q", "choices": ["x"] * n, "label": None} for n in (2, 5, 40)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = list(read_choices(path, need_label=False))
+    assert [(len(each.choices), each.label) for each in found] == [(2, None), (5, None), (40, None)]

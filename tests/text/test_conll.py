@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.conll import TagColumns, read_tagged, tag_scheme
+from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
+from bertsmith.text.tagged import Entity, entities_of, joined, tags_of, words_of
+
+# one sentence in each scheme
+SAME: dict[Scheme, list[str]] = {
+    "bio1": ["I-PER", "O", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG"],
+    "bio2": ["B-PER", "O", "O", "B-LOC", "I-LOC", "B-LOC", "B-ORG"],
+    "bioes": ["S-PER", "O", "O", "B-LOC", "E-LOC", "S-LOC", "S-ORG"],
+}
+WORDS = ["Alex", "is", "in", "Los", "Angeles", "California", "Inc"]
+
+
+def column(tags: list[str], gap: str = " ") -> str:
+    return "".join(f"{word}{gap}{tag}\n" for word, tag in zip(WORDS, tags, strict=True)) + "\n"
+
+
+@pytest.mark.parametrize("scheme", SAME)
+@pytest.mark.parametrize("gap", [" ", "\t", "  ", " NNP I-NP ", "\tNNP\t"])
+def test_every_scheme_is_recognised_and_turned_into_bio2(
+    tmp_path: Path, scheme: Scheme, gap: str
+) -> None:
+    path = tmp_path / "a.txt"
+    lines = column(SAME[scheme], gap)
+    path.write_text(f"-DOCSTART- -X- O O\n\n{lines}-DOCSTART-\n\n\n{lines}")
+    assert tag_scheme(path) == scheme
+    first, second = read_tagged(path, need_tags=True)
+    assert first.tags == tuple(SAME["bio2"])
+    assert first.text == " ".join(WORDS)
+    assert [first.text[slice(*span)] for span in first.words] == WORDS
+    found = [(first.text[start:end], label) for start, end, label in first.entities or ()]
+    expected = [("Alex", "PER"), ("Los Angeles", "LOC"), ("California", "LOC"), ("Inc", "ORG")]
+    assert found == expected
+    assert (first.line, first.document, second.document) == (3, 1, 2)
+    assert second.line == 14
+    named = TagColumns(word=0, tag=-1, scheme=scheme)
+    assert [each.tags for each in read_tagged(path, named, need_tags=True)] == [first.tags] * 2
+
+
+def test_bilou_is_bioes() -> None:
+    tags = ["U-PER", "B-LOC", "I-LOC", "L-LOC", "O"]
+    assert recognise_scheme([tags]) == "bioes"
+    assert to_bio2(tags, "bioes") == ("B-PER", "B-LOC", "I-LOC", "I-LOC", "O")
+
+
+def test_random_entities_survive_every_scheme() -> None:
+    """Entities are written down by each scheme's definition, and read back."""
+    for number in range(300):
+        chance = random.Random(number)
+        bio1: list[str] = []
+        bio2: list[str] = []
+        bioes: list[str] = []
+        before = ""
+        for _ in range(chance.randint(1, 6)):
+            kind = chance.choice(["", "A", "B"])
+            size = chance.randint(1, 3)
+            if not kind:
+                for tags in (bio1, bio2, bioes):
+                    tags.extend(["O"] * size)
+            else:
+                bio2 += [f"B-{kind}"] + [f"I-{kind}"] * (size - 1)
+                bio1 += [f"{'B' if before == kind else 'I'}-{kind}"] + [f"I-{kind}"] * (size - 1)
+                middle = [f"I-{kind}"] * (size - 2)
+                bioes += [f"S-{kind}"] if size == 1 else [f"B-{kind}", *middle, f"E-{kind}"]
+            before = kind
+        assert to_bio2(bio1, "bio1") == to_bio2(bioes, "bioes") == tuple(bio2)
+        assert to_bio2(bio2, "bio2") == tuple(bio2)
+
+
+def test_a_model_may_predict_what_no_scheme_allows() -> None:
+    _, words = joined(["a", "b", "c", "d"])
+    assert entities_of(words, ["I-X", "I-Y", "O", "I-Y"]) == (
+        Entity(0, 1, "X"),
+        Entity(2, 3, "Y"),
+        Entity(6, 7, "Y"),
+    )
+    with pytest.raises(BadTag):
+        to_bio2(["O", "I-X"], "bio2")
+
+
+def test_parts_of_speech_are_plain(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Ann\tNNP\nruns\tVBZ\n")
+    (found,) = read_tagged(path, need_tags=True)
+    assert (found.tags, found.entities) == (("NNP", "VBZ"), None)
+
+
+def test_words_without_tags(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Ann\nruns\n\nBob\n")
+    assert [each.text for each in read_tagged(path, need_tags=False)] == ["Ann runs", "Bob"]
+    with pytest.raises(ExampleError, match="one column only, so no tags"):
+        list(read_tagged(path, need_tags=True))
+
+
+def test_columns_by_option(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("1 Ann NNP B-PER _\n2 runs VBZ O _\n")
+    (found,) = read_tagged(path, TagColumns(word=1, tag=3), need_tags=True)
+    assert (found.text, found.tags) == ("Ann runs", ("B-PER", "O"))
+    with pytest.raises(ExampleError, match=r"a\.txt:1: no column 5 for the tag; its 5 columns"):
+        list(read_tagged(path, TagColumns(word=1, tag=5), need_tags=True))
+
+
+def test_conll_u(tmp_path: Path) -> None:
+    path = tmp_path / "a.conllu"
+    rows = [
+        "1-2\tdu\t_\t_",
+        "1\tde\tde\tADP",
+        "2\tle\tle\tDET",
+        "2.1\tx\tx\tVERB",
+        "3\tlac\tlac\tNOUN",
+    ]
+    lines = ["# newdoc id = 1", "# text = du lac", *(f"{row}\tX\t_\t0\t_\t_\t_" for row in rows)]
+    path.write_text("\n".join([*lines, "", *lines]) + "\n")
+    first, second = read_tagged(path, need_tags=True)
+    assert (first.text, first.tags) == ("de le lac", ("ADP", "DET", "NOUN"))
+    assert (first.line, first.document, second.document) == (4, 1, 2)
+    (found, _) = read_tagged(path, TagColumns(word=2, tag=4), need_tags=True)
+    assert found.tags == ("X", "X", "X")
+
+
+def test_raw_text_with_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    text = "  Ann-Marie's in  S\u00e3o Paulo.\n"
+    rows: list[dict[str, object]] = [
+        {"text": text, "entities": [[18, 27, "LOC"], [2, 11, "PER"]]},
+        {"text": "Bob", "entities": []},
+        {"text": "overland", "entities": [{"start": 4, "end": 8, "label": "LOC"}]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    first, second, third = read_tagged(path, need_tags=True)
+    assert first.text == text
+    assert first.entities == (Entity(2, 11, "PER"), Entity(18, 27, "LOC"))
+    words = [first.text[slice(*span)] for span in first.words]
+    assert words == ["Ann", "-", "Marie", "'", "s", "in", "S\u00e3o", "Paulo", "."]
+    assert first.tags == ("B-PER", "I-PER", "I-PER", "O", "O", "O", "B-LOC", "I-LOC", "O")
+    assert entities_of(first.words, first.tags) == first.entities
+    assert (second.entities, second.tags) == ((), ("O",))
+    # an entity within a word is kept as it is, and the word is tagged
+    assert third.entities == (Entity(4, 8, "LOC"),)
+    assert third.tags == ("B-LOC",)
+
+
+def test_neighbours_and_two_in_a_word() -> None:
+    words = words_of("Rome Paris ab")
+    entities = [Entity(0, 4, "L"), Entity(5, 10, "L"), Entity(11, 12, "X"), Entity(12, 13, "Y")]
+    assert tags_of(words, entities) == ("B-L", "B-L", "B-X")
+
+
+def test_half_a_surrogate_keeps_the_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "\\ud800 Ann", "entities": [[2, 5, "PER"]]}\n')
+    (found,) = read_tagged(path, need_tags=True)
+    assert found.text == "? Ann"
+    assert found.text[slice(*(found.entities or ())[0][:2])] == "Ann"

@@ -1,0 +1,126 @@
+"""Labels of every kind, and where they stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.text.columns import Columns
+from bertsmith.text.examples import Example, Kind, read_examples
+
+
+def read(path: Path, kind: Kind, **columns: object) -> list[Example]:
+    return list(read_examples(path, Columns.from_dict(columns), need_label=True, kind=kind))
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    cells = ["a|b", " b | a", "", '["a", "b c"]', "[]", "a|a", "1|0"]
+    path.write_text("text\tlabels\n" + "".join(f"x\t{cell}\n" for cell in cells))
+    found = read(path, "classes")
+    expected = [("a", "b"), ("b", "a"), (), ("a", "b c"), (), ("a",), ("1", "0")]
+    assert [each.labels for each in found] == expected
+    assert all(each.label is None for each in found)
+    lines = tmp_path / "a.jsonl"
+    values: list[object] = [["a", 1], [], "a|b", 3, True]
+    lines.write_text("\n".join(json.dumps({"text": "x", "labels": value}) for value in values))
+    found = read(lines, "classes")
+    assert [each.labels for each in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
+
+
+def test_a_column_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,comment,rude,loud\n1,x,0,1\n2,y,0,0\n3,z,1.0,TRUE\n")
+    found = read(path, "classes", labels=["rude", "Loud"])
+    assert [each.labels for each in found] == [("Loud",), (), ("rude", "Loud")]
+    with pytest.raises(ExampleError, match="no column 'kind'; name one of its columns: 'id', 'com"):
+        read(path, "classes", labels=["rude", "kind"])
+    with pytest.raises(ConfigError, match="columns of 0 and 1 are of examples with several"):
+        read(path, "class", labels=["rude", "loud"])
+    with pytest.raises(ConfigError, match="both a label's column and several"):
+        Columns(label="rude", labels=("loud",))
+
+
+def test_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,score\nx,3\ny, -0.5 \nz,1e-3\n")
+    found = read(path, "number")
+    assert [each.number for each in found] == [3.0, -0.5, 0.001]
+    assert [each.label for each in found] == ["3", "-0.5", "1e-3"]
+
+
+def test_pairs_to_rank(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("qid\tquery\tpassage\trelevance\n1\tq\ta\t2\n1\tq\tb\t0\n2\tq\tc\t1\n")
+    found = read(path, "rank")
+    assert [(each.group, each.number) for each in found] == [("1", 2.0), ("1", 0.0), ("2", 1.0)]
+    path.write_text("query\tdocument\tlabel\nq\ta\t1\nr\tb\t0\n")
+    assert [each.group for each in read(path, "rank")] == ["q", "r"]
+    path.write_text("text\tlabel\nq\t1\n")
+    with pytest.raises(ExampleError, match="holds single texts, and pairs are ranked"):
+        read(path, "rank")
+
+
+def test_a_label_before_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "train.label"
+    path.write_bytes("LOC:city Where is K\u00f6ln ?\n\nHUM:ind\tWho ?\r\n".encode("iso-8859-1"))
+    named = {"layout": "label-first", "encoding": "iso-8859-1"}
+    found = read(path, "class", **named)
+    assert [(each.label, each.text, each.line) for each in found] == [
+        ("LOC:city", "Where is K\u00f6ln ?", 1),
+        ("HUM:ind", "Who ?", 3),
+    ]
+    found = read(path, "class", label_until=":", **named)
+    assert [each.label for each in found] == ["LOC", "HUM"]
+    with pytest.raises(ExampleError, match=r"train\.label:1: is not UTF-8: byte 0xF6"):
+        read(path, "class", layout="label-first")
+    path.write_bytes(b"A x\x81\n")
+    with pytest.raises(ExampleError, match="is not windows-1252: byte 0x81; name another"):
+        read(path, "class", layout="label-first", encoding="windows-1252")
+
+
+def test_a_file_a_class(tmp_path: Path) -> None:
+    (tmp_path / "rt-polarity.neg").write_text("bad .\n\nworse .\n")
+    (tmp_path / "rt-polarity.pos").write_text("good .\n")
+    (tmp_path / "README.txt").write_text("about")
+    found = read(tmp_path, "class")
+    assert [(each.label, each.text, each.line) for each in found] == [
+        ("neg", "bad .", 1),
+        ("neg", "worse .", 3),
+        ("pos", "good .", 1),
+    ]
+    assert found[0].source == str(tmp_path / "rt-polarity.neg")
+
+
+def test_a_folder_a_class(tmp_path: Path) -> None:
+    for label, text in (("pos", "good\nfilm"), ("neg", "bad film")):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "0_9.txt").write_text(text)
+        (tmp_path / label / "1_7.txt").write_text(f"{text} !")
+    found = read(tmp_path, "class")
+    assert [(each.label, each.text) for each in found] == [
+        *(("neg", "bad film"), ("neg", "bad film !")),
+        *(("pos", "good film"), ("pos", "good film !")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a.txt"], "is a folder of other things than classes"),
+        (["a.txt", "b/c"], "is a folder of other things than classes"),
+        (["a.txt", "a.a.txt"], "no class in each of the names"),
+        (["a-b.txt", "a.b.txt"], "no class in each of the names"),
+    ],
+)
+def test_a_folder_without_classes(tmp_path: Path, names: list[str], message: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    with pytest.raises(ExampleError, match=message):
+        read(tmp_path, "class")
+    with pytest.raises(ExampleError, match=r"none: cannot be read: No such file"):
+        read(tmp_path / "none", "class")

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from bertsmith.text.squad import Answer, Question, read_questions
+
+CONTEXT = "Ann  is in Rome.\nRome is  old \U0001f600 \u2014 Rome."
+
+
+def write(folder: Path, questions: list[dict[str, object]], **more: object) -> Path:
+    paragraphs = [{"qas": questions, "context": CONTEXT}, {"context": "x", "qas": []}]
+    data = {"data": [{"title": "Ann", "paragraphs": paragraphs}], "version": "v2.0"} | more
+    path = folder / "a.json"
+    path.write_text(json.dumps(data, indent=2))
+    return path
+
+
+def read(path: Path, *, mend: bool = False) -> list[Question]:
+    return list(read_questions(path, need_answers=True, offsets="mend" if mend else "bad"))
+
+
+def test_questions_with_several_answers_and_with_none(tmp_path: Path) -> None:
+    answers = [{"text": "Rome", "answer_start": 11}, {"text": "in Rome", "answer_start": 8}]
+    plausible = [{"text": "old", "answer_start": 26}, {"text": "new", "answer_start": 3}]
+    asked: list[dict[str, object]] = [
+        {"id": "a", "question": " Where  is Ann? ", "answers": answers},
+        {
+            "id": 7,
+            "question": "Why?",
+            "answers": [],
+            "is_impossible": True,
+            "plausible_answers": plausible[:1],
+        },
+        {
+            "id": "c",
+            "question": "Why?",
+            "answers": [],
+            "is_impossible": True,
+            "plausible_answers": plausible,
+        },
+    ]
+    path = write(tmp_path, asked)
+    first, second, third = read(path)
+    assert first == Question(
+        id="a",
+        question="Where is Ann?",
+        context=CONTEXT,
+        answers=(Answer("Rome", 11), Answer("in Rome", 8)),
+        impossible=False,
+        plausible=(),
+        title="Ann",
+        source=str(path),
+        line=8,
+    )
+    assert path.read_text().splitlines()[first.line - 1].strip() == "{"
+    assert (second.id, second.impossible, second.answers) == ("7", True, ())
+    assert second.plausible == (Answer("old", 26),)
+    assert third.plausible == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "place"), [(10, 11), (12, 11), (-5, 11), (16, 17), (18, 17), (30, 34), (999, 34)]
+)
+def test_places_are_mended_by_option(tmp_path: Path, start: int, place: int) -> None:
+    answers = [{"text": "Rome", "answer_start": start}]
+    path = write(tmp_path, [{"id": "a", "question": "?", "answers": answers}])
+    (found,) = read(path, mend=True)
+    assert found.answers == (Answer("Rome", place),)
+    assert CONTEXT.startswith("Rome", place)
+
+
+def test_answers_may_be_unknown(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"id": "a", "question": "?"}])
+    (found,) = read_questions(path, need_answers=False)
+    assert (found.answers, found.impossible) == ((), False)
+
+
+def test_a_row_a_question(tmp_path: Path) -> None:
+    rows = [
+        {
+            "id": "a",
+            "question": "?",
+            "context": CONTEXT,
+            "answers": {"text": ["Rome"], "answer_start": [11]},
+        },
+        {
+            "id": "b",
+            "question": "?",
+            "context": CONTEXT,
+            "answers": {"text": [], "answer_start": []},
+        },
+    ]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    table = tmp_path / "a.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), table)
+    for path in (lines, table):
+        first, second = read(path)
+        assert (first.answers, first.impossible, first.line) == ((Answer("Rome", 11),), False, 1)
+        assert (second.answers, second.impossible) == ((), True)
+
+
+def test_lines_are_those_of_the_file_however_it_is_laid_out(tmp_path: Path) -> None:
+    one = {"id": "a", "question": "?", "answers": [{"text": "x", "answer_start": 0}]}
+    other = one | {"id": "b"}
+    asked = f"[{json.dumps(one)},\n\n{json.dumps(other)}]"
+    text = f'\r\n{{"data":\r[{{"paragraphs":[{{"context":"x\\n","qas":{asked}}}]}}]}}'
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode())
+    assert [each.line for each in read(path)] == [3, 5]
