@@ -25,13 +25,11 @@ def embed(
     """Write the vectors of texts, of their words or of their tokens, to a file.
 
     A sentence-transformers folder pools and normalises as its own files say; any other folder gives
-    the mean of a text's tokens. Vectors come in the order of the texts, and do not depend on the
-    other texts.
+    the mean of a text's tokens. The other texts of a file change nothing.
 
     Layers:
       0 to L          by number; 0, or embeddings, is what the first layer reads
-      first, last, second-to-last
-      sum-last-4, concat-last-4, sum-all
+      first, last, second-to-last, sum-last-4, concat-last-4, sum-all
       mix:W,W,...     a weight a layer, with the embeddings or without
       mix:FILE        weights that were learned (Peters et al. 2018), as JSON
 
@@ -42,11 +40,10 @@ def embed(
       word-mean, word-first, word-sum: a vector a word, of its pieces
 
     Args:
-        model: folder of a model
+        model: folder of a model, or hub:owner/name, or with @revision
         file: texts, one a line or in the columns of a table; - is standard input
         out: file for the vectors: .npy, .parquet or .jsonl; an .npy of tokens or words has
-            OUT.offsets.npy beside it, where each text's rows begin, and OUT.spans.npy, the
-            characters of each row
+            OUT.offsets.npy beside it (where a text's rows begin) and OUT.spans.npy (characters)
         layer: which hidden states make a vector
         pool: what a vector is of; auto is the folder's own, or the mean
         words: words are parted by blanks, or marks are words too

@@ -12,6 +12,7 @@ from transformers import AutoModelForPreTraining, AutoTokenizer, BertTokenizer
 
 from bertsmith.cli import main
 from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
+from bertsmith.layers.after_pooling import UnitLength
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig, build_model
 from bertsmith.recipes.extend import ExtendOutcome, describe, extend
@@ -19,6 +20,8 @@ from bertsmith.text.corpus import Corpus
 from bertsmith.tokens.statistics import measure_fit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
+from bertsmith.weights.sentence_writing import save_sentence_folder
 from invented import SYLLABLES, invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -144,6 +147,24 @@ def test_mistakes(parent: Path, corpus: Path, tmp_path: Path) -> None:
         with pytest.raises(kind, match=what):
             extend(parent, [str(corpus)], add=add, out=tmp_path / out)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_sentence_folder_stays_one(
+    parent: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = SentenceSettings(
+        network=tmp_path, pool=("cls",), after=(UnitLength(),), longest=20, prompts={"q": "ba"}
+    )
+    save_sentence_folder(tmp_path / "parent", *load_model(parent), settings)
+    extend(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "more")
+    read = read_sentence_folder(tmp_path / "more")
+    assert read is not None
+    assert (read.pool, read.longest, read.prompts) == (("cls",), 20, {"q": "ba"})
+    assert isinstance(read.after[0], UnitLength)
+    (tmp_path / "parent" / "modules.json").write_text("[]", encoding="utf-8")
+    extend(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "other")
+    assert "its modules are none; pooling is left out" in capsys.readouterr().err
+    assert read_sentence_folder(tmp_path / "other") is None
 
 
 def test_the_verb(

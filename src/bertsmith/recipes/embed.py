@@ -22,6 +22,7 @@ from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 
@@ -41,16 +42,18 @@ class Embedder:
 
 
 def open_embedder(
-    folder: Path, config: FeatureConfig | None = None, *, prompt: str | None = None
+    name: str | Path, config: FeatureConfig | None = None, *, prompt: str | None = None
 ) -> Embedder:
-    """The model of a folder, and what to do with it; pooling "auto" is that of the folder.
+    """The model of a folder, or of `hub:owner/name`, and what to do with it.
+
+    Pooling "auto" is that of the folder.
 
     A sentence-transformers folder pools, maps and normalises as its files say, and cuts texts where
     they say; a prompt is one of its own by name. Any other folder's pooling is the mean. With
     another pooling than "auto" only the limit and the prompt are the folder's. Raises
     `ModelFolderError`, `ConfigError` and what `load_model` raises.
     """
-    config = config or FeatureConfig()
+    config, folder = config or FeatureConfig(), model_folder(name)
     settings = read_sentence_folder(folder)
     if settings is None:
         if prompt is not None:
@@ -109,7 +112,7 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def embed(
-    model: Path,
+    model: str | Path,
     file: str = "-",
     *,
     out: Path,

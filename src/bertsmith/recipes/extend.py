@@ -23,9 +23,10 @@ from bertsmith.tokens.extension import Extension, extend_vocabulary
 from bertsmith.tokens.learning import WordCounter
 from bertsmith.tokens.statistics import VocabularyFit, measure_words
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.folder import load_model
 from bertsmith.weights.growing import with_pieces
 from bertsmith.weights.hub import model_folder, origin
+from bertsmith.weights.sentence_writing import save_like
 
 _HELD_OUT = 20
 _SHOWN = 8
@@ -81,7 +82,7 @@ def extend(
     )
     grown = with_pieces(network, tokenizer.size, extension.replaced)
     card = _card(parent, network.config, tokenizer, outcome)
-    save_model(out, grown, extension.tokenizer, card=card)
+    save_like(parent, out, grown, extension.tokenizer, card=card)
     _tell(outcome, add)
     return outcome
 

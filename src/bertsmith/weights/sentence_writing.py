@@ -9,6 +9,7 @@ from typing import Any
 from bertsmith.disk import new_folder
 from bertsmith.errors import ModelFolderError
 from bertsmith.layers.after_pooling import Dense
+from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
@@ -19,6 +20,7 @@ from bertsmith.weights.sentence_folder import (
     PROMPTS_FILE,
     TRANSFORMER_FILE,
     SentenceSettings,
+    read_sentence_folder,
 )
 from bertsmith.weights.writing import write_tensors
 
@@ -43,6 +45,24 @@ def save_sentence_folder(
     with new_folder(folder) as fresh:
         save_model(fresh, model, tokenizer, card=card)
         write_sentence_files(fresh, settings, hidden=model.config.encoder.hidden)
+
+
+def save_like(
+    parent: Path, folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = ""
+) -> None:
+    """Write a model made of another, as a sentence-transformers folder if `parent` is one.
+
+    What that folder asks for and we do not follow is told and left out.
+    """
+    try:
+        settings = read_sentence_folder(parent)
+    except ModelFolderError as error:
+        say(f"{error.where}: {error.what}; pooling is left out")
+        settings = None
+    if settings is None:
+        save_model(folder, model, tokenizer, card=card)
+    else:
+        save_sentence_folder(folder, model, tokenizer, settings, card=card)
 
 
 def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: int) -> None:
