@@ -143,7 +143,7 @@ def contestants(model: Path, folder: Path) -> list[Way]:
     """All ways, each with the file that its vector goes to."""
     text = folder / "text.txt"
     text.write_text(TEXT + "\n", encoding="utf-8")
-    ways = []
+    ways = list[Way]()
     scripts = {
         "bertsmith, Python": OURS,
         "transformers": TRANSFORMERS,

@@ -74,7 +74,9 @@ class ScalarMix(nn.Module):
         """(tokens, hidden) of as many states (tokens, hidden) as there are scores."""
         assert len(states) == len(self.scores)
         shares = self.scores.softmax(0)
-        mixed = sum(share * state for share, state in zip(shares, states, strict=True))
+        mixed = torch.zeros_like(states[0])
+        for share, state in zip(shares, states, strict=True):
+            mixed = mixed + share * state
         return self.scale * mixed
 
     def learned(self, layers: Sequence[int]) -> LayerMix:
