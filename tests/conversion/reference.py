@@ -98,7 +98,9 @@ def differences(ours: Model, theirs: Any) -> dict[str, float]:  # noqa: ANN401
             own = slice(*batch.offsets[place : place + 2].tolist())
             pairs = {"hidden": (hidden[own], outputs.hidden_states[-1][0])}
             if "masked_lm" in ours.heads:
-                logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
+                logits = outputs[
+                    "prediction_logits" if "prediction_logits" in outputs else "logits"
+                ]
                 pairs["masked_lm"] = ours.masked_lm(hidden[own]), logits[0]
             if "next_sentence" in ours.heads:
                 logits = outputs[next(key for key in outputs if key.startswith(("seq", "sop")))]

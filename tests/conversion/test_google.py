@@ -177,7 +177,7 @@ def test_an_albert(tmp_path: Path, prefix: str) -> None:
 def test_an_albert_of_another_structure_is_refused(tmp_path: Path) -> None:
     theirs = AlbertForPreTraining(AlbertConfig(**SIZES, embedding_size=16))
     folder = checkpoint(tmp_path / "in", google_albert(theirs.state_dict()))
-    with pytest.raises(ModelFolderError, match="no albert_config.json"):
+    with pytest.raises(ModelFolderError, match=r"no albert_config\.json"):
         convert(folder, tmp_path / "out")
     config = google_config(embedding_size=16, net_structure_type=3)
     (folder / "albert_config.json").write_text(json.dumps(config))

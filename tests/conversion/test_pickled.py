@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import io
 import json
 import os
@@ -12,7 +13,6 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from bertsmith.errors import ModelFolderError
 from bertsmith.recipes.convert import convert
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
+from bertsmith.weights.conversion.unpickling import Refused, read_weights
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import TensorFile
 from conversion.reference import SIZES, differences, varied, write_vocabulary
@@ -30,13 +31,13 @@ Tensors = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
+def theirs() -> BertForPreTraining:
     torch.manual_seed(1)
     return varied(BertForPreTraining(BertConfig(**SIZES)))
 
 
 @pytest.fixture
-def source(tmp_path: Path, theirs: Any) -> Path:
+def source(tmp_path: Path, theirs: BertForPreTraining) -> Path:
     """A folder as old versions of `transformers` left it, still without weights."""
     write_vocabulary(tmp_path / "in")
     theirs.config.to_json_file(tmp_path / "in" / "config.json")
@@ -55,7 +56,9 @@ def old_names(state: Tensors) -> Tensors:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_weights_of_old_versions(source: Path, theirs: Any, tmp_path: Path, zipped: bool) -> None:
+def test_weights_of_old_versions(
+    source: Path, theirs: BertForPreTraining, tmp_path: Path, zipped: bool
+) -> None:
     path = source / "pytorch_model.bin"
     torch.save(old_names(theirs.state_dict()), path, _use_new_zipfile_serialization=zipped)
     (source / "training_args.bin").write_bytes(b"never opened")
@@ -77,14 +80,16 @@ def test_weights_of_old_versions(source: Path, theirs: Any, tmp_path: Path, zipp
     assert all(torch.equal(file.read(name), state[name]) for name in file.entries)
 
 
-def test_weights_in_several_files(source: Path, theirs: Any, tmp_path: Path) -> None:
+def test_weights_in_several_files(source: Path, theirs: BertForPreTraining, tmp_path: Path) -> None:
     theirs.save_pretrained(source, safe_serialization=False, max_shard_size="20KB")
     assert len(find_pickled(source)) > 2
     convert(source, tmp_path / "out")
     assert max(differences(load_model(tmp_path / "out")[0], theirs).values()) < 1e-5
 
 
-def test_weights_among_other_things(source: Path, theirs: Any, tmp_path: Path) -> None:
+def test_weights_among_other_things(
+    source: Path, theirs: BertForPreTraining, tmp_path: Path
+) -> None:
     left = {
         "state_dict": theirs.state_dict(),
         "epoch": 3,
@@ -100,7 +105,10 @@ def test_labels_that_old_versions_invented(tmp_path: Path) -> None:
     theirs = varied(BertForSequenceClassification(BertConfig(**SIZES, num_labels=5)))
     source = tmp_path / "in"
     write_vocabulary(source)
-    labels = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+    labels = {
+        "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
+        "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+    }
     said = {**SIZES, **labels, "num_labels": 5, "architectures": ["BertForSequenceClassification"]}
     (source / "config.json").write_text(json.dumps(said))
     torch.save(theirs.state_dict(), source / "pytorch_model.bin")
@@ -116,7 +124,7 @@ class Runs:
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.asked = function, arguments
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return self.asked
 
 
@@ -133,18 +141,21 @@ def test_commands_are_not_run(
     witness = tmp_path / "witness"
     command = f"touch {witness}" if function is os.system else f"open({str(witness)!r}, 'w')"
     save({"weight": torch.ones(2), "x": Runs(function, command)}, tmp_path / "bad.bin")
-    with pytest.raises(ModelFolderError, match=r"asks for [\w.]*(system|eval|exec), which is no w"):
-        unpickle([tmp_path / "bad.bin"], tmp_path / "out")
+    with pytest.raises(Refused, match=r"asks for [\w.]*(system|eval|exec), which is no weight"):
+        read_weights([tmp_path / "bad.bin"], tmp_path / "out")
     assert not witness.exists()
 
 
 def test_stand_ins_run_nothing(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
-    inner = Runs(argparse.FileType("w").__class__, "w")
-    opened = Runs(argparse.Namespace, ("path", str(witness)))
-    torch.save({"weight": torch.ones(2), "x": inner, "y": opened}, tmp_path / "odd.bin")
-    unpickle([tmp_path / "odd.bin"], tmp_path / "out")
+    opened = Runs(argparse.FileType("w"), str(witness))
+    torch.save({"weight": torch.ones(2), "x": opened}, tmp_path / "odd.bin")
+    with contextlib.suppress(Refused):
+        read_weights([tmp_path / "odd.bin"], tmp_path / "out")
     assert not witness.exists()
+    named = Runs(argparse.Namespace, "w")
+    torch.save({"weight": torch.ones(2), "x": named}, tmp_path / "odd.bin")
+    read_weights([tmp_path / "odd.bin"], tmp_path / "out")
     assert list(TensorFile(tmp_path / "out").entries) == ["weight"]
 
 
@@ -180,7 +191,7 @@ def tuples_in_a_key() -> bytes:
 
 
 def nested_lists() -> bytes:
-    return bare(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".")
+    return bare(b"\x80\x02" + b"]" * 20_000 + b"a" * 19_999 + b".")
 
 
 def compressed() -> bytes:
@@ -199,11 +210,8 @@ def stretched() -> bytes:
     return file.getvalue()
 
 
-HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
-    "an enormous storage": (enormous_storage, "memory|damaged"),
-    "an enormous array of bytes": (lambda: bytearray_of(2**40), "memory"),
-    "a hash without an end": (tuples_in_a_key, "more memory or time"),
-    "nested lists": (nested_lists, "no tensors by names|damaged"),
+REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "nested lists": (nested_lists, "no tensors by names"),
     "a compressed archive": (compressed, "compressed archive"),
     "a stretched view": (stretched, "larger than it is"),
     "nothing": (lambda: b"", "damaged"),
@@ -215,15 +223,31 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", list(HOSTILE))
-def test_hostile_files_end_in_one_line(tmp_path: Path, name: str) -> None:
-    make, message = HOSTILE[name]
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_what_is_no_file_of_weights(tmp_path: Path, name: str) -> None:
+    make, message = REFUSED[name]
+    (tmp_path / "bad.bin").write_bytes(make())
+    with pytest.raises(Refused, match=message):
+        read_weights([tmp_path / "bad.bin"], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.bin"]
+
+
+HUNGRY: dict[str, tuple[Callable[[], bytes], str]] = {
+    "an enormous storage": (enormous_storage, "more memory than weights of its size"),
+    "an enormous array of bytes": (lambda: bytearray_of(2**40), "more memory than weights"),
+    "a hash without an end": (tuples_in_a_key, "more memory or time"),
+}
+
+
+@pytest.mark.parametrize("name", list(HUNGRY))
+def test_what_takes_memory_or_time_is_stopped(tmp_path: Path, name: str) -> None:
+    make, message = HUNGRY[name]
     (tmp_path / "bad.bin").write_bytes(make())
     with pytest.raises(ModelFolderError, match=message) as caught:
         unpickle([tmp_path / "bad.bin"], tmp_path / "out", seconds=2.0)
     assert "\n" not in str(caught.value)
-    assert str(tmp_path / "bad.bin") in str(caught.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.bin"]
+    assert str(caught.value).startswith(str(tmp_path / "bad.bin"))
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.bin"]
 
 
 def test_nothing_is_left_of_a_conversion_that_fails(source: Path, tmp_path: Path) -> None:

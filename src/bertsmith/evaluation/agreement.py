@@ -37,6 +37,12 @@ def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
             found["next sentence"] = model.next_sentence(hidden, batch)
         if "classify" in model.heads:
             found["classes"] = model.classify(hidden, batch)
+        if "tag" in model.heads:
+            found["tags"] = model.tag(hidden)
+        if "span" in model.heads:
+            found["spans"] = model.span(hidden)
+        if "choose" in model.heads:
+            found["choices"] = model.choose(hidden, batch)
     return found
 
 

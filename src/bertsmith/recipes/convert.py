@@ -22,6 +22,7 @@ from bertsmith.log import say
 from bertsmith.models.catalog import family
 from bertsmith.models.model import Model
 from bertsmith.weights import names
+from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
 from bertsmith.weights.conversion.google import (
     WRITTEN,
     find_checkpoint,
@@ -138,6 +139,9 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
         return "a TensorFlow checkpoint", read_checkpoint(checkpoint, staged)
+    fairseq = find_fairseq(source)
+    if fairseq is not None:
+        return "a checkpoint of fairseq", read_fairseq(fairseq, staged)
     files = find_pickled(source)
     if files:
         return "pickled weights", read_pickled(files, staged)

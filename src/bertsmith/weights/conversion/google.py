@@ -10,13 +10,11 @@ What is there besides, bert_model.ckpt.meta say, is the graph of a program and n
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from bertsmith.disk import writing
 from bertsmith.errors import ModelFolderError
 from bertsmith.models.catalog import Family
 from bertsmith.weights.conversion.google_names import hub_name, variable
@@ -24,6 +22,7 @@ from bertsmith.weights.conversion.staging import (
     Move,
     Moves,
     check_inside,
+    copy_file,
     copy_files,
     read_json,
     write_json,
@@ -210,9 +209,7 @@ def _carry_vocabulary(home: Path, folder: Path) -> None:
     """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
     copy_files(home, folder)
     for path in sorted(home.glob("*.model"))[:1]:
-        check_inside(path, home)
-        with writing(folder):
-            shutil.copyfile(path, folder / "spiece.model")
+        copy_file(path, folder / "spiece.model")
     name = home.resolve().name
     lowercase = bool(_LOWERCASE.search(name))
     if not (folder / "tokenizer_config.json").exists() and (lowercase or _CASED.search(name)):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from bertsmith.disk import writing
 from bertsmith.errors import ModelFolderError
 
-Change = Literal["same", "renamed", "transposed", "split", "joined"]
+Change = Literal["same", "renamed", "transposed", "split"]
 
 TOKENIZER_FILES = (
     "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.json",
@@ -47,12 +47,10 @@ class Moves:
             if move.target in after.dropped:
                 both.dropped[move.source] = after.dropped[move.target]
                 continue
-            target, change = next_of[move.target].target, next_of[move.target].change
-            if change == "same":
-                change = move.change
-            elif change == "renamed" and move.change not in ("same", "renamed"):
-                change = move.change
-            both.done.append(Move(source=move.source, target=target, change=change))
+            last = next_of[move.target]
+            plain = move.change in ("same", "renamed") and last.change != "same"
+            change = last.change if plain else move.change
+            both.done.append(Move(source=move.source, target=last.target, change=change))
         return both
 
 
@@ -76,32 +74,43 @@ def check_inside(path: Path, folder: Path) -> None:
 def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:
     """Copy those of some small files that a folder has; `ModelFolderError` if one is large."""
     for name in names:
-        path = source / name
-        if not path.exists():
-            continue
-        check_inside(path, source)
-        if path.stat().st_size > _LARGEST_TEXT:
-            raise ModelFolderError(
-                "is larger than 64 MiB, which no tokenizer's file is", where=path
-            )
-        with writing(folder):
-            shutil.copyfile(path, folder / name)
+        if (source / name).exists():
+            copy_file(source / name, folder / name)
+
+
+def copy_file(path: Path, to: Path) -> None:
+    """Copy a small file; `ModelFolderError` if it is large, or a link out of its folder."""
+    _check_small(path, _LARGEST_TEXT)
+    with writing(to):
+        shutil.copyfile(path, to)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a small JSON file; `ModelFolderError` if there is none."""
     try:
-        check_inside(path, path.parent)
-        if path.stat().st_size > _LARGEST_JSON:
-            raise ModelFolderError("is larger than 8 MiB", where=path)
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, _LARGEST_JSON))
     except json.JSONDecodeError as error:
         raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
+    except RecursionError as error:
+        raise ModelFolderError("not JSON: nested too deep", where=path) from error
     if not isinstance(data, dict):
         raise ModelFolderError("holds no JSON object", where=path)
     return data
+
+
+def read_text(path: Path, largest: int = _LARGEST_TEXT) -> str:
+    """What stands in a small file; `ModelFolderError` if it is large, or no text."""
+    try:
+        _check_small(path, largest)
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
+
+
+def _check_small(path: Path, largest: int) -> None:
+    check_inside(path, path.parent)
+    if path.stat().st_size > largest:
+        raise ModelFolderError(f"is larger than {largest >> 20} MiB", where=path)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

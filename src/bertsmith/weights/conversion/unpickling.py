@@ -7,6 +7,7 @@ as safetensors and what else it found as JSON. `pickled` starts it and trusts no
 from __future__ import annotations
 
 import json
+import math
 import re
 import resource
 import sys
@@ -60,7 +61,7 @@ def main() -> None:
     _limit(job["memory"], job["seconds"], job["room"])
     result: dict[str, Any] = {}
     try:
-        result = _unpickle(files, Path(job["out"]))
+        result = read_weights(files, Path(job["out"]))
     except Refused as error:
         result = {"refused": str(error)}
     except MemoryError:
@@ -75,13 +76,18 @@ def _limit(memory: int, seconds: float, room: int) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + memory
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    used = round(time.process_time() + seconds + 1)
+    used = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (used, used))
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _unpickle(files: list[Path], out: Path) -> dict[str, Any]:
+def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
+    """Write the tensors of pickled files as one safetensors file; returns what else there is.
+
+    `Refused` for a file that is damaged, or asks for anything but tensors. Without the limits that
+    `main` sets it may still take all memory and time.
+    """
     tensors: dict[str, Tensor] = {}
     dropped: dict[str, str] = {}
     settings: dict[str, Any] = {}

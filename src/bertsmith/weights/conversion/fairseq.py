@@ -1,0 +1,225 @@
+"""RoBERTa as fairseq saves it: model.pt with dict.txt, encoder.json and vocab.bpe beside it.
+
+The vocabulary has a detour: text becomes GPT-2's pieces (vocab.bpe), these GPT-2's ids
+(encoder.json), and a line of dict.txt, counted behind four special tokens, is the id of the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import ModelFolderError
+from bertsmith.weights.conversion.pickled import find_pickled, unpickle
+from bertsmith.weights.conversion.staging import (
+    Change,
+    Move,
+    Moves,
+    check_inside,
+    copy_file,
+    read_json,
+    read_text,
+    write_json,
+)
+from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.writing import write_tensors
+
+DICTIONARY = "dict.txt"
+
+_PIECES, _MERGES = "encoder.json", "vocab.bpe"
+_BEFORE, _BEHIND = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>"
+_EPSILON = 1e-5
+"""fairseq adds to a variance what torch does."""
+_ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}
+
+_IN_ENCODER = {
+    "embed_tokens": "embeddings.word_embeddings",
+    "embed_positions": "embeddings.position_embeddings",
+    "emb_layer_norm": "embeddings.LayerNorm",
+    "layernorm_embedding": "embeddings.LayerNorm",
+}
+_IN_LAYER = {
+    "self_attn.q_proj": "attention.self.query",
+    "self_attn.k_proj": "attention.self.key",
+    "self_attn.v_proj": "attention.self.value",
+    "self_attn.out_proj": "attention.output.dense",
+    "self_attn_layer_norm": "attention.output.LayerNorm",
+    "fc1": "intermediate.dense",
+    "fc2": "output.dense",
+    "final_layer_norm": "output.LayerNorm",
+}
+_IN_LM_HEAD = {
+    "dense.weight": "dense.weight",
+    "dense.bias": "dense.bias",
+    "layer_norm.weight": "layer_norm.weight",
+    "layer_norm.bias": "layer_norm.bias",
+    # a copy of the table
+    "weight": "decoder.weight",
+    "bias": "bias",
+}
+_FUSED = re.compile(r"(roberta\.encoder\.layer\.\d+\.attention\.self)\.in_proj_(weight|bias)")
+_HEAD = re.compile(r"classification_heads\.([^.]+)\.((dense|out_proj)\.(weight|bias))")
+_LAYER = re.compile(r"layers\.(\d{1,6})\.(.+)")
+
+
+def find_fairseq(source: Path) -> Path | None:
+    """The checkpoint that a source is or holds, if there is fairseq's dictionary beside it."""
+    home = source.parent if source.is_file() else source
+    found = find_pickled(source) if (home / DICTIONARY).exists() else []
+    return found[0] if found else None
+
+
+def read_fairseq(path: Path, folder: Path) -> Moves:
+    """Write a checkpoint as a folder in the hub's layout.
+
+    `ModelFolderError` if it is damaged, no RoBERTa, or without its vocabulary.
+    """
+    home = path.parent
+    for name in (_PIECES, _MERGES):
+        if not (home / name).exists():
+            raise ModelFolderError(
+                f"has no {name} beside it", where=path, remedy="put GPT-2's file of that name there"
+            )
+    raw = folder / "fairseq.safetensors"
+    found = unpickle([path], raw)
+    file = TensorFile(raw)
+    moves, tensors = _renamed(file, path)
+    moves.dropped |= found.dropped
+    raw.unlink()
+    config = _config(found.settings, tensors, path)
+    table = tensors["roberta.embeddings.word_embeddings.weight"]
+    # fairseq has no segments; transformers cannot do without
+    segments = torch.zeros(1, table.shape[1])
+    tensors["roberta.embeddings.token_type_embeddings.weight"] = segments
+    write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    write_json(folder / "config.json", config)
+    _write_vocabulary(home, folder)
+    return moves
+
+
+def _renamed(file: TensorFile, path: Path) -> tuple[Moves, dict[str, Tensor]]:
+    """The tensors by the hub's names, fused ones split into three."""
+    heads = {found[1] for found in map(_HEAD.search, file.entries) if found}
+    moves = Moves()
+    tensors: dict[str, Tensor] = {}
+    for name in file.entries:
+        head = _HEAD.search(name)
+        target = _target(name)
+        if head and len(heads) == 1:
+            target = f"classifier.{head[2]}"
+        elif head:
+            moves.dropped[name] = "one of several heads, of which a model folder has one"
+            continue
+        elif target is None:
+            if ".sentence_encoder." in name and not name.endswith(".version"):
+                _refuse(f"holds {name[:80]}, which no RoBERTa has", path)
+            moves.dropped[name] = "no part of a model that is known"
+            continue
+        assert target is not None
+        for part, tensor, change in _parts(target, file.read(name)):
+            if part in tensors:
+                _refuse(f"holds {part} a second time, as {name[:80]}", path)
+            tensors[part] = tensor
+            moves.done.append(Move(source=name, target=part, change=change))
+    for needed in ("word_embeddings", "position_embeddings"):
+        if f"roberta.embeddings.{needed}.weight" not in tensors:
+            _refuse(f"holds no {needed} of a RoBERTa of fairseq's", path)
+    return moves, tensors
+
+
+def _target(name: str) -> str | None:
+    """The hub's name of a tensor, or what stands for three of them."""
+    inner = re.sub(r"^(model\.)?(encoder|decoder)\.", "", name)
+    if inner.startswith("lm_head."):
+        found = _IN_LM_HEAD.get(inner.removeprefix("lm_head."))
+        return found and f"lm_head.{found}"
+    if not inner.startswith("sentence_encoder."):
+        return None
+    inner = inner.removeprefix("sentence_encoder.")
+    layer = _LAYER.fullmatch(inner)
+    if layer and layer[2] in ("self_attn.in_proj_weight", "self_attn.in_proj_bias"):
+        return f"roberta.encoder.layer.{layer[1]}.attention.self.{layer[2].partition('.')[2]}"
+    module, _, leaf = (layer[2] if layer else inner).rpartition(".")
+    table = _IN_LAYER if layer else _IN_ENCODER
+    if module not in table or leaf not in ("weight", "bias"):
+        return None
+    place = f"encoder.layer.{layer[1]}." if layer else ""
+    return f"roberta.{place}{table[module]}.{leaf}"
+
+
+def _parts(target: str, tensor: Tensor) -> Iterator[tuple[str, Tensor, Change]]:
+    fused = _FUSED.fullmatch(target)
+    if fused is None or tensor.dim() == 0:
+        yield target, tensor, "renamed"
+        return
+    for part, each in zip(("query", "key", "value"), tensor.chunk(3), strict=False):
+        yield f"{fused[1]}.{part}.{fused[2]}", each, "split"
+
+
+def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> dict[str, Any]:
+    """The sizes, which the tensors tell but for the number of heads."""
+    heads = settings.get("encoder_attention_heads")
+    if type(heads) is not int:
+        _refuse("does not tell encoder_attention_heads", path)
+    layers = {name.split(".")[3] for name in tensors if name.startswith("roberta.encoder.layer.")}
+    table = tensors["roberta.embeddings.word_embeddings.weight"]
+    positions = tensors["roberta.embeddings.position_embeddings.weight"]
+    inner = tensors.get("roberta.encoder.layer.0.intermediate.dense.weight")
+    if inner is None or not table.dim() == positions.dim() == inner.dim() == 2:
+        _refuse("holds no layers of a RoBERTa of fairseq's", path)
+    activation = str(settings.get("activation_fn", "gelu"))
+    classifies = "classifier.out_proj.weight" in tensors
+    return {
+        "architectures": [f"RobertaFor{'SequenceClassification' if classifies else 'MaskedLM'}"],
+        "attention_probs_dropout_prob": settings.get("attention_dropout", 0.1),
+        "bos_token_id": 0,
+        "classifier_dropout": settings.get("pooler_dropout", 0.0),
+        "eos_token_id": 2,
+        "hidden_act": _ACTIVATIONS.get(activation, activation),
+        "hidden_dropout_prob": settings.get("dropout", 0.1),
+        "hidden_size": table.shape[1],
+        "intermediate_size": len(inner),
+        "layer_norm_eps": _EPSILON,
+        "max_position_embeddings": len(positions),
+        "model_type": "roberta",
+        "num_attention_heads": heads,
+        "num_hidden_layers": len(layers),
+        "pad_token_id": 1,
+        "type_vocab_size": 1,
+        "vocab_size": len(table),
+    }
+
+
+def _write_vocabulary(home: Path, folder: Path) -> None:
+    """Write vocab.json in the model's order of ids, and merges.txt."""
+    pieces = {str(number): piece for piece, number in read_json(home / _PIECES).items()}
+    path = home / DICTIONARY
+    ids = dict(zip(_BEFORE, range(len(_BEFORE)), strict=True))
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        token, _, count = line.rpartition(" ")
+        # words that only fill up the table have no place in GPT-2's vocabulary
+        piece = pieces.get(token) if token.isdecimal() else token
+        if not piece or not count.isdecimal() or piece in ids:
+            raise ModelFolderError(
+                "is no id of encoder.json that is new here, and its count",
+                where=path,
+                line=number,
+                remedy="dict.txt and encoder.json must be those the model was trained with",
+            )
+        ids[piece] = len(ids)
+    ids.setdefault(_BEHIND, len(ids))
+    check_inside(home / _MERGES, home)
+    write_json(folder / "vocab.json", ids)
+    copy_file(home / _MERGES, folder / "merges.txt")
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"})
+
+
+def _refuse(what: str, path: Path) -> NoReturn:
+    raise ModelFolderError(
+        what, where=path, remedy="only RoBERTa's checkpoints of fairseq can be converted"
+    )
