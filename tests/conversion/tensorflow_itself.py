@@ -8,6 +8,7 @@ Names of variables stand in the .npz files with | in place of /.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 def write(values: dict[str, Any], prefix: str, *, sharded: bool) -> None:
     """Variables of a graph, saved by the Saver."""
-    import tensorflow as tf  # type: ignore[import-not-found]
+    tf = importlib.import_module("tensorflow")
 
     old = tf.compat.v1
     with tf.Graph().as_default():
@@ -33,7 +34,7 @@ def write(values: dict[str, Any], prefix: str, *, sharded: bool) -> None:
 
 def read(prefix: str) -> dict[str, Any]:
     """Every variable, by the reader that init_from_checkpoint uses."""
-    import tensorflow as tf
+    tf = importlib.import_module("tensorflow")
 
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -219,9 +219,10 @@ def test_what_is_written_has_googles_names_and_comes_back(
     for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "vocab.txt"):
         one, other = (tmp_path / place / name for place in ("google", "google2"))
         assert one.read_bytes() == other.read_bytes()
-    one, other = (load_model(tmp_path / place)[0] for place in ("hub", "again"))
-    assert one.config == other.config
-    assert all(torch.equal(other.state_dict()[n], each) for n, each in one.state_dict().items())
+    mine, again = (load_model(tmp_path / place)[0] for place in ("hub", "again"))
+    assert mine.config == again.config
+    state = again.state_dict()
+    assert all(torch.equal(state[name], each) for name, each in mine.state_dict().items())
 
 
 @pytest.mark.parametrize(

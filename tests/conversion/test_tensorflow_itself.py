@@ -35,7 +35,7 @@ from conversion.reference import (
 )
 
 PROGRAM = Path(__file__).with_name("tensorflow_itself.py")
-KINDS = (
+KINDS: tuple[tuple[type[Any], dict[str, Any]], ...] = (
     (BertForPreTraining, {}),
     (BertForSequenceClassification, {"num_labels": 5}),
     (BertForQuestionAnswering, {}),

@@ -21,6 +21,7 @@ from bertsmith.evaluation.agreement import largest_differences
 from bertsmith.log import say
 from bertsmith.models.catalog import family
 from bertsmith.models.model import Model
+from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.weights import names
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
 from bertsmith.weights.conversion.google import (
@@ -32,6 +33,9 @@ from bertsmith.weights.conversion.google import (
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
 from bertsmith.weights.conversion.staging import Change, Move, Moves, write_json
 from bertsmith.weights.folder import WEIGHTS_FILE, load_model, save_model
+from bertsmith.weights.hub import model_folder, origin
+from bertsmith.weights.sentence_folder import read_sentence_folder
+from bertsmith.weights.sentence_writing import write_sentence_files
 from bertsmith.weights.tensors import TensorFile
 
 REPORT_FILE = "conversion.json"
@@ -74,13 +78,14 @@ def convert(
     """
     if out.exists():
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
+    source = model_folder(source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:
         raise ModelFolderError("no such file or folder", where=source)
     with made_folder(out.parent), _workshop(out) as staged:
         make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
         with new_folder(out) as fresh:
-            kind, moves, model = make(source, fresh, staged)
-            found = {} if reference is None else _compared(model, reference)
+            kind, moves, made = make(source, fresh, staged)
+            found = {} if reference is None else _compared(made, model_folder(reference))
             result = Conversion(
                 source=source, folder=out, kind=kind, moves=moves, differences=found
             )
@@ -112,18 +117,20 @@ def describe(result: Conversion) -> list[str]:
     return [*lines, f"saved in {result.folder}; every tensor is told of in its {REPORT_FILE}"]
 
 
-def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Model]:
+def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
     """Convert what another program wrote into a model folder."""
-    kind, moves = _read(source, staged)
+    sentences = read_sentence_folder(source) if source.is_dir() else None
+    kind, moves = _read(sentences.network if sentences else source, staged)
     with _told_of(source, staged):
         model, tokenizer = load_model(staged)
-    card = _CARD.format(name=source.resolve().name, kind=kind, version=__version__)
-    save_model(fresh, model, tokenizer, card=card)
-    return kind, moves.then(_loaded(staged, fresh, model)), load_model(fresh)[0]
+    save_model(fresh, model, tokenizer, card=_card(source, kind, model))
+    if sentences:
+        write_sentence_files(fresh, sentences, hidden=model.config.encoder.hidden)
+    return kind, moves.then(_loaded(staged, fresh, model)), fresh
 
 
-def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Model]:
-    """Convert a model folder into a checkpoint; the model is read back from that."""
+def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
+    """Convert a model folder into a checkpoint, which is read back to see that it can be."""
     model, tokenizer = load_model(source)
     save_model(staged / "hub", model, tokenizer)
     moves = _loaded(source, staged / "hub", model)
@@ -131,7 +138,7 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves,
         moves = moves.then(write_checkpoint(staged / "hub", fresh))
     (staged / "back").mkdir()
     read_checkpoint(fresh / WRITTEN, staged / "back")
-    return "a model folder", moves, load_model(staged / "back")[0]
+    return "a model folder", moves, staged / "back"
 
 
 def _read(source: Path, staged: Path) -> tuple[str, Moves]:
@@ -176,8 +183,8 @@ def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     return moves
 
 
-def _compared(model: Model, reference: Path) -> dict[str, float]:
-    other, _ = load_model(reference)
+def _compared(made: Path, reference: Path) -> dict[str, float]:
+    model, other = load_model(made)[0], load_model(reference)[0]
     if model.config.encoder.vocabulary != other.config.encoder.vocabulary:
         raise ModelFolderError(
             f"has {other.config.encoder.vocabulary} token vectors, the model converted "
@@ -209,11 +216,10 @@ def _told_of(source: Path, staged: Path) -> Iterator[None]:
         raise type(error)(error.what, where=source, line=error.line, remedy=error.remedy) from error
 
 
-_CARD = """---
-library_name: transformers
-tags: [bertsmith]
----
-# {name}
+def _card(source: Path, kind: str, model: Model) -> str:
+    name = origin(source) or source.resolve().name
+    head = written(head_of(model.config, base=base_of(source) if source.is_dir() else None))
+    return f"""{head}# {name}
 
-Converted by bertsmith {version} from {kind}; conversion.json tells what became of every tensor.
+Converted by bertsmith {__version__} from {kind}; {REPORT_FILE} tells what became of every tensor.
 """

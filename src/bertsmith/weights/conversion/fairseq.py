@@ -20,7 +20,6 @@ from bertsmith.weights.conversion.staging import (
     Change,
     Move,
     Moves,
-    check_inside,
     copy_file,
     read_json,
     read_text,
@@ -213,7 +212,6 @@ def _write_vocabulary(home: Path, folder: Path) -> None:
             )
         ids[piece] = len(ids)
     ids.setdefault(_BEHIND, len(ids))
-    check_inside(home / _MERGES, home)
     write_json(folder / "vocab.json", ids)
     copy_file(home / _MERGES, folder / "merges.txt")
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"})

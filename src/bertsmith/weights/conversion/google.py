@@ -19,9 +19,9 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.models.catalog import Family
 from bertsmith.weights.conversion.google_names import hub_name, variable
 from bertsmith.weights.conversion.staging import (
+    Change,
     Move,
     Moves,
-    check_inside,
     copy_file,
     copy_files,
     read_json,
@@ -33,6 +33,7 @@ from bertsmith.weights.conversion.tensor_bundle import (
     is_checkpoint,
     write_bundle,
 )
+from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 from bertsmith.weights.writing import write_tensors
 
@@ -95,7 +96,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     """
     home = prefix.parent
     for path in home.glob(f"{prefix.name}.*"):
-        check_inside(path, home)
+        check_file(path, home.resolve())
     bundle = TensorBundle(prefix)
     kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
     place = home / _CONFIGS[kind]
@@ -138,7 +139,7 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
             continue
         tensor = file.read(name)
         tensors[made.name] = tensor.t() if made.transposed else tensor
-        change = "transposed" if made.transposed else "renamed"
+        change: Change = "transposed" if made.transposed else "renamed"
         moves.done.append(Move(source=name, target=made.name, change=change))
     write_bundle(folder / WRITTEN, tensors)
     write_json(folder / _CONFIGS["bert"], google)
@@ -162,7 +163,7 @@ def _renamed(bundle: TensorBundle, kind: Family) -> tuple[Moves, dict[str, Tenso
         tensor = bundle.read(name)
         turned = transposed and tensor.dim() == 2
         tensors[target] = tensor.t() if turned else tensor
-        change = "transposed" if turned else "renamed"
+        change: Change = "transposed" if turned else "renamed"
         moves.done.append(Move(source=name, target=target, change=change))
     return moves, tensors
 

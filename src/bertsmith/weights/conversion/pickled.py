@@ -14,12 +14,12 @@ from typing import Any
 from bertsmith.errors import ModelFolderError, UserError
 from bertsmith.weights.conversion.staging import (
     Moves,
-    check_inside,
     copy_files,
     read_json,
     unmoved,
     write_json,
 )
+from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 
 _MODULE = "bertsmith.weights.conversion.unpickling"
@@ -102,7 +102,7 @@ def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> 
     exceeds the limits; nothing that it asks for is run.
     """
     for path in files:
-        check_inside(path, path.parent)
+        check_file(path, path.parent.resolve())
     size = sum(path.stat().st_size for path in files)
     result = out.with_name(f"{out.name}.json")
     time = seconds + size / _BYTES_A_SECOND

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bertsmith.disk import writing
 from bertsmith.errors import ModelFolderError
+from bertsmith.weights.folder import check_file
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
@@ -59,18 +60,6 @@ def unmoved(names: Iterable[str]) -> Moves:
     return Moves(done=[Move(source=name, target=name, change="same") for name in names])
 
 
-def check_inside(path: Path, folder: Path) -> None:
-    """`ModelFolderError` unless a file is one, and no link that leads out of its folder."""
-    target, home = path.resolve(), folder.resolve()
-    # in the hub's cache the files of a snapshot are links into a folder of blobs
-    if not any(target.is_relative_to(each) for each in (home, home.parent.parent / "blobs")):
-        raise ModelFolderError(
-            "is a link that leads out of the folder", where=path, remedy="put the file itself there"
-        )
-    if not target.is_file():
-        raise ModelFolderError("is no file", where=path)
-
-
 def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:
     """Copy those of some small files that a folder has; `ModelFolderError` if one is large."""
     for name in names:
@@ -108,7 +97,7 @@ def read_text(path: Path, largest: int = _LARGEST_TEXT) -> str:
 
 
 def _check_small(path: Path, largest: int) -> None:
-    check_inside(path, path.parent)
+    check_file(path, path.parent.resolve())
     if path.stat().st_size > largest:
         raise ModelFolderError(f"is larger than {largest >> 20} MiB", where=path)
 

@@ -185,11 +185,12 @@ def _entry(message: bytes) -> Entry:
             slices = True
         elif number in numbers and isinstance(value, int):
             numbers[number] = value
-    return Entry(numbers[1], shape, *(numbers[each] for each in (3, 4, 5, 6)), slices)
+    kind, _, shard, offset, size, checksum = numbers.values()
+    return Entry(kind, shape, shard, offset, size, checksum, slices)
 
 
 def _shape(message: bytes) -> tuple[int, ...]:
-    sizes = []
+    sizes: list[int] = []
     for number, axis in read_fields(message):
         if number == 2 and isinstance(axis, bytes):
             size = dict(read_fields(axis)).get(1, 0)

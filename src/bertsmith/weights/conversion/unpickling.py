@@ -96,12 +96,14 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
         state = _state(loaded, path)
         settings |= _settings(loaded)
         for name, value in state.items():
-            if why := _no_weight(value):
-                dropped[str(name)[:200]] = why
+            if not isinstance(value, Tensor):
+                dropped[name[:200]] = "no tensor"
+            elif why := _no_weight(value):
+                dropped[name[:200]] = why
             elif name in tensors:
                 raise Refused(f"holds {name[:80]!r} a second time")
             else:
-                tensors[str(name)] = value.detach()
+                tensors[name] = value.detach()
     size = sum(path.stat().st_size for path in files)
     if sum(each.numel() * each.element_size() for each in tensors.values()) > _LIKE_FILE * size:
         raise Refused("tells of tensors that are larger than it is")
@@ -167,10 +169,8 @@ def _state(loaded: object, path: Path) -> Mapping[str, object]:
     raise Refused("holds no tensors by names")
 
 
-def _no_weight(value: object) -> str | None:
-    """Why a value is no weight, if it is none."""
-    if not isinstance(value, Tensor):
-        return "no tensor"
+def _no_weight(value: Tensor) -> str | None:
+    """Why a tensor is no weight, if it is none."""
     if value.dtype not in _WEIGHTS:
         return f"of type {str(value.dtype).removeprefix('torch.')}, a constant"
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
