@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from bertsmith.answering_verbs import ANSWERING_VERBS
 from bertsmith.command import Verb
 from bertsmith.config import Config
-from bertsmith.convert_verbs import convert
 from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
 from bertsmith.embed_verbs import embed
 from bertsmith.errors import ConfigError
+from bertsmith.finetune_verbs import FINETUNE_VERBS
 from bertsmith.hub_verbs import push
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
@@ -95,84 +96,6 @@ def _check_given(given: Mapping[str, object], *, goes_on: bool) -> None:
             )
 
 
-def finetune(
-    model: Path,
-    train: Path,
-    *,
-    out: Path,
-    dev: Path | None = None,
-    seeds: int = 5,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    device: str = "auto",
-    tensorboard: bool = False,
-    settings: Config | None = None,
-) -> None:
-    """Teach a model folder to classify texts or pairs of texts, from labelled examples.
-
-    Args:
-        model: folder of a pre-trained model, or hub:owner/name, or with @revision
-        train: labelled examples, .csv, .tsv, .jsonl or .parquet
-        out: folder of the run, and of the model in it
-        dev: labelled examples to measure with; a tenth of the others where none are given
-        seeds: how often to train; the scores come with their mean and spread
-        text_column: column of the text, where its name is not a usual one
-        text_pair_column: column of the second text
-        label_column: column of the label
-        device: cpu, cuda or cuda:1; auto is a GPU if there is one
-        tensorboard: write the log for TensorBoard too, to be read by tensorboard --logdir OUT
-    """
-    from bertsmith.recipes.finetune import finetune as recipe
-    from bertsmith.recipes.seeds import FinetuneConfig
-    from bertsmith.text.columns import Columns
-
-    settings = settings or FinetuneConfig()
-    assert isinstance(settings, FinetuneConfig)
-    columns = Columns(text=text_column, text_pair=text_pair_column, label=label_column)
-    recipe(
-        model,
-        train,
-        out=out,
-        dev=dev,
-        seeds=seeds,
-        columns=columns,
-        settings=settings,
-        device=device,
-        tensorboard=tensorboard,
-    )
-
-
-def predict(
-    model: Path,
-    file: str = "-",
-    *,
-    top: int = 5,
-    format: Literal["table", "jsonl"] = "table",
-    longest: int | None = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    device: str = "auto",
-) -> None:
-    """Fill in [MASK], or name the classes of texts, by what the model folder holds.
-
-    Args:
-        model: folder of a model, or hub:owner/name, or with @revision
-        file: texts, one a line or in the columns of a table; - is standard input
-        top: answers to show for each text
-        format: a table to read, or a JSON object a line
-        longest: tokens of a text that are read, where that is less than the model can
-        text_column: column of the text, where its name is not a usual one
-        text_pair_column: column of the second text
-        device: cpu, cuda or cuda:1; auto is a GPU if there is one
-    """
-    from bertsmith.recipes.predict import predict as recipe
-    from bertsmith.text.columns import Columns
-
-    columns = Columns(text=text_column, text_pair=text_pair_column)
-    recipe(model, file, top=top, format=format, columns=columns, longest=longest, device=device)
-
-
 def demo(
     *, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0, json: bool = False
 ) -> None:
@@ -208,12 +131,6 @@ def _pretrain_defaults(given: Mapping[str, Any]) -> Config:
     return default_settings(recipe, model, budget, given.get("from_"))
 
 
-def _finetune_settings() -> type[Config]:
-    from bertsmith.recipes.seeds import FinetuneConfig
-
-    return FinetuneConfig
-
-
 VERBS = {
     "demo": Verb(function=demo, examples=("", "--minutes 2 --out /tmp/demo --json")),
     "vocab learn": Verb(
@@ -239,26 +156,8 @@ VERBS = {
             "store --from model --out run --minutes 60",
         ),
     ),
-    "finetune": Verb(
-        function=finetune,
-        settings=_finetune_settings,
-        examples=(
-            "run/model train.csv --out spam",
-            "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
-        ),
-    ),
-    "convert": Verb(
-        function=convert,
-        examples=(
-            "downloaded/ bert",
-            "uncased_L-2_H-128_A-2/bert_model.ckpt bert-tiny",
-            "bert-tiny checkpoint --to tensorflow",
-        ),
-    ),
-    "predict": Verb(
-        function=predict,
-        examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
-    ),
+    **FINETUNE_VERBS,
+    **ANSWERING_VERBS,
     "push": Verb(
         function=push,
         examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),

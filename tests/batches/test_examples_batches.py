@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,9 +28,9 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def examples(tokenizer: Tokenizer) -> EncodedExamples:
     """37 texts of 1 to 9 words; the label is the number of words."""
-    counts = np.random.default_rng(1).integers(1, 10, 37)
+    counts = np.random.default_rng(1).integers(1, 10, 37).astype(np.int64)
     texts = [" ".join(WORDS[i % 5] for i in range(count)) for count in counts]
-    return encode_examples(tokenizer, texts, labels=counts.astype(np.int64), longest=64)
+    return encode_examples(tokenizer, texts, longest=64).labelled("classify", counts)
 
 
 def test_texts_and_pairs_are_encoded_and_what_is_cut_is_marked(tokenizer: Tokenizer) -> None:
@@ -48,16 +50,14 @@ def test_a_batch_carries_ids_and_labels_of_the_same_examples(examples: EncodedEx
     assert batch.lengths == tuple(len(examples.ids[i]) for i in (7, 3, 30))
     assert (batch.targets["classify"].labels + 2).tolist() == list(batch.lengths)
     assert batch.targets["classify"].at.tolist() == [0, 1, 2]
-    unlabelled = EncodedExamples(
-        ids=examples.ids, segments=examples.segments, labels=None, cut=examples.cut
-    )
+    unlabelled = replace(examples, labels=None)
     assert not pack_examples(unlabelled, np.array([1])).targets
 
 
 def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
     examples: EncodedExamples,
 ) -> None:
-    source = ExampleBatches(examples, sequences_per_batch=8, seed=3)
+    source = ExampleBatches(examples, units_per_batch=8, seed=3)
     assert source.batches == 5
     orders: list[list[int]] = []
     place = Place()
@@ -65,7 +65,7 @@ def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
         order: list[int] = []
         sizes: list[int] = []
         while place.epoch == epoch:
-            indices = source.indices(place)
+            indices = source.units(place)
             batch, place = source.take(place)
             assert batch.lengths == tuple(len(examples.ids[i]) for i in indices)
             order += indices.tolist()
@@ -79,7 +79,7 @@ def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
 def test_the_order_depends_on_seed_epoch_and_index_only(examples: EncodedExamples) -> None:
     place = Place(epoch=4, index=16)
     again = [
-        ExampleBatches(examples, sequences_per_batch=8, seed=seed).indices(place).tolist()
+        ExampleBatches(examples, units_per_batch=8, seed=seed).units(place).tolist()
         for seed in (3, 3, 4)
     ]
     assert again[0] == again[1] != again[2]

@@ -12,6 +12,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.rivals import TFIDF
+from bertsmith.recipes.trials import DEV, read_json
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)
@@ -37,14 +39,17 @@ def outcome(
 def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome]) -> None:
     _, found = outcome
     assert len(found.seeds) == 3
-    assert found.best.accuracy >= 0.9
-    assert found.baseline is not None
-    assert found.baseline.accuracy >= 0.9
-    assert found.majority == 0.5
+    assert found.best.score >= 0.9
+    assert [rival.name for rival in found.rivals] == [TFIDF]
+    assert found.rivals[0].mean >= 0.9
+    assert found.floor == ("always saying the commonest class", 0.5)
+    assert found.interval.low <= found.best.score <= found.interval.high
     results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
-    scores = [seed["accuracy"] for seed in results["seeds"]]
-    assert results["accuracy"]["mean"] == pytest.approx(np.mean(scores))
-    assert results["accuracy"]["spread"] == pytest.approx(np.std(scores, ddof=1))
+    scores = [seed["scores"]["accuracy"] for seed in results["seeds"]]
+    told = results["scores"]["accuracy"]
+    assert told["mean"] == pytest.approx(np.mean(scores))
+    assert told["median"] == pytest.approx(np.median(scores))
+    assert told["spread"] == pytest.approx(np.std(scores, ddof=1))
     assert results["best_seed"] == found.best.seed
     assert (results["train"], results["dev"]) == (144, 16)
     assert "Confusion" in (found.folder / "report.html").read_text(encoding="utf-8")
@@ -63,7 +68,10 @@ def test_the_model_kept_is_that_of_the_best_seed_and_loads_elsewhere(
     with torch.no_grad():
         inputs = tokenizer([e.text for e in found.data.dev], return_tensors="pt", padding=True)
         predictions = reference(**inputs).logits.argmax(-1)
-    assert predictions.tolist() == found.best.predictions.tolist()
+    dev = read_json(found.folder / "seeds" / f"seed-{found.best.seed}" / DEV)
+    assert predictions.tolist() == [said for _, said in dev["evidence"]]
+    labels = [answer["label"] for answer in dev["answers"]]
+    assert labels == [model.config.labels[said] for said in predictions.tolist()]
     card = (found.model / "README.md").read_text(encoding="utf-8")
     assert "best of them on these very examples" in card
 
@@ -87,7 +95,7 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     marked.write_text(json.dumps(content | {"seconds": 12345.0}), encoding="utf-8")
     again = finetune(base_folder, train, out=folder, seeds=3, settings=QUICK)
     assert again.seeds[0].seconds == 12345.0
-    assert again.seeds[1].accuracy == found.seeds[1].accuracy
+    assert again.seeds[1].scores == found.seeds[1].scores
     assert again.seeds[1].losses == found.seeds[1].losses
 
 
@@ -136,7 +144,7 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
     found = finetune(base_folder, train, out=tmp_path / "run", dev=dev, seeds=1, settings=settings)
     told = capsys.readouterr().err
     assert "8 of the dev examples have a text that is also in train" in told
-    assert "2 of 48 examples were longer than the limit and were cut" in told
+    assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only their beginning was read" in told
     assert found.data.labels == ("0", "1")
     assert (len(found.data.train), len(found.data.dev), found.cut) == (40, 8, 2)
 
@@ -186,7 +194,10 @@ def test_a_folder_that_is_no_model_is_refused(labelled: Path, tmp_path: Path) ->
 
 
 def test_impossible_settings_are_refused(base_folder: Path, labelled: Path, tmp_path: Path) -> None:
-    for settings in ({"epochs": 0}, {"batch": 0}, {"dev_share": 1.0}, {"rate": 0.0}):
+    for settings in (
+        {"epochs": 0}, {"batch": 0}, {"dev_share": 1.0}, {"rate": 0.0}, {"freeze": -2},
+        {"layer_decay": 0.0}, {"smoothing": 1.0}, {"search": {"rates": []}},
+    ):  # fmt: skip
         with pytest.raises(ConfigError):
             FinetuneConfig.from_dict(settings)
     with pytest.raises(ConfigError, match="seeds is 0"):

@@ -2,42 +2,50 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from bertsmith.recipes.baselines import BaselineResult
+from bertsmith.evaluation.intervals import Interval
 from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.outcome import FinetuneOutcome
+from bertsmith.recipes.rivals import TFIDF, Rival
 from bertsmith.recipes.scores import tell
-from bertsmith.recipes.seeds import SeedResult
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.trial import TrialResult
 from bertsmith.text.examples import Example
 
 
 def outcome(accuracies: list[float], rival: float | None) -> FinetuneOutcome:
     example = Example(text="a", text_pair=None, label="x", source="memory", line=1)
-    predictions = np.array([0, 1], np.int64)
+    beside = Rival(
+        name=TFIDF,
+        scores=({"accuracy": rival or 0.0, "macro_f1": 0.5},),
+        seconds=0.1,
+        simpler=True,
+    )
     return FinetuneOutcome(
         folder=Path("run"),
         model=Path("run/model"),
-        data=LabelledData(labels=("x", "y"), train=[example], dev=[example], dev_is_cut=False),
+        data=LabelledData(
+            task=Classify(), labels=("x", "y"), train=[example], dev=[example], dev_is_cut=False
+        ),
         seeds=tuple(
-            SeedResult(
+            TrialResult(
                 seed=seed,
-                accuracy=accuracy,
-                macro_f1=0.5,
-                predictions=predictions if accuracy > 0.6 else np.zeros(2, np.int64),
+                scores={"accuracy": accuracy, "macro_f1": 0.5},
+                constant=accuracy <= 0.6,
                 losses=[(1, 0.5)],
                 seconds=1.0,
                 tokens=9,
             )
             for seed, accuracy in enumerate(accuracies)
         ),
-        baseline=None
-        if rival is None
-        else BaselineResult(
-            accuracy=rival, macro_f1=rival, predictions=predictions, strength=1.0, seconds=0.1
-        ),
-        majority=0.55,
+        interval=Interval(low=0.61, high=0.97, confidence=0.95),
+        notes=(),
+        rivals=() if rival is None else (beside,),
+        floor=("always saying the commonest class", 0.55),
+        grid=None,
+        curve=(),
+        long=0,
         cut=0,
     )
 
@@ -65,8 +73,11 @@ def test_failed_seeds_are_counted_and_the_choice_is_told(
     found = outcome([0.55, 0.90, 0.80], 0.7)
     tell(found)
     told = capsys.readouterr().err
-    assert found.degenerate == 1
+    assert found.constant == 1
     assert found.best.seed == 1
-    assert "1 of 3 seeds predict one class throughout" in told
+    assert "1 of 3 seeds say the same of everything" in told
     assert "the best of 3 on dev: expect the mean on new texts, not its 90.00 %" in told
     assert "75.00 ± 18.03" in told
+    assert "median of 3" in told
+    assert "80.00" in told
+    assert "95 % interval over dev sets of this size 61.00 to 97.00" in told

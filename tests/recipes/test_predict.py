@@ -55,7 +55,7 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
     predict(classifier, str(tmp_path / "asked.jsonl"), top=2)
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    assert "1 of 2 texts were longer than 40 tokens and were cut" in printed.err
+    assert "1 of 2 texts were longer than 40 tokens: --long says what is read" in printed.err
 
 
 def test_masks_are_filled_by_a_folder_without_classes(

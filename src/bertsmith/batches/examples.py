@@ -1,117 +1,185 @@
-"""Batches of labelled or unlabelled examples, for fine-tuning, evaluation and inference."""
+"""Batches of labelled or unlabelled examples, for fine-tuning, evaluation and inference.
+
+A unit is what a step takes whole or not at all: a text (its windows, where it has several), the
+options of a question, or one window of a text whose words have labels of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.batches.pairs import Ids, Segments, encode_pair
+from bertsmith.batches.fitting import Fit, fitted
+from bertsmith.batches.pairs import Ids, Segments
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.randomness import permuted, stream
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # MiniLM on one CPU thread: 512 to 4,096 tokens do alike, 16,384 are 18 % slower
 TOKENS_PER_BATCH = 2048
+Labels = NDArray[Any] | Sequence[NDArray[Any]]
 # purpose of the random stream, unlike those of pre-training
 _ORDER = 101
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedExamples:
-    """Examples as token ids: `ids` and `segments`, each (length,) an example.
+    """Examples as token ids: `ids` and `segments`, each (length,) a sequence.
 
-    `labels` (examples,) are class numbers; `cut` (examples,) tells which lost tokens for length.
+    Unit i is the sequences `starts[i]` to `starts[i + 1]`; `cut` (units,) tells which lost tokens
+    for length, `long` (units,) which were over the limit. `labels` has one entry a unit: a class
+    number, an array of numbers, or with `places` an array of as many labels as the places, tokens
+    of the unit's only sequence, that they belong to. `target` names what they are read by.
     """
 
     ids: list[Ids]
     segments: list[Segments]
-    labels: NDArray[np.int64] | None
+    starts: NDArray[np.int64]
     cut: NDArray[np.bool_]
+    long: NDArray[np.bool_]
+    target: str = "classify"
+    labels: Labels | None = None
+    places: Sequence[NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.starts) - 1
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each example, (examples,)."""
-        return np.array([len(ids) for ids in self.ids], np.int64)
+        """Tokens of each unit, (units,)."""
+        ends = np.zeros(len(self.ids) + 1, np.int64)
+        np.cumsum([len(ids) for ids in self.ids], out=ends[1:])
+        return np.diff(ends[self.starts])
+
+    def labelled(self, target: str, labels: Labels) -> EncodedExamples:
+        """The same with labels (units, ...) that the objective `target` reads."""
+        assert len(labels) == len(self)
+        return replace(self, target=target, labels=labels)
+
+    def part(self, units: NDArray[np.int64]) -> EncodedExamples:
+        """Some of the units, in the order given."""
+        sequences = self.sequences(units)
+        sizes = np.diff(self.starts)[units]
+        return replace(
+            self,
+            ids=[self.ids[number] for number in sequences],
+            segments=[self.segments[number] for number in sequences],
+            starts=_ends(sizes),
+            cut=self.cut[units],
+            long=self.long[units],
+            labels=None if self.labels is None else _picked(self.labels, units),
+            places=None if self.places is None else [self.places[unit] for unit in units],
+        )
+
+    def grouped(self, sizes: Sequence[int]) -> EncodedExamples:
+        """The same sequences, so many units in a row taken as one; without labels."""
+        firsts = _ends(sizes)
+        assert firsts[-1] == len(self)
+        return EncodedExamples(
+            ids=self.ids,
+            segments=self.segments,
+            starts=self.starts[firsts],
+            cut=np.logical_or.reduceat(self.cut, firsts[:-1]),
+            long=np.logical_or.reduceat(self.long, firsts[:-1]),
+        )
+
+    def sequences(self, units: NDArray[np.int64]) -> list[int]:
+        """The numbers of the sequences of some units, unit by unit."""
+        ranges = zip(self.starts[units].tolist(), self.starts[units + 1].tolist(), strict=True)
+        return [number for first, after in ranges for number in range(first, after)]
 
 
 def encode_examples(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     pairs: Sequence[str | None] | None = None,
-    labels: NDArray[np.int64] | None = None,
     *,
     longest: int,
+    fit: Fit = "head",
 ) -> EncodedExamples:
     """Encode texts, or pairs of texts where `pairs` has a second one, in at most `longest` tokens.
 
-    As in `transformers`, a literal "[SEP]" in a text is the special token.
+    What becomes of longer ones is up to `fit`. As in `transformers`, a literal "[SEP]" in a text is
+    the special token.
     """
     seconds = [None] * len(texts) if pairs is None else pairs
     assert len(seconds) == len(texts)
-    assert labels is None or len(labels) == len(texts)
-    ids, segments, cut = [], [], np.zeros(len(texts), bool)
+    ids, segments, sizes = [], [], []
+    cut, long = np.zeros(len(texts), bool), np.zeros(len(texts), bool)
     for number, (text, pair) in enumerate(zip(texts, seconds, strict=True)):
         first, *rest = tokenizer.encode([text] if pair is None else [text, pair])
-        second = rest[0] if rest else None
-        sequence, segment = encode_pair(
-            first, second, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, longest=longest
-        )
-        whole = len(first) + 2 if second is None else len(first) + len(second) + 3
-        cut[number] = len(sequence) < whole
-        ids.append(sequence)
-        segments.append(segment)
-    return EncodedExamples(ids=ids, segments=segments, labels=labels, cut=cut)
+        one = fitted(tokenizer, first, rest[0] if rest else None, longest=longest, fit=fit)
+        ids += [sequence for sequence, _ in one.sequences]
+        segments += [segment for _, segment in one.sequences]
+        sizes.append(len(one.sequences))
+        cut[number], long[number] = one.cut, one.long
+    return EncodedExamples(ids=ids, segments=segments, starts=_ends(sizes), cut=cut, long=long)
 
 
-def pack_examples(examples: EncodedExamples, indices: NDArray[np.int64]) -> Batch:
-    """The examples with these indices as one batch, with the target "classify" if labelled."""
-    ids = [examples.ids[index] for index in indices]
-    segments = [examples.segments[index] for index in indices]
+def pack_examples(examples: EncodedExamples, units: NDArray[np.int64]) -> Batch:
+    """The units with these numbers as one batch, with their target if they are labelled.
+
+    The target lies at the first sequence of each unit, or at the tokens it has places for.
+    """
+    sequences = examples.sequences(units)
+    ids = [examples.ids[number] for number in sequences]
+    segments = [examples.segments[number] for number in sequences]
+    return pack(ids, segments, _targets(examples, units, ids))
+
+
+def _targets(
+    examples: EncodedExamples, units: NDArray[np.int64], ids: Sequence[Ids]
+) -> Mapping[str, Target]:
     if examples.labels is None:
-        return pack(ids, segments)
-    labels = torch.from_numpy(examples.labels[indices])
-    target = Target(at=torch.arange(len(labels)), labels=labels)
-    return pack(ids, segments, {"classify": target})
+        return {}
+    labels = _picked(examples.labels, units)
+    if examples.places is None:
+        at = _ends(np.diff(examples.starts)[units])[:-1]
+    else:
+        begins = _ends([len(sequence) for sequence in ids])[:-1]
+        places = zip(begins.tolist(), units.tolist(), strict=True)
+        at = np.concatenate([begin + examples.places[unit] for begin, unit in places])
+        labels = np.concatenate(list(labels))
+    assert isinstance(labels, np.ndarray)
+    return {examples.target: Target(at=torch.from_numpy(at), labels=torch.from_numpy(labels))}
 
 
 class ExampleBatches:
-    """Batches of a fixed number of sequences, in an order that depends on (seed, epoch) only.
+    """Batches of a fixed number of units, in an order that depends on (seed, epoch) only.
 
-    Every example is seen once an epoch; an epoch's last batch may be smaller.
+    Every unit is seen once an epoch; an epoch's last batch may be smaller.
     """
 
-    def __init__(self, examples: EncodedExamples, *, sequences_per_batch: int, seed: int) -> None:
+    def __init__(self, examples: EncodedExamples, *, units_per_batch: int, seed: int) -> None:
         assert len(examples)
-        assert sequences_per_batch > 0
+        assert units_per_batch > 0
         self._examples = examples
-        self._sequences = sequences_per_batch
+        self._units = units_per_batch
         self._seed = seed
 
     @property
     def batches(self) -> int:
         """Batches an epoch."""
-        return -(-len(self._examples) // self._sequences)
+        return -(-len(self._examples) // self._units)
 
-    def indices(self, place: Place) -> NDArray[np.int64]:
-        """The examples of the batch that begins at a place."""
+    def units(self, place: Place) -> NDArray[np.int64]:
+        """The units of the batch that begins at a place."""
         size = len(self._examples)
-        positions = np.arange(place.index, min(place.index + self._sequences, size))
+        positions = np.arange(place.index, min(place.index + self._units, size))
         return permuted(positions, size, stream(self._seed, place.epoch, _ORDER))
 
     def take(self, place: Place) -> tuple[Batch, Place]:
         """The batch that begins at a place, and the place after it."""
-        indices = self.indices(place)
-        after = place.index + len(indices)
+        units = self.units(place)
+        after = place.index + len(units)
         ended = after >= len(self._examples)
-        return pack_examples(self._examples, indices), (
+        return pack_examples(self._examples, units), (
             Place(epoch=place.epoch + 1) if ended else Place(epoch=place.epoch, index=after)
         )
 
@@ -119,18 +187,29 @@ class ExampleBatches:
 def evaluation_batches(
     examples: EncodedExamples, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """All examples in batches of a token budget, with their indices, the longest first.
+    """All units in batches of a token budget, with their numbers, the longest first.
 
-    Neighbours are of about one length, and a lack of memory shows at once. An example longer than
-    the budget makes a batch of its own.
+    Neighbours are of about one length, and a lack of memory shows at once. A unit longer than the
+    budget makes a batch of its own.
     """
     lengths = examples.lengths
     order = np.argsort(-lengths, kind="stable")
     start = total = 0
-    for place, index in enumerate(order):
-        if total + lengths[index] > tokens_per_batch and place > start:
+    for place, unit in enumerate(order):
+        if total + lengths[unit] > tokens_per_batch and place > start:
             yield order[start:place], pack_examples(examples, order[start:place])
             start, total = place, 0
-        total += int(lengths[index])
+        total += int(lengths[unit])
     if start < len(order):
         yield order[start:], pack_examples(examples, order[start:])
+
+
+def _picked(labels: Labels, units: NDArray[np.int64]) -> Labels:
+    return labels[units] if isinstance(labels, np.ndarray) else [labels[unit] for unit in units]
+
+
+def _ends(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of some runs of these sizes begins, and the end of the last."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return ends

@@ -18,7 +18,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.evaluation.forward_only import Precision, forward_only
 from bertsmith.inference.layer_names import layer_mix
 from bertsmith.inference.sequences import Long, ReadText, read_text
-from bertsmith.inference.windows import ROWS, windows
+from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.inference.words import Merging, Words, merged, word_spans
 from bertsmith.layers.mix import LayerMix
 from bertsmith.layers.pooling import POOLINGS, Pooling, pooled
@@ -119,7 +119,7 @@ def features(
     extraction = _Extraction(
         model, tokenizer, config or FeatureConfig(), after, tokens_per_batch, precision
     )
-    for window in windows(examples, extraction.rows(rows)):
+    for window in windows(examples, extraction.rows(rows), text_length):
         yield from extraction.of(window)
 
 

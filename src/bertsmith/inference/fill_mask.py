@@ -18,7 +18,7 @@ from bertsmith.batches.examples import (
 )
 from bertsmith.errors import ExampleError
 from bertsmith.evaluation.forward_only import Precision, forward_only
-from bertsmith.inference.windows import ROWS, windows
+from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.models.model import Model
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ def fill_masks(
 
     Raises `ExampleError` as `fill_mask` does, with file and line.
     """
-    for window in windows(examples, rows):
+    for window in windows(examples, rows, text_length):
         encoded = encode_examples(
             tokenizer,
             [example.text for example in window],

@@ -22,14 +22,17 @@ from bertsmith.shapes import Table, TargetIds
 _LOGITS = 2**20
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+def cross_entropy(
+    logits: Tensor, labels: Tensor, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Loss:
     """Cross-entropy in float32, summed: logits (targets, classes), labels (targets,).
 
+    `weights` (classes,) multiply the losses of the targets of each class. Logits may be -inf.
     A target counts as correct when its logit is larger than every other; ties are wrong.
     """
     with torch.autocast(logits.device.type, enabled=False):
-        if smoothing or logits.is_cuda:
-            loss, correct = _by_torch(logits.float(), labels, smoothing)
+        if smoothing or weights is not None or logits.is_cuda:
+            loss, correct = _by_torch(logits.float(), labels, smoothing, weights)
         else:
             loss, correct = _CrossEntropy.apply(logits, labels)  # type: ignore[no-untyped-call]
     return Loss(sum=loss, count=len(labels), correct=correct)
@@ -50,8 +53,10 @@ def linear_cross_entropy(features: Tensor, table: Table, bias: Tensor, labels: T
     return Loss(sum=loss, count=len(labels), correct=correct)
 
 
-def _by_torch(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
+def _by_torch(
+    logits: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    loss = F.cross_entropy(logits, labels, weights, reduction="sum", label_smoothing=smoothing)
     # amax is 25 times faster than argmax on a CPU
     shown, at = logits.detach(), labels[:, None]
     own = shown.gather(-1, at).squeeze(-1)

@@ -18,19 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.batches.randomness import permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.log import console, say
 from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.recipes.baselines import tfidf_baseline
-from bertsmith.recipes.seeds import FinetuneConfig, SeedResult, run_seed
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.rivals import TFIDF
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.task import Room
+from bertsmith.recipes.tfidf import tfidf_rival
+from bertsmith.recipes.trial import Measured, Prepared, TrialResult, prepare, run_trial
 from bertsmith.text.documentation import ModuleText
+from bertsmith.text.examples import Example
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
-SETTINGS = FinetuneConfig(epochs=12, batch=16, rate=1e-3, longest=96)
-PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", "TF-IDF + logistic regression"
+LONGEST = 96
+SETTINGS = FinetuneConfig(epochs=12, batch=16, rate=1e-3)
+PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
 
 _SHORTEST, _LONGEST = 80, 500
 _DEV_SHARE = 0.5
@@ -118,40 +125,49 @@ def make_task(modules: list[ModuleText]) -> Task:
 
 def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
     """Train the contestants with three seeds each, print the table and say who wins."""
-    pretrained, tokenizer = start_from(folder, labels=task.labels)
-    train, dev = (
-        encode_examples(tokenizer, texts, labels=classes, longest=SETTINGS.longest)
-        for texts, classes in ((task.train, task.train_classes), (task.dev, task.dev_classes))
+
+    def pretrained(seed: int) -> Model:
+        return start_from(folder, predicts="class", labels=task.labels, seed=seed)[0]
+
+    tokenizer, config = Tokenizer.load(folder), pretrained(seed).config
+    data = LabelledData(
+        task=Classify(),
+        labels=task.labels,
+        train=_rows(task.train, task.train_classes, task.labels),
+        dev=_rows(task.dev, task.dev_classes, task.labels),
+        dev_is_cut=False,
     )
+    prepared = prepare(data, tokenizer, Room(longest=LONGEST))
     results = {
-        PRETRAINED: _trained(
-            lambda seed: start_from(folder, labels=task.labels, seed=seed)[0], train, dev, seed
-        ),
-        RANDOM: _trained(lambda seed: _fresh(pretrained.config, seed), train, dev, seed),
+        PRETRAINED: _trained(pretrained, prepared, seed),
+        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, seed),
     }
-    accuracies = {name: [each.accuracy for each in found] for name, found in results.items()}
-    baseline = tfidf_baseline(
-        [(text, None) for text in task.train],
-        task.train_classes,
-        [(text, None) for text in task.dev],
-        task.dev_classes,
-    )
-    best = max(results[PRETRAINED], key=lambda result: result.rank)
-    confusion = confusion_matrix(task.dev_classes, best.predictions, len(task.labels))
+    accuracies = {name: [each.score for each, _ in found] for name, found in results.items()}
+    baseline = tfidf_rival(prepared)
+    assert baseline is not None
+    best = max(results[PRETRAINED], key=lambda found: found[0].rank)
+    true, said = best[1].evidence.astype(np.int64).T
     outcome = TaskOutcome(
         task=task,
-        accuracies=accuracies | {BASELINE: [baseline.accuracy]},
-        confusion=confusion.tolist(),
+        accuracies=accuracies | {BASELINE: baseline.values("accuracy")},
+        confusion=confusion_matrix(true, said, len(task.labels)).tolist(),
     )
     _tell(outcome)
     return outcome
 
 
-def _trained(
-    make_model: Callable[[int], Model], train: EncodedExamples, dev: EncodedExamples, first: int
-) -> list[SeedResult]:
+def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...]) -> list[Example]:
     return [
-        run_seed(make_model, train, dev, SETTINGS, seed, title=f"fine-tuning, seed {seed}")[0]
+        Example(text=text, text_pair=None, label=labels[number], source="demo", line=line)
+        for line, (text, number) in enumerate(zip(texts, classes.tolist(), strict=True), 1)
+    ]
+
+
+def _trained(
+    make_model: Callable[[int], Model], prepared: Prepared, first: int
+) -> list[tuple[TrialResult, Measured]]:
+    return [
+        run_trial(make_model, prepared, SETTINGS, seed, title=f"fine-tuning, seed {seed}")[:2]
         for seed in range(first, first + SEEDS)
     ]
 

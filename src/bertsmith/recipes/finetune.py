@@ -1,40 +1,44 @@
-"""Fine-tuning a model folder to classify texts or pairs of texts, with several seeds.
+"""Fine-tuning a model folder for a task, with several seeds.
 
     RUN/
       run.json       the resolved run
       seeds/seed-N/  log and result of each seed, its checkpoints while it trains
-      baseline.json  what TF-IDF + logistic regression came to
+      grid/, curve/, random/   the same of other trainings (trials.py)
+      rivals.json    what the contestants that are no network came to
       model/         the model of the seed that was best on dev
       results.json   all scores
       report.html
 
-A run that was stopped goes on where it was: with the seed in hand, or with the next one.
+A run that was stopped goes on where it was: with the training in hand, or with the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.model import Model
-from bertsmith.recipes.baselines import BaselineResult, tfidf_baseline
+from bertsmith.recipes.contest import Asked, Contest
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.labelled import LabelledData, read_labelled
-from bertsmith.recipes.outcome import FinetuneOutcome, majority_accuracy
-from bertsmith.recipes.scores import describe, tell, write_card, write_report
-from bertsmith.recipes.seed_folders import SeedFolders, read_json
-from bertsmith.recipes.seeds import FinetuneConfig
-from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.examples import Example
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.recipes.finetune_report import write_report
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.labelled import read_labelled
+from bertsmith.recipes.outcome import FinetuneOutcome
+from bertsmith.recipes.scores import describe, tell, write_card
+from bertsmith.recipes.starting import check_layers
+from bertsmith.recipes.tasks.recognising import task_for
+from bertsmith.recipes.tasks.task import Reading, Room, Task
+from bertsmith.recipes.trial import prepare
+from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.tensorboard import require_tensorboard
@@ -48,12 +52,12 @@ __all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
 class FinetuneRun(Config):
     """A resolved run: what it starts from, what it reads, and how it trains."""
 
+    task: str
+    """What is learned."""
     model: Path
     """Folder of the model that training starts from."""
     model_hash: str
     """SHA-256 of its weights."""
-    origin: str | None = None
-    """Its name and commit on the hub, if it came from there."""
     train: Path
     """The training examples."""
     train_hash: str
@@ -62,18 +66,28 @@ class FinetuneRun(Config):
     """The examples to measure with, None for a share of the training file."""
     dev_hash: str | None
     """SHA-256 of their file."""
-    columns: Columns
-    """Columns that were named."""
+    reading: Reading
+    """How the files are read."""
     labels: tuple[str, ...]
-    """The classes in the model's order."""
+    """The names of the model's outputs, in its order."""
     seeds: int
     """Number of seeds."""
+    grid: bool
+    """Whether rate, batch and epochs were chosen before them."""
+    minutes: float | None
+    """Minutes for that."""
+    curve: bool
+    """Whether fewer examples are tried as well."""
+    baselines: bool
+    """Whether all contestants are tried."""
     threads: int
     """Threads of torch; part of what makes a run repeat bit for bit."""
     device: str
     """Type of the device."""
     settings: FinetuneConfig
     """How each is trained."""
+    origin: str | None = None
+    """The model's name and commit on the hub, if it came from there."""
 
 
 def finetune(
@@ -82,50 +96,61 @@ def finetune(
     *,
     out: Path,
     dev: Path | None = None,
+    task: str | None = None,
     seeds: int = 5,
-    columns: Columns = USUAL,
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
+    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008
+    grid: bool = False,
+    minutes: float | None = None,
+    curve: bool = False,
+    baselines: bool = False,
     device: str = "auto",
     tensorboard: bool = False,
 ) -> FinetuneOutcome:
-    """Train `seeds` classifiers, tell how they do on dev, and keep the best in `out`/model.
+    """Train `seeds` models for a task, tell how they do on dev, and keep the best in `out`/model.
 
-    Raises `ExampleError`, `ModelFolderError` or `RunFolderError` before anything is written, and
-    what `fit` raises; after an interruption the same call goes on. `device` is a name that
-    `device_named` knows; `tensorboard` writes the logs for TensorBoard too.
+    The task is told from the data where none is named. With a `grid` rate, batch and epochs are
+    chosen on dev first, in `minutes` of training where that is given. Raises `ExampleError`,
+    `ConfigError`, `ModelFolderError` or `RunFolderError` before anything is written, and what `fit`
+    raises; after an interruption the same call goes on.
     """
-    place = device_named(device)
+    place, model = device_named(device), model_folder(model)
     if tensorboard:
         require_tensorboard()
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}", remedy="it must be at least 1")
-    model = model_folder(model)
+    _check(seeds, minutes, grid=grid)
+    chosen = task_for(train, task, reading)
     base, tokenizer = load_model(model)
+    check_layers(base, settings)
     data = read_labelled(
+        chosen,
         train,
         dev,
-        columns,
+        reading,
         known_labels=base.config.labels,
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
     run = FinetuneRun(
+        task=chosen.name,
         model=model.resolve(),
-        model_hash=file_hash(model / WEIGHTS_FILE),
         origin=origin(model),
+        model_hash=file_hash(model / WEIGHTS_FILE),
         train=train.resolve(),
-        train_hash=file_hash(train),
+        train_hash=hash_of(train),
         dev=None if dev is None else dev.resolve(),
-        dev_hash=None if dev is None else file_hash(dev),
-        columns=columns,
+        dev_hash=None if dev is None else hash_of(dev),
+        reading=reading,
         labels=data.labels,
         seeds=seeds,
+        grid=grid,
+        minutes=minutes,
+        curve=curve,
+        baselines=baselines,
         threads=torch.get_num_threads(),
         device=place.type,
         settings=settings,
     )
-    longest = min(settings.longest, base.config.encoder.longest)
-    train_and_dev = [_encoded(part, data, tokenizer, longest) for part in (data.train, data.dev)]
+    prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
     folder = RunFolder(out)
     with folder.owned():
         stored = folder.settings("finetune") or {}
@@ -134,70 +159,64 @@ def finetune(
         if folder.claim("finetune", run):
             ended = (out / "results.json").exists()
             say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        return _carry_out(
-            folder, run, data, tokenizer, *train_and_dev, device=place, tensorboard=tensorboard
+        torch.set_num_threads(run.threads)
+        contest = Contest(
+            folder=folder,
+            settings=settings,
+            prepared=prepared,
+            trials=Trials(folder, tensorboard=tensorboard),
+            make_model=model_maker(run.model, chosen, data.labels, place),
         )
+        asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
+        return _carry_out(contest, asked, run)
 
 
-def _carry_out(
-    folder: RunFolder,
-    run: FinetuneRun,
-    data: LabelledData,
-    tokenizer: Tokenizer,
-    train: EncodedExamples,
-    dev: EncodedExamples,
-    *,
-    device: torch.device,
-    tensorboard: bool,
-) -> FinetuneOutcome:
-    def make_model(seed: int) -> Model:
-        return start_from(run.model, labels=run.labels, seed=seed)[0].to(device)
+def hash_of(path: Path) -> str:
+    """SHA-256 of a file, or of the names and hashes of a folder's files."""
+    if not path.is_dir():
+        return file_hash(path)
+    files = sorted(each for each in path.rglob("*") if each.is_file())
+    listed = "".join(f"{file_hash(each)}  {each.relative_to(path)}\n" for each in files)
+    return hashlib.sha256(listed.encode()).hexdigest()
 
-    cut = int(train.cut.sum() + dev.cut.sum())
-    for line in describe(data, cut):
+
+def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
+    """How much of a text is read at once, by the settings and the model's limit."""
+    longest = min(settings.longest or task.longest, limit)
+    return Room(longest=longest, long=settings.long, stride=settings.stride)
+
+
+def model_maker(
+    folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
+) -> Callable[[int], Model]:
+    """Makes of a seed a model that starts from a folder, with a new head."""
+
+    def make(seed: int) -> Model:
+        return start_from(folder, predicts=task.predicts, labels=labels, seed=seed)[0].to(device)
+
+    return make
+
+
+def _check(seeds: int, minutes: float | None, *, grid: bool) -> None:
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}", remedy="it must be at least 1")
+    if minutes is not None and not grid:
+        raise ConfigError("--minutes are for --grid", remedy="leave them out, or give --grid too")
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"minutes is {minutes}", remedy="it must be above 0")
+
+
+def _carry_out(contest: Contest, asked: Asked, run: FinetuneRun) -> FinetuneOutcome:
+    for line in describe(contest.prepared):
         say(line)
-    torch.set_num_threads(run.threads)
-    baseline = _baseline(folder, data) if run.settings.baseline else None
-    seeds = SeedFolders(folder, run.settings, run.seeds, tensorboard=tensorboard)
     try:
-        results = seeds.train(make_model, tokenizer, train, dev)
+        outcome = contest.hold(asked)
     except Interrupted as stopped:
         raise Interrupted(f"{stopped}, saved; go on with the same command") from None
-    outcome = FinetuneOutcome(
-        folder=folder.path,
-        model=folder.model,
-        data=data,
-        seeds=tuple(results),
-        baseline=baseline,
-        majority=majority_accuracy(data),
-        cut=cut,
-    )
-    seeds.move_model(outcome.best.seed, write_card(outcome, run.to_dict()))
-    write_json(folder.path / "results.json", outcome.to_dict())
-    write_report(outcome, folder.report, run.to_dict())
+    card = write_card(outcome, run.to_dict())
+    contest.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
+    write_json(outcome.folder / "results.json", outcome.to_dict())
+    write_report(outcome, contest.folder.report, run.to_dict())
     tell(outcome)
     say(f"next: bertsmith predict {outcome.model} FILE")
     return outcome
-
-
-def _encoded(
-    examples: Sequence[Example], data: LabelledData, tokenizer: Tokenizer, longest: int
-) -> EncodedExamples:
-    return encode_examples(
-        tokenizer,
-        [example.text for example in examples],
-        [example.text_pair for example in examples],
-        data.classes(examples),
-        longest=longest,
-    )
-
-
-def _baseline(folder: RunFolder, data: LabelledData) -> BaselineResult:
-    """What an earlier part of the run has found, or found now."""
-    path = folder.path / "baseline.json"
-    if path.exists():
-        return BaselineResult.from_dict(read_json(path))
-    train, dev = ([(one.text, one.text_pair) for one in part] for part in (data.train, data.dev))
-    result = tfidf_baseline(train, data.classes(data.train), dev, data.classes(data.dev))
-    write_json(path, result.to_dict())
-    return result

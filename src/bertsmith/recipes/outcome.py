@@ -6,143 +6,163 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from bertsmith.evaluation.intervals import Interval
 from bertsmith.evaluation.metrics import mean_and_spread
-from bertsmith.recipes.baselines import BaselineResult
+from bertsmith.recipes.grid import Searched
 from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.seeds import SeedResult
+from bertsmith.recipes.rivals import Rival
+from bertsmith.recipes.telling import in_words, median, percent, told
+from bertsmith.recipes.trial import TrialResult
 
-BASELINE = "TF-IDF + logistic regression"
-HEADER = ("", "accuracy %", "macro F1 %", "seconds")
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """What some seeds came to with so many of the training rows."""
+
+    rows: int
+    results: tuple[TrialResult, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """The score that counts most, seed by seed."""
+        return [result.score for result in self.results]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOutcome:
     """What a fine-tuning came to, every seed of it; `model` is the folder of the best on dev.
 
-    `majority` is the accuracy of always saying the class that is commonest in train.
+    `floor` is who has learned nothing, and its score; `interval` that of the best seed's score over
+    dev sets drawn anew, and `notes` what else is worth knowing of it; `long` counts the rows over
+    the limit in tokens and `cut` those of them that lost some.
     """
 
     folder: Path
     model: Path
-    data: LabelledData
-    seeds: tuple[SeedResult, ...]
-    baseline: BaselineResult | None
-    majority: float
+    data: LabelledData[Any]
+    seeds: tuple[TrialResult, ...]
+    interval: Interval
+    notes: tuple[str, ...]
+    rivals: tuple[Rival, ...]
+    floor: tuple[str, float] | None
+    grid: Searched | None
+    curve: tuple[CurvePoint, ...]
+    long: int
     cut: int
 
     @property
-    def best(self) -> SeedResult:
+    def best(self) -> TrialResult:
         """The best seed on dev."""
         return max(self.seeds, key=lambda seed: seed.rank)
 
     @property
-    def accuracy(self) -> tuple[float, float | None]:
-        """Mean and spread (sample standard deviation) over the seeds."""
-        return mean_and_spread([seed.accuracy for seed in self.seeds])
+    def names(self) -> list[str]:
+        """The names of the scores, the one that counts most first."""
+        return list(self.seeds[0].scores)
+
+    def values(self, name: str) -> list[float]:
+        """A score, seed by seed."""
+        return [seed.scores[name] for seed in self.seeds]
 
     @property
-    def macro_f1(self) -> tuple[float, float | None]:
-        """Mean and spread (sample standard deviation) over the seeds."""
-        return mean_and_spread([seed.macro_f1 for seed in self.seeds])
-
-    @property
-    def degenerate(self) -> int:
-        """Seeds that predict one class throughout."""
-        return sum(seed.degenerate for seed in self.seeds)
+    def constant(self) -> int:
+        """Degenerate seeds, which say the same of everything."""
+        return sum(seed.constant for seed in self.seeds)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain JSON values."""
-        accuracy, macro_f1 = self.accuracy, self.macro_f1
-        figures: dict[str, Any] = {
-            "accuracy": {"mean": accuracy[0], "spread": accuracy[1]},
-            "macro_f1": {"mean": macro_f1[0], "spread": macro_f1[1]},
-            "degenerate": self.degenerate,
-            "seeds": [
-                {
-                    "seed": seed.seed,
-                    "accuracy": seed.accuracy,
-                    "macro_f1": seed.macro_f1,
-                    "degenerate": seed.degenerate,
-                    "seconds": seed.seconds,
-                    "tokens": seed.tokens,
-                }
-                for seed in self.seeds
-            ],
+        figures: dict[str, Any] = {"task": self.data.task.name, "scores": {}}
+        for name in self.names:
+            mean, spread = mean_and_spread(self.values(name))
+            middle = median(self.values(name))
+            figures["scores"][name] = {"mean": mean, "spread": spread, "median": middle}
+        return figures | {
+            "degenerate": self.constant,
+            "seeds": [_without_losses(seed) for seed in self.seeds],
             "best_seed": self.best.seed,
-            "majority": self.majority,
-            "baseline": None,
+            "best_interval": [self.interval.low, self.interval.high],
+            "notes": list(self.notes),
+            "floor": None if self.floor is None else {self.floor[0]: self.floor[1]},
+            "rivals": [rival.to_dict() for rival in self.rivals],
+            "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
+            "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
             "labels": list(self.data.labels),
             "train": len(self.data.train),
             "dev": len(self.data.dev),
             "dev_is_cut": self.data.dev_is_cut,
+            "long": self.long,
             "cut": self.cut,
         }
-        if self.baseline is not None:
-            figures["baseline"] = {"name": BASELINE} | self.baseline.to_dict()
-            del figures["baseline"]["predictions"]
-        return figures
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def header(self) -> tuple[str, ...]:
+        """What stands above the table of scores."""
+        return ("", *(f"{in_words(name)} %" for name in self.names), "seconds")
+
+    def rows(self) -> list[tuple[str, ...]]:
         """The table of scores: every seed, mean and spread, and what they are measured against."""
-        rows = [
-            (
-                f"seed {seed.seed}" + (" (one class only)" if seed.degenerate else ""),
-                f"{100 * seed.accuracy:.2f}",
-                f"{100 * seed.macro_f1:.2f}",
-                f"{seed.seconds:.1f}",
-            )
-            for seed in self.seeds
-        ]
-        if len(self.seeds) > 1:
+        rows = []
+        for seed in self.seeds:
+            name = f"seed {seed.seed}" + (" (says the same of everything)" * seed.constant)
+            rows.append((name, *map(percent, seed.scores.values()), f"{seed.seconds:.1f}"))
+        if (count := len(self.seeds)) > 1:
             seconds = mean_and_spread([seed.seconds for seed in self.seeds])[0]
-            name = f"mean ± spread of {len(self.seeds)}"
-            rows.append((name, told(self.accuracy), told(self.macro_f1), f"{seconds:.1f}"))
-        if (other := self.baseline) is not None:
-            scores = (f"{100 * other.accuracy:.2f}", f"{100 * other.macro_f1:.2f}")
-            rows.append((BASELINE, *scores, f"{other.seconds:.1f}"))
-        rows.append(("always the commonest class", f"{100 * self.majority:.2f}", "", ""))
+            each = [self.values(name) for name in self.names]
+            rows.append((f"mean ± spread of {count}", *map(told, each), f"{seconds:.1f}"))
+            rows.append((f"median of {count}", *(percent(median(of)) for of in each), ""))
+        for rival in self.rivals:
+            each = [rival.values(name) for name in self.names]
+            seconds = rival.seconds
+            rows.append((rival.name, *(told(of) if of else "" for of in each), f"{seconds:.1f}"))
+        if self.floor is not None:
+            name, value = self.floor
+            rows.append((name, percent(value), *[""] * len(self.names)))
         return rows
 
     def verdict(self) -> str:
         """Who wins on dev, and whether that says anything."""
-        mean, spread = self.accuracy
-        rival, name = self.majority, "always saying the commonest class"
-        if self.baseline is not None and self.baseline.accuracy >= self.majority:
-            rival, name = self.baseline.accuracy, BASELINE
-        points = 100 * abs(mean - rival)
+        mean, spread = mean_and_spread(self.values(self.names[0]))
+        rivals = [(rival.name, rival.mean, rival.simpler) for rival in self.rivals]
+        if self.floor is not None:
+            # after the others: of equals, what has learned something is the one to beat
+            rivals.append((*self.floor, True))
+        if not rivals:
+            return "nothing else was tried to measure it against"
+        name, best, simpler = max(rivals, key=lambda rival: rival[1])
+        points = 100 * abs(mean - best)
         if points <= max(100 * (spread or 0.0), 0.005):
-            among = "" if spread is None else f", the seeds among themselves by {100 * spread:.2f}"
+            among = "" if spread is None else f", the seeds among themselves by {percent(spread)}"
             return (
-                f"no winner: {100 * mean:.2f} against {100 * rival:.2f} of {name} differ by "
+                f"no winner: {percent(mean)} against {percent(best)} of {name} differ by "
                 f"{points:.2f} points{among}"
             )
         if spread is None:
             caution = "; one seed says nothing of the spread, --seeds 5 does"
         else:
-            caution = f" (spread of the seeds: {100 * spread:.2f})"
-        if mean > rival:
+            caution = f" (spread of the seeds: {percent(spread)})"
+        if mean > best:
             return f"the model wins by {points:.2f} points over {name}{caution}"
-        return f"{name} wins by {points:.2f} points, and is simpler{caution}"
+        return f"{name} wins by {points:.2f} points{', and is simpler' * simpler}{caution}"
 
     def choice(self) -> str:
         """How the model that is kept was chosen."""
         if len(self.seeds) == 1:
             return f"{self.model} holds the model of seed {self.best.seed}"
         return (
-            f"{self.model} holds the model of seed {self.best.seed}, the best of {len(self.seeds)} "
-            f"on dev: expect the mean on new texts, not its {100 * self.best.accuracy:.2f} %"
+            f"{self.model} holds the model of seed {self.best.seed}, the best of "
+            f"{len(self.seeds)} on dev: expect the mean on new texts, not its "
+            f"{percent(self.best.score)} %"
+        )
+
+    def certainty(self) -> str:
+        """How far the best seed's score can be trusted, whatever the seeds."""
+        low, high = percent(self.interval.low), percent(self.interval.high)
+        return (
+            f"seed {self.best.seed}: {in_words(self.names[0])} {percent(self.best.score)} %, 95 % "
+            f"interval over dev sets of this size {low} to {high}"
         )
 
 
-def told(figure: tuple[float, float | None]) -> str:
-    """Mean and spread in percent: ``91.20 ± 0.34``."""
-    mean, spread = figure
-    return f"{100 * mean:.2f}" + ("" if spread is None else f" ± {100 * spread:.2f}")
-
-
-def majority_accuracy(data: LabelledData) -> float:
-    """The accuracy on dev of always saying the class that is commonest in train."""
-    commonest = int(np.bincount(data.classes(data.train)).argmax())
-    return float(np.mean(data.classes(data.dev) == commonest))
+def _without_losses(seed: TrialResult) -> dict[str, Any]:
+    values = seed.to_dict()
+    del values["losses"]
+    return values

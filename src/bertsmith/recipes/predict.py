@@ -1,24 +1,27 @@
-"""Answers for texts: classes or fillings of [MASK], by what the model folder holds."""
+"""Answers for texts, of the kind that the model folder gives: classes, numbers, tags, spans, ..."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from bertsmith.batches.fitting import Fit
 from bertsmith.disk import writing
 from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.inference.classify import Classified, classify
 from bertsmith.inference.fill_mask import Filled, fill_masks
-from bertsmith.inference.windows import ROWS
+from bertsmith.inference.windows import ROWS, windows
 from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.tasks.raw_texts import RawTexts
+from bertsmith.recipes.tasks.span import Span
+from bertsmith.recipes.tasks.table import task_of
+from bertsmith.recipes.tasks.task import Reading, Room, Task
 from bertsmith.recipes.texts import Texts
-from bertsmith.text.columns import USUAL, Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
@@ -32,85 +35,91 @@ def predict(
     *,
     top: int = 5,
     format: Format = "table",
-    columns: Columns = USUAL,
+    reading: Reading = Reading(),  # noqa: B008 (frozen)
     longest: int | None = None,
+    long: Fit = "head",
+    stride: int | None = None,
+    no_answer: float | None = None,
     device: str = "auto",
 ) -> None:
-    """Write to standard output, text by text, the classes or what stands behind each [MASK].
+    """Write to standard output, row by row, what the model answers, or what stands behind [MASK].
 
-    A folder with a classifier names classes, one with a masked-LM head only fills masks. Memory
-    does not grow with the number of texts. A text longer than `longest` tokens, by default the
-    model's limit, is classified by its beginning; how many were cut is told at the end.
+    A folder with a head for a task answers for it, one with a masked-LM head only fills masks.
+    Memory does not grow with the number of rows. What is read of a text longer than `longest`
+    tokens, by default the model's limit, is up to `long`; how many there were is told at the end.
+    Questions get no answer where the doubt is over `no_answer`.
     """
     if top < 1:
         raise ConfigError(f"top is {top}", remedy="it must be at least 1")
-    if longest is not None and longest < 5:
-        raise ConfigError(f"longest is {longest}", remedy="it must be at least 5 tokens")
+    if longest is not None and longest < 8:
+        raise ConfigError(f"longest is {longest}", remedy="it must be at least 8 tokens")
     place = device_named(device)
     loaded, tokenizer = load_model(model_folder(model))
-    texts = Texts(file, columns)
-    classifies = loaded.config.predicts == "class"
-    answer = _classes if classifies else _fillings
-    if not classifies and not loaded.config.masked_lm:
-        raise ModelFolderError(
-            "has neither a classifier nor a masked-LM head",
-            where=model,
-            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
-        )
+    limit = loaded.config.encoder.longest
+    room = Room(longest=min(longest or limit, limit), long=long, stride=stride)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     loaded.to(place)
-    for line in answer(loaded, tokenizer, texts, top, format, longest, rows):
+    asked: Iterable[Any] = Texts(file, reading.columns)
+    if loaded.config.predicts is not None:
+        task: Task[Any] = task_of(loaded.config)
+        if no_answer is not None:
+            task = Span(no_answer=no_answer)
+        asked = task.asked(file, reading)
+        lines = _answers(loaded, tokenizer, task, asked, room, top, format, rows)
+    elif loaded.config.masked_lm:
+        lines = _fillings(loaded, tokenizer, asked, top, format, rows)
+    else:
+        raise ModelFolderError(
+            "has neither a head for a task nor a masked-LM head",
+            where=model,
+            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+        )
+    for line in lines:
         _write(line)
         if rows == 1:
             sys.stdout.flush()
-    if texts.blank:
-        say(f"{texts.blank:,} empty lines passed over")
+    if isinstance(asked, Texts | RawTexts) and asked.blank:
+        say(f"{asked.blank:,} empty lines passed over")
+    if bad := reading.bad_rows.told():
+        say(bad)
 
 
-def _classes(
+def _answers(
     model: Model,
     tokenizer: Tokenizer,
-    texts: Texts,
+    task: Task[Any],
+    asked: Iterable[Any],
+    room: Room,
     top: int,
     form: Format,
-    longest: int | None,
     rows: int,
 ) -> Iterator[str]:
-    cut = count = 0
-    width = max(map(len, model.config.labels))
-    for found in classify(model, tokenizer, texts, longest=longest, rows=rows):
-        count, cut = count + 1, cut + found.cut
-        if form == "jsonl":
-            yield _json(_class_object(found, top))
-        else:
-            yield f"{found.label:<{width}}  {found.probability:.3f}  {_shown(found.example.text)}"
-    if cut:
-        limit = min(longest or model.config.encoder.longest, model.config.encoder.longest)
-        say(f"{cut:,} of {count:,} texts were longer than {limit} tokens and were cut")
-
-
-def _class_object(found: Classified, top: int) -> dict[str, Any]:
-    pair = found.example.text_pair
-    return {
-        "text": found.example.text,
-        **({} if pair is None else {"text_pair": pair}),
-        "label": found.label,
-        "probability": round(found.probability, 6),
-        "probabilities": {label: round(share, 6) for label, share in found.top(top)},
-    }
+    labels = model.config.labels
+    count = long = 0
+    for window in windows(asked, rows, task.characters):
+        encoded = task.encode(tokenizer, window, labels, room, labelled=False)
+        count, long = count + len(encoded), long + int(encoded.long.sum())
+        answers = task.answers(model, encoded, window)
+        for row, answer in zip(window, answers, strict=True):
+            record = task.record(answer, labels, top)
+            if form == "jsonl":
+                yield _json({**task.shown(row), **record})
+            else:
+                yield from task.lines(row, record, labels, _shown)
+    if long:
+        became = "--long says what is read of them" if task.fits else "read in windows"
+        say(f"{long:,} of {count:,} texts were longer than {room.longest} tokens: {became}")
 
 
 def _fillings(
     model: Model,
     tokenizer: Tokenizer,
-    texts: Texts,
+    texts: Iterable[Any],
     top: int,
     form: Format,
-    longest: int | None,
     rows: int,
 ) -> Iterator[str]:
-    del longest  # a mask may stand in what would be cut, so a text too long is an error
     for found in fill_masks(model, tokenizer, texts, top=top, rows=rows):
         if form == "jsonl":
             yield _json(_mask_object(found))

@@ -1,4 +1,4 @@
-"""The scores of a fine-tuning on the terminal and on a page."""
+"""The scores of a fine-tuning on the terminal and on the model's card."""
 
 from __future__ import annotations
 
@@ -8,106 +8,114 @@ from typing import Any
 
 from rich.table import Table
 
-from bertsmith.errors import MissingExtra
-from bertsmith.evaluation.metrics import confusion_matrix
 from bertsmith.log import console, say
 from bertsmith.recipes.card import base_of, head_of, written
-from bertsmith.recipes.labelled import LabelledData, count_classes, overlap
-from bertsmith.recipes.outcome import BASELINE, HEADER, FinetuneOutcome, told
-from bertsmith.training.report import Report
-from bertsmith.training.report_training import add_training
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.recipes.labelled import overlap
+from bertsmith.recipes.outcome import FinetuneOutcome
+from bertsmith.recipes.telling import in_words, percent, told
+from bertsmith.recipes.trial import Prepared
 from bertsmith.weights.folder import read_config
 from bertsmith.weights.hub import origin
+
+_LONG = {
+    "head": "only their beginning was read",
+    "tail": "only their end was read",
+    "head+tail": "only a quarter of their tokens' room from the beginning and the rest from the "
+    "end were read",
+    "windows": "they were read in windows",
+}
 
 
 def tell(outcome: FinetuneOutcome) -> None:
     """Print the table of scores and what to make of them, on standard error."""
-    table = Table(*HEADER)
+    table = Table(*outcome.header())
     for column in table.columns[1:]:
         column.justify = "right"
     for row in outcome.rows():
         table.add_row(*row)
     console.print(table)
-    say(outcome.verdict())
-    if outcome.degenerate:
-        say(
-            f"{outcome.degenerate} of {len(outcome.seeds)} seeds predict one class throughout: "
-            "try another --rate (small models want 3e-4 to 1e-3, large ones less), or more epochs"
+    if outcome.curve:
+        for point in outcome.curve:
+            say(f"{point.rows:>9,} {outcome.data.task.unit}: {told(point.values)} %")
+    for line in conclusions(outcome):
+        say(line)
+
+
+def conclusions(outcome: FinetuneOutcome) -> list[str]:
+    """What to make of the scores."""
+    lines = [outcome.verdict(), outcome.certainty(), *outcome.notes]
+    if outcome.constant:
+        lines.append(
+            f"{outcome.constant} of {len(outcome.seeds)} seeds say the same of everything: try "
+            "another --rate (small models want 3e-4 to 1e-3, large ones less), or more epochs"
         )
-    say(outcome.choice())
-
-
-def write_report(outcome: FinetuneOutcome, path: Path, settings: dict[str, Any]) -> None:
-    """Write the page of the run; without matplotlib, say so instead."""
-    data, best = outcome.data, outcome.best
-    try:
-        report = Report("Fine-tuning", f"{len(data.labels)} classes, seeds: {len(outcome.seeds)}")
-    except MissingExtra as error:
-        say(f"no report: {error}")
-        return
-    report.table("Scores on dev", HEADER, outcome.rows(), note=outcome.verdict())
-    report.text("Model", [outcome.choice()])
-    report.text("Data", describe(data, outcome.cut))
-    logs = {
-        f"seed {seed.seed}": RunFolder(outcome.folder / "seeds" / f"seed-{seed.seed}").log()
-        for seed in outcome.seeds
-    }
-    add_training(report, logs)
-    truth, classes = data.classes(data.dev), len(data.labels)
-    title = f"Confusion on dev, seed {best.seed}"
-    report.confusion(
-        title, confusion_matrix(truth, best.predictions, classes).tolist(), data.labels
-    )
-    if outcome.baseline is not None:
-        matrix = confusion_matrix(truth, outcome.baseline.predictions, classes)
-        report.confusion(f"Confusion on dev, {BASELINE}", matrix.tolist(), data.labels)
-    report.settings("Settings", settings)
-    report.write(path)
+    if outcome.grid is not None:
+        lines.append(outcome.grid.note())
+    return [*lines, outcome.choice()]
 
 
 def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     """The model card: what the model was made of, and how far to trust it."""
     settings, data, best = run["settings"], outcome.data, outcome.best
-    rival = outcome.baseline
-    beside = f"; {BASELINE} {100 * rival.accuracy:.2f} %" if rival is not None else ""
+    if outcome.grid is not None:
+        settings = outcome.grid.settings.to_dict()
+    beside = "".join(f"; {rival.name} {percent(rival.mean)} %" for rival in outcome.rivals[:1])
+    scores = ", ".join(f"{in_words(name)} {told(outcome.values(name))} %" for name in outcome.names)
     seconds = sum(seed.seconds for seed in outcome.seeds)
+    names = f"Outputs, in their order: {', '.join(data.labels)}.\n\n" if data.labels else ""
     chosen = (
-        f"This is the model of seed {best.seed}, the best of them on these very examples "
-        f"({100 * best.accuracy:.2f} %), so the mean is the better guess for new texts."
+        f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
+        f"({percent(best.score)} %), so the mean is the better guess for new texts."
         if len(outcome.seeds) > 1
         else f"This is the model of seed {best.seed}; one seed says nothing of the spread."
     )
     base = Path(run["model"])
-    config = replace(read_config(base), pooler=True, predicts="class", labels=data.labels)
+    config = replace(
+        read_config(base), pooler=True, predicts=data.task.predicts, labels=data.labels
+    )
     return f"""{written(head_of(config, base=base_of(base)))}
-# A classifier of {len(data.labels)} classes
+# {data.task.title}
 
-Classes, in the order of the outputs: {", ".join(data.labels)}.
+{names}Trained on {len(data.train):,} {data.task.unit} (file of SHA-256 `{run["train_hash"]}`): \
+{settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
+{settings["longest"] or data.task.longest} tokens at once. Seeds: {len(outcome.seeds)}, in {seconds / 60:.1f} minutes \
+of training ({run["device"]}, {run["threads"]} threads).
 
-Trained on {len(data.train):,} examples (file of SHA-256 `{run["train_hash"]}`): \
-{settings["epochs"]} x each example, {settings["batch"]} a step, learning rate \
-{settings["rate"]}, texts cut at {settings["longest"]} tokens. Seeds: {len(outcome.seeds)}, in \
-{seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
-
-On {len(data.dev):,} dev examples: accuracy {told(outcome.accuracy)} %, macro F1 \
-{told(outcome.macro_f1)} % (mean and spread over the seeds){beside}.
+On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
 {chosen}
 
 Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.
 """
 
 
-def describe(data: LabelledData, cut: int) -> list[str]:
+def describe(prepared: Prepared) -> list[str]:
     """The data in words, with what is to be feared of it."""
-    lines = [
-        f"train: {len(data.train):,} examples ({count_classes(data.train, data.labels)})",
-        f"dev: {len(data.dev):,} examples ({count_classes(data.dev, data.labels)})"
-        + (", held out of the training file" if data.dev_is_cut else ""),
-    ]
+    data, task = prepared.data, prepared.task
+    lines = []
+    for name, rows in (("train", data.train), ("dev", data.dev)):
+        held = task.describe(rows, data.labels)
+        lines.append(f"{name}: {len(rows):,} {task.unit}" + (f" ({held})" if held else ""))
+    if data.dev_is_cut:
+        lines[-1] += ", held out of the training file"
     if shared := overlap(data):
-        lines.append(f"{shared:,} of the dev examples have a text that is also in train")
-    if cut:
-        total = len(data.train) + len(data.dev)
-        lines.append(f"{cut:,} of {total:,} examples were longer than the limit and were cut")
+        lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
+    if line := told_long(prepared):
+        lines.append(line)
     return lines
+
+
+def told_long(prepared: Prepared) -> str:
+    """How many texts were over the limit, and what became of them; "" for none."""
+    long, total = (
+        sum(int(count(part)) for part in (prepared.train, prepared.dev))
+        for count in (lambda part: part.long.sum(), len)
+    )
+    if not long:
+        return ""
+    room, share = prepared.room, f"{100 * long / total:.1f} %"
+    cut = bool(prepared.train.cut.any() or prepared.dev.cut.any())
+    became = _LONG[room.long if cut else "windows"]
+    return (
+        f"{long:,} of {total:,} texts ({share}) were longer than {room.longest} tokens: {became}"
+        + ("; --long says what is read" if cut else "")
+    )

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bertsmith.errors import ExampleError
+from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
-from bertsmith.text.examples import Example, read_examples
+from bertsmith.text.examples import Example, Kind, read_examples
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 
@@ -24,18 +25,30 @@ class Texts:
     file and line, for what cannot be read.
     """
 
-    def __init__(self, file: str, columns: Columns) -> None:
+    def __init__(
+        self, file: str, columns: Columns, *, kind: Kind = "class", bad: BadRows = FAIL
+    ) -> None:
+        """Labels that are there are of a kind; bad rows of tables are up to `bad`."""
         self.file = file
         self.blank = 0
         self._columns = columns
         self._read: Table | TextFile | None = None
+        self._kind: Kind = kind
+        self._bad = bad
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
             return self._examples(_standard_input(), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES:
-            return read_examples(path, self._columns, need_label=False, watch=self._watch)
+            return read_examples(
+                path,
+                self._columns,
+                need_label=False,
+                kind=self._kind,
+                bad=self._bad,
+                watch=self._watch,
+            )
         self._read = file = TextFile(path, ExampleError)
         return self._examples(file.lines(), str(path))
 

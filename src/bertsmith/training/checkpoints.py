@@ -66,6 +66,8 @@ class State(Config):
     """The step with the least loss on held-out text."""
     best_loss: float | None = None
     """That loss, summed over the objectives."""
+    worse: int = 0
+    """Measurements since then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +161,16 @@ class Checkpoints:
             raise RunFolderError(
                 "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
             )
+
+    def best(self, state: State) -> Checkpoint:
+        """The checkpoint of the step that `state` knows as the best; raises `RunFolderError`."""
+        assert state.best_step is not None
+        try:
+            return _read(self.folder / _name(state.best_step))
+        except (_Damaged, ConfigError) as damage:
+            raise RunFolderError(
+                f"the best checkpoint is damaged: {damage}", remedy="start again with another --out"
+            ) from damage
 
     def tidy(self, state: State) -> None:
         """Delete what a process that was killed has left, where it was to be deleted.

@@ -58,6 +58,8 @@ class FitConfig(Config):
     """Newest checkpoints that are kept, besides the best."""
     measurements: int = 0
     """Measurements on held-out text, evenly over the budget, in time that does not count."""
+    stop_after: int = 0
+    """Measurements in a row without a better one after which training ends; 0 for never."""
     workers: int = 0
     """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
 
@@ -65,7 +67,7 @@ class FitConfig(Config):
         for name in ("accumulate", "log_every", "patience", "keep"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
-        for name in ("spike", "measurements", "workers"):
+        for name in ("spike", "measurements", "stop_after", "workers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must be 0 or more")
 
@@ -100,7 +102,7 @@ def fit(
     own = world.share(config.accumulate)
     replica = Replica(model, objective, config.precision, world)
     now = Standing(replica, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
-    measuring = Measuring(measure, config.measurements)
+    measuring = Measuring(measure, config.measurements, config.stop_after)
     with (
         world.interruptions() as stopping,
         feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,

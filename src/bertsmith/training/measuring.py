@@ -14,11 +14,19 @@ second argument said that training is to stop."""
 
 
 class Measuring:
-    """Measures `count` times, evenly over the budget, and knows the best."""
+    """Measures `count` times, evenly over the budget, and knows the best.
 
-    def __init__(self, measure: Measure | None, count: int) -> None:
+    After `stop_after` measurements in a row without a better one it is enough; 0 for never.
+    """
+
+    def __init__(self, measure: Measure | None, count: int, stop_after: int = 0) -> None:
         self._measure = measure
         self._count = count if measure is not None else 0
+        self._stop_after = stop_after
+
+    def enough(self, state: State) -> bool:
+        """Whether training is to end before its budget is spent."""
+        return 0 < self._stop_after <= state.worse
 
     def due(self, state: State, spent: float) -> bool:
         """Whether it is time, when a share of the budget is spent."""
@@ -37,7 +45,9 @@ class Measuring:
             return state, {}
         loss = sum(value for name, value in figures.items() if name.endswith("_loss"))
         if state.best_loss is None or loss < state.best_loss:
-            state = replace(state, best_step=state.step, best_loss=loss)
+            state = replace(state, best_step=state.step, best_loss=loss, worse=0)
+        else:
+            state = replace(state, worse=state.worse + 1)
         line = {
             "step": state.step,
             "epoch": state.place.epoch,

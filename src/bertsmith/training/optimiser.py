@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,8 @@ from bertsmith.errors import ConfigError
 from bertsmith.training.lamb import Lamb
 from bertsmith.training.muon import Muon
 from bertsmith.training.shares import shared_as
+
+_BLOCKS = "encoder.blocks."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +42,17 @@ class OptimiserConfig(Config):
     muon_momentum: float = 0.95
     """Momentum of Muon."""
 
+    layer_decay: float = 1.0
+    """What a layer's rate is of that of the layer above it, embeddings lowest (Howard & Ruder 2018,
+    section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
+
     def __post_init__(self) -> None:
         if self.rate <= 0 or self.muon_rate <= 0:
             raise ConfigError("a learning rate must be above 0")
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(
+                f"layer_decay is {self.layer_decay}", remedy="it must be above 0 and at most 1"
+            )
 
 
 class Optimiser:
@@ -52,15 +62,16 @@ class Optimiser:
         self.names: dict[Tensor, str] = {
             parameter: name for name, parameter in model.named_parameters()
         }
-        plain, decayed, orthogonal = [], [], []
+        kinds: dict[tuple[float, bool], list[Tensor]] = {(1.0, True): [], (1.0, False): []}
+        orthogonal = []
+        top = _top(self.names.values())
         for parameter, name in self.names.items():
-            if parameter.dim() < 2:
-                plain.append(parameter)
-            elif config.matrices == "muon" and _is_hidden_matrix(name):
+            if config.matrices == "muon" and parameter.dim() > 1 and _is_hidden_matrix(name):
                 orthogonal.append(parameter)
             else:
-                decayed.append(parameter)
-        self.parts = [_adam(decayed, plain, config)]
+                scale = config.layer_decay ** (top - _depth(name, top))
+                kinds.setdefault((scale, parameter.dim() > 1), []).append(parameter)
+        self.parts = [_adam(kinds, config)]
         if orthogonal:
             self.parts.append(
                 Muon(
@@ -106,16 +117,24 @@ class Optimiser:
 
 
 def _adam(
-    decayed: list[Tensor], plain: list[Tensor], config: OptimiserConfig
+    kinds: Mapping[tuple[float, bool], list[Tensor]], config: OptimiserConfig
 ) -> torch.optim.Optimizer:
-    """AdamW or LAMB; norms and biases, the `plain` ones, are not decayed and not scaled."""
+    """AdamW or LAMB for parameters by (share of the rate, whether they are matrices).
+
+    Norms and biases, which are no matrices, are not decayed, and not scaled by LAMB.
+    """
     betas = (config.beta_1, config.beta_2)
+    lamb = config.method == "lamb"
     groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+        {
+            "params": parameters,
+            "lr": config.rate * scale,
+            "weight_decay": config.weight_decay if matrices else 0.0,
+            **({"trust": False} if lamb and not matrices else {}),
+        }
+        for (scale, matrices), parameters in kinds.items()
     ]
-    if config.method == "lamb":
-        groups[1]["trust"] = False
+    if lamb:
         return Lamb(groups, lr=config.rate, betas=betas, eps=config.epsilon)
     return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=config.epsilon, fused=True)
 
@@ -128,7 +147,20 @@ def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
 
 def _is_hidden_matrix(name: str) -> bool:
     """Whether a matrix maps hidden values to hidden values; tables and last layers do not."""
-    return name.startswith("encoder.blocks.")
+    return name.startswith(_BLOCKS)
+
+
+def _top(names: Iterable[str]) -> int:
+    """The depth of what stands on the blocks."""
+    blocks = (int(name.split(".")[2]) for name in names if name.startswith(_BLOCKS))
+    return 2 + max(blocks, default=-1)
+
+
+def _depth(name: str, top: int) -> int:
+    """0 for the embeddings, then the number of the block, from 1; `top` for what stands on them."""
+    if name.startswith(_BLOCKS):
+        return 1 + int(name.split(".")[2])
+    return 0 if name.startswith("encoder.embeddings.") else top
 
 
 def _parameters(part: torch.optim.Optimizer) -> Iterator[Any]:

@@ -48,13 +48,21 @@ class ScheduleConfig(Config):
     """How the rate falls to zero; none keeps it."""
     hold: float = 0.0
     """Share of the budget, after the warm-up, in which the rate stays at its peak."""
+    floor: float = 0.0
+    """Share of the peak that the rate starts from and falls to; 1/32 with a warm-up of 0.1 is the
+    slanted triangle of Howard & Ruder 2018 (ULMFiT), section 3.2."""
 
     def __post_init__(self) -> None:
         if min(self.warm_up, self.hold) < 0 or self.warm_up + self.hold > 1:
             raise ConfigError(f"warm_up {self.warm_up} and hold {self.hold} exceed the budget")
+        if not 0 <= self.floor <= 1:
+            raise ConfigError(f"floor is {self.floor}", remedy="it must be in [0, 1]")
 
     def factor(self, progress: float) -> float:
         """The share of the peak rate at some progress in [0, 1]."""
+        return self.floor + (1 - self.floor) * self._height(progress)
+
+    def _height(self, progress: float) -> float:
         if progress < self.warm_up:
             return progress / self.warm_up
         begin = self.warm_up + self.hold

@@ -60,6 +60,8 @@ class Standing:
 
     def unfinished(self, measuring: Measuring) -> bool:
         """Whether training has to go on some time."""
+        if measuring.enough(self.state):
+            return False
         return self.spent < 1 or measuring.due(self.state, self.spent)
 
     def step(self, gradient: Gradient, factor: float) -> None:

@@ -1,0 +1,90 @@
+"""What becomes of a text that is longer than a model reads.
+
+head        its beginning is kept
+tail        its end
+head+tail   a quarter from the beginning, the rest from the end (Sun et al. 2019, section 5.3.1)
+windows     all of it, in windows that overlap by a quarter; what they say is averaged
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.pairs import Ids, Segments, encode_pair, kept
+from bertsmith.tokens.tokenizer import Tokenizer
+
+Fit = Literal["head", "tail", "head+tail", "windows"]
+Tokens = NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The sequences of a text or pair; whether it was over the limit, whether tokens are lost."""
+
+    sequences: list[tuple[Ids, Segments]]
+    long: bool
+    cut: bool
+
+
+def fitted(
+    tokenizer: Tokenizer, first: Tokens, second: Tokens | None, *, longest: int, fit: Fit
+) -> Fitted:
+    """Token ids of a text or a pair in sequences of at most `longest` tokens.
+
+    Of a pair the longer text is cut, or taken in windows beside as much of the other as may stay.
+    """
+    kept_first, kept_second = kept(
+        len(first), None if second is None else len(second), longest=longest
+    )
+    long = kept_first < len(first) or (second is not None and kept_second < len(second))
+    if long and fit == "windows":
+        pairs, cut = _windows(first, second, kept_first, kept_second)
+    else:
+        one = _shortened(first, kept_first, fit)
+        two = None if second is None else _shortened(second, kept_second, fit)
+        pairs, cut = [(one, two)], long
+    sequences = [
+        encode_pair(one, two, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, longest=longest)
+        for one, two in pairs
+    ]
+    return Fitted(sequences, long, cut)
+
+
+def window_starts(length: int, room: int, overlap: int) -> list[int]:
+    """Where windows of `room` tokens begin, so that they cover all and overlap by `overlap`.
+
+    The last one is as full as the others: it begins so that it ends with the text.
+    """
+    assert 0 <= overlap < room
+    starts = list(range(0, max(length - room, 0), room - overlap))
+    return [*starts, max(length - room, 0)]
+
+
+def _windows(
+    first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
+) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:
+    """Windows over the longer text, and whether the other one had to be cut."""
+    windows: list[tuple[Tokens, Tokens | None]]
+    if second is None:
+        starts = window_starts(len(first), kept_first, kept_first // 4)
+        return [(first[start : start + kept_first], None) for start in starts], False
+    if len(first) > len(second):
+        starts = window_starts(len(first), kept_first, kept_first // 4)
+        other = second[:kept_second]
+        windows = [(first[start : start + kept_first], other) for start in starts]
+        return windows, kept_second < len(second)
+    starts = window_starts(len(second), kept_second, kept_second // 4)
+    other = first[:kept_first]
+    windows = [(other, second[start : start + kept_second]) for start in starts]
+    return windows, kept_first < len(first)
+
+
+def _shortened(tokens: Tokens, count: int, fit: Fit) -> Tokens:
+    if count >= len(tokens) or fit in ("head", "windows"):
+        return tokens[:count]
+    head = count // 4 if fit == "head+tail" else 0
+    return np.concatenate([tokens[:head], tokens[len(tokens) - (count - head) :]])

@@ -1,0 +1,44 @@
+"""Windows over texts whose tokens, or some of them, are asked one by one.
+
+Windows overlap, and what stands in several is read in the one where it has most text on its
+nearer side: there the model sees it best (the "max context" of Devlin et al.'s own code).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.batches.fitting import window_starts
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedExamples(EncodedExamples):
+    """Units that are windows: `rows` (units,) tells the row of each.
+
+    `begins` (units,) is the token of its row's text that a window begins with, and `offsets`
+    (units,) the place of that token in the sequence.
+    """
+
+    rows: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
+    """Where the windows of a text begin, and for each of its tokens (length,) the window to read.
+
+    Windows of at most `room` tokens that share `overlap`.
+    """
+    starts = window_starts(length, room, min(overlap, room - 1))
+    begins = np.array(starts)[:, None]
+    ends = np.minimum(begins + room, length)
+    place = np.arange(length)[None, :]
+    # as in the original: the nearer side counts, and of equals the shorter window a little less
+    nearer = np.minimum(place - begins, ends - 1 - place) + 0.01 * (ends - begins)
+    inside = (begins <= place) & (place < ends)
+    chosen = np.where(inside, nearer, -np.inf).argmax(0)
+    return starts, chosen.astype(np.int64)

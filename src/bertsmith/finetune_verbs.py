@@ -1,0 +1,201 @@
+"""The verbs that fine-tune, and that compare what came of it: each calls one recipe."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.command import Verb
+from bertsmith.config import Config
+from bertsmith.reading_options import Layout, OnBad, Scheme, reading_of
+
+TaskName = Literal["classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank"]
+
+
+def finetune(
+    model: Path,
+    train: Path,
+    *,
+    out: Path,
+    dev: Path | None = None,
+    task: TaskName | None = None,
+    seeds: int = 5,
+    grid: bool = False,
+    minutes: float | None = None,
+    curve: bool = False,
+    baselines: bool = False,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    label_columns: str | None = None,
+    group_column: str | None = None,
+    layout: Layout = "table",
+    label_until: str | None = None,
+    tag_column: int = -1,
+    scheme: Scheme = "auto",
+    on_bad: OnBad = "fail",
+    device: str = "auto",
+    tensorboard: bool = False,
+    settings: Config | None = None,
+) -> None:
+    """Teach a model folder a task from labelled examples, with several seeds.
+
+    Tasks, told from the data where none is named:
+      classify     one class a text, or a pair of texts: .csv, .tsv, .jsonl, .parquet, or a folder
+                   with a file or a folder a class
+      multi-label  any number of classes: a list, a|b, or columns of 0 and 1
+      regression   a number a text or pair
+      rank         query, passage, relevance
+      choice       one of several options: SWAG's .csv, COPA's .xml, .jsonl
+      tag          tags of words: CoNLL's columns, .conllu, .jsonl with entities
+      span         answers in texts: SQuAD's .json, .jsonl
+
+    A run that was stopped goes on with the same command.
+
+    Args:
+        model: folder of a pre-trained model, or hub:owner/name, or with @revision
+        train: labelled examples
+        out: folder of the run, and of the model in it
+        dev: labelled examples to measure with; a tenth of the others where none are given
+        task: what is to be learned, where the data do not tell
+        seeds: how often to train; the scores come with their mean and spread
+        grid: first choose rate, batch and epochs on dev (--search.rates and so on say out of what)
+        minutes: minutes of training for the grid; as many cells as fit are tried, in random order
+        curve: also train with a half of the examples, a quarter and so on, three seeds each
+        baselines: also measure static vectors, each layer of the frozen encoder, a mix of them, and
+            the same network from random weights; TF-IDF always is, unless --baseline false
+        text_column: column of the text, where its name is not a usual one
+        text_pair_column: column of the second text
+        label_column: column of the label
+        label_columns: columns of 0 and 1, with commas between their names, for several labels
+        group_column: column of what names the query, for ranking
+        layout: label-first for lines of a label, a blank and a text
+        label_until: keep labels up to this sign, as the colon in ENTY:animal
+        tag_column: column of the tags from 0, or from the end below it
+        scheme: how tags say where an entity begins
+        on_bad: what becomes of bad rows; quarantine puts them into TRAIN.bad.jsonl
+        device: cpu, cuda or cuda:1; auto is a GPU if there is one
+        tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
+    """
+    from bertsmith.recipes.finetune import finetune as recipe
+    from bertsmith.recipes.finetune_settings import FinetuneConfig
+
+    settings = settings or FinetuneConfig()
+    assert isinstance(settings, FinetuneConfig)
+    recipe(
+        model,
+        train,
+        out=out,
+        dev=dev,
+        task=task,
+        seeds=seeds,
+        reading=reading_of(
+            text_column, text_pair_column, label_column, label_columns, group_column,
+            layout, label_until, tag_column, scheme, on_bad,
+        ),
+        settings=settings,
+        grid=grid,
+        minutes=minutes,
+        curve=curve,
+        baselines=baselines,
+        device=device,
+        tensorboard=tensorboard,
+    )  # fmt: skip
+
+
+def glue(
+    model: Path,
+    *,
+    data: Path,
+    out: Path,
+    tasks: str | None = None,
+    seeds: int = 5,
+    grid: bool = False,
+    minutes: float | None = None,
+    device: str = "auto",
+    json: bool = False,
+    settings: Config | None = None,
+) -> None:
+    """Fine-tune on GLUE's tasks, print the paper's table, and write the leaderboard's zip file.
+
+    Tasks whose files are not there are passed over. A run that was stopped goes on with the same
+    command.
+
+    Args:
+        model: folder of a pre-trained model, or hub:owner/name, or with @revision
+        data: folder with CoLA/, SST-2/ and so on, as GLUE distributes them
+        out: folder for a run a task, the table and submission.zip
+        tasks: tasks, with commas between them; all that are there where none are named
+        seeds: how often to train on each
+        grid: first choose rate, batch and epochs on dev, task by task
+        minutes: minutes of training for each grid
+        device: cpu, cuda or cuda:1; auto is a GPU if there is one
+        json: print the scores as one JSON object on standard output
+    """
+    from bertsmith.recipes.finetune_settings import FinetuneConfig
+    from bertsmith.recipes.glue import glue as recipe
+
+    settings = settings or FinetuneConfig()
+    assert isinstance(settings, FinetuneConfig)
+    scores = recipe(
+        model,
+        data,
+        out=out,
+        tasks=tuple(tasks.split(",")) if tasks else (),
+        seeds=seeds,
+        settings=settings,
+        grid=grid,
+        minutes=minutes,
+        device=device,
+    )
+    if json:
+        print(json_format.dumps(scores))
+
+
+def compare(first: Path, second: Path, *, json: bool = False) -> None:
+    """Tell whether one fine-tuning is better than another, or only luckier.
+
+    Both must have been measured on the same dev examples. The best seeds' answers are compared
+    example by example: McNemar's test where they are right or wrong, and the difference of the
+    scores over dev sets drawn anew.
+
+    Args:
+        first: folder of a run
+        second: folder of another one
+        json: print the figures as one JSON object on standard output
+    """
+    from bertsmith.recipes.compare import compare as recipe
+
+    figures = recipe(first, second)
+    if json:
+        print(json_format.dumps(figures))
+
+
+def _finetune_settings() -> type[Config]:
+    from bertsmith.recipes.finetune_settings import FinetuneConfig
+
+    return FinetuneConfig
+
+
+FINETUNE_VERBS = {
+    "finetune": Verb(
+        function=finetune,
+        settings=_finetune_settings,
+        examples=(
+            "run/model train.csv --out spam",
+            "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
+            "run/model train.conll --dev dev.conll --out names --grid --minutes 60",
+            "run/model train.jsonl --out spam --baselines --curve",
+        ),
+    ),
+    "glue": Verb(
+        function=glue,
+        settings=_finetune_settings,
+        examples=(
+            "run/model --data glue --out glue-run",
+            "run/model --data glue --out few --tasks RTE,CoLA",
+        ),
+    ),
+    "compare": Verb(function=compare, examples=("spam other-spam",)),
+}

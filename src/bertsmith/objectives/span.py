@@ -1,0 +1,33 @@
+"""The beginning and the end of an answer in a text (Devlin et al. 2018, sections 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from bertsmith.batches.batch import Batch, Target
+from bertsmith.models.model import Model
+from bertsmith.objectives.cross_entropy import cross_entropy
+from bertsmith.objectives.grouping import in_rows
+from bertsmith.objectives.losses import Loss
+from bertsmith.shapes import Hidden
+
+
+@dataclass(frozen=True)
+class Span:
+    """The mean cross-entropy of the first and the last token of the answer among all of a window.
+
+    A window without the answer has [CLS], place 0, for both.
+    """
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the windows; labels are (windows, 2), places in the window."""
+        logits = model.span(hidden).float()
+        lengths = batch.offsets.diff()
+        owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)
+        place = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
+        rows = [in_rows(logits[:, end], owner, place, batch.sequences) for end in (0, 1)]
+        starts, ends = (cross_entropy(row, target.labels[:, end]) for end, row in enumerate(rows))
+        right = torch.stack([row.argmax(-1) for row in rows], -1) == target.labels
+        return Loss(sum=(starts.sum + ends.sum) / 2, count=len(target), correct=right.all(-1).sum())

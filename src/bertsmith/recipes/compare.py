@@ -1,0 +1,141 @@
+"""Whether one fine-tuning is better than another, by what both said of the same dev rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.errors import RunFolderError
+from bertsmith.evaluation.comparing import mcnemar, paired_bootstrap
+from bertsmith.evaluation.intervals import Statistic
+from bertsmith.log import say
+from bertsmith.recipes.finetune import FinetuneRun
+from bertsmith.recipes.tasks.table import task_named
+from bertsmith.recipes.tasks.task import Evidence, Task
+from bertsmith.recipes.telling import in_words, percent, told
+from bertsmith.recipes.trials import DEV, read_json
+
+_RESAMPLES = 2000
+_CERTAIN = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """A run that has ended: its settings, its scores, and the evidence of its best seed."""
+
+    path: Path
+    run: FinetuneRun
+    results: dict[str, Any]
+    evidence: Evidence
+
+    @property
+    def task(self) -> Task[Any]:
+        return task_named(self.run.task)
+
+    def statistic(self, name: str) -> Statistic:
+        """A score of some of the dev rows."""
+
+        def score(drawn: NDArray[np.int64]) -> float:
+            return self.task.scores(self.evidence[drawn], self.run.labels)[name]
+
+        return score
+
+    def measured_on(self) -> tuple[object, ...]:
+        """What tells the dev rows."""
+        run, settings = self.run, self.run.settings
+        if run.dev_hash is not None:
+            return run.dev_hash, run.reading
+        return run.train_hash, run.reading, settings.dev_share, settings.seed
+
+
+def compare(first: Path, second: Path) -> dict[str, Any]:
+    """Tell how the best seeds of two runs differ on dev, and whether that may be luck.
+
+    Returns the figures. Raises `RunFolderError` for runs that have not ended, or whose dev rows are
+    not the same.
+    """
+    one, other = _ended(first), _ended(second)
+    if one.run.task != other.run.task:
+        raise RunFolderError(
+            f"is a run of {other.run.task}, and {first} one of {one.run.task}", where=second
+        )
+    if one.measured_on() != other.measured_on() or len(one.evidence) != len(other.evidence):
+        raise RunFolderError(
+            f"was measured on other dev rows than {first}",
+            where=second,
+            remedy="fine-tune both with the same --dev",
+        )
+    scores = {name: _difference(one, other, name) for name in one.results["scores"]}
+    name = next(iter(scores))
+    figures: dict[str, Any] = {"rows": len(one.evidence), "scores": scores}
+    for each in (one, other):
+        values = [seed["scores"][name] for seed in each.results["seeds"]]
+        best = each.results["best_seed"]
+        say(f"{each.path}: {in_words(name)} {told(values)} %, best seed {best}")
+    for score, found in scores.items():
+        say(
+            f"{in_words(score)} of the best seeds: {percent(found['first'])} and "
+            f"{percent(found['second'])}, difference {100 * found['difference']:+.2f} (95 %: "
+            f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}; p = {found['p']:.3g})"
+        )
+    p = scores[name]["p"]
+    rights = [each.task.right(each.evidence) for each in (one, other)]
+    if rights[0] is not None and rights[1] is not None:
+        test = mcnemar(rights[0], rights[1])
+        say(
+            f"right in the first alone: {test.only_first:,}, in the second alone: "
+            f"{test.only_second:,}; McNemar's exact p = {test.exact:.3g}"
+        )
+        figures["mcnemar"] = {
+            "only_first": test.only_first,
+            "only_second": test.only_second,
+            "exact": test.exact,
+        }
+        p = max(p, test.exact)
+    say(_verdict(p, scores[name]["difference"]))
+    return figures
+
+
+def _verdict(p: float, difference: float) -> str:
+    if p >= _CERTAIN:
+        return "so these two models may well differ by luck alone"
+    better = "first" if difference > 0 else "second"
+    return (
+        f"the {better} model is better on rows like these; whether its recipe is, the spread of "
+        "the seeds tells"
+    )
+
+
+def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
+    count = len(one.evidence)
+    statistics = one.statistic(name), other.statistic(name)
+    found = paired_bootstrap(*statistics, count, resamples=_RESAMPLES)
+    everything = np.arange(count)
+    return {
+        "first": statistics[0](everything),
+        "second": statistics[1](everything),
+        "difference": found.difference,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "p": found.p,
+    }
+
+
+def _ended(folder: Path) -> _Ended:
+    results = folder / "results.json"
+    if not results.exists():
+        raise RunFolderError(
+            "is no fine-tuning that has ended",
+            where=folder,
+            remedy="name the --out of bertsmith finetune; the same command again ends it",
+        )
+    stored = read_json(folder / "run.json")
+    found = read_json(results)
+    run = FinetuneRun.from_dict(stored["settings"], where=folder / "run.json")
+    dev = read_json(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
+    evidence = np.array(dev["evidence"], np.float64)
+    return _Ended(path=folder, run=run, results=found, evidence=evidence)

@@ -1,0 +1,102 @@
+"""Scores of a fine-tuned model on labelled examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.fitting import Fit
+from bertsmith.errors import ExampleError, ModelFolderError
+from bertsmith.evaluation.intervals import Interval, bootstrap_interval
+from bertsmith.log import say
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.tasks.table import task_of
+from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Task
+from bertsmith.recipes.telling import in_words, percent
+from bertsmith.recipes.trial import measure
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder
+
+_RESAMPLES = 2000
+
+
+def evaluate(
+    model: str | Path,
+    file: Path,
+    *,
+    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    longest: int | None = None,
+    long: Fit = "head",
+    stride: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Score a model on labelled rows, tell the scores with their 95 % intervals, and return them.
+
+    Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
+    on, a label that is none of its own among them, and `ModelFolderError`.
+    """
+    place = device_named(device)
+    loaded, tokenizer = load_model(model_folder(model))
+    if loaded.config.predicts is None:
+        raise ModelFolderError(
+            "has no head for a task",
+            where=model,
+            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+        )
+    loaded.to(place)
+    task, labels, limit = (
+        task_of(loaded.config),
+        loaded.config.labels,
+        loaded.config.encoder.longest,
+    )
+    room = Room(longest=min(longest or limit, limit), long=long, stride=stride)
+    rows = list(task.read(file, reading, labelled=True))
+    check_known(task, rows, labels)
+    encoded = task.encode(tokenizer, rows, labels, room, labelled=False)
+    found = measure(task, loaded, encoded, rows, labels)
+    if bad := reading.bad_rows.told():
+        say(bad)
+    if long_ones := int(encoded.long.sum()):
+        say(f"{long_ones:,} texts were longer than {room.longest} tokens")
+    say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
+    figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
+    for name, value in found.scores.items():
+        interval = interval_of(task, found.evidence, labels, name)
+        low, high = percent(interval.low), percent(interval.high)
+        say(f"{in_words(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
+        figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
+    for note in task.notes(found.evidence, labels):
+        say(note)
+    return figures
+
+
+def interval_of(
+    task: Task[Any], evidence: Evidence, labels: tuple[str, ...], name: str | None = None
+) -> Interval:
+    """The 95 % interval of a score, the one that counts most where none is named.
+
+    Over rows drawn anew from these.
+    """
+
+    def score(drawn: NDArray[np.int64]) -> float:
+        scores = task.scores(evidence[drawn], labels)
+        return next(iter(scores.values())) if name is None else scores[name]
+
+    return bootstrap_interval(score, len(evidence), resamples=_RESAMPLES)
+
+
+def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -> None:
+    """Raise `ExampleError` for a row with a label that is none of a model's."""
+    for row in rows:
+        for label in task.labels_of(row):
+            if label not in labels:
+                raise ExampleError(
+                    f"the label {label!r} is none of the model's",
+                    where=row.source,
+                    line=row.line,
+                    remedy=f"it knows {', '.join(labels[:10])}; name the label's column, or rename",
+                )

@@ -1,0 +1,176 @@
+"""GLUE: every task whose files are there, the paper's table, and the leaderboard's zip file.
+
+    OUT/
+      RTE/ ...           a fine-tuning a task (finetune.py)
+      results.json       all scores, by task
+      table.md           the paper's table with a row of ours
+      submission.zip     the answers to the test files
+
+What was stopped goes on with the same command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from bertsmith.errors import ConfigError
+from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.evaluation.submission import Predictions, missing_files, write_submission
+from bertsmith.log import console, say
+from bertsmith.models.model import Model
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.finetune import finetune, room_of
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.glue_table import NOTE, glue_rows, header, markdown
+from bertsmith.recipes.outcome import FinetuneOutcome
+from bertsmith.recipes.tasks.table import GLUE
+from bertsmith.recipes.tasks.task import Task
+from bertsmith.recipes.telling import told_scores
+from bertsmith.recipes.trial import measure
+from bertsmith.text.examples import Example
+from bertsmith.text.glue import TASKS, GlueTask
+from bertsmith.text.glue_files import HIGHEST, find_glue, read_glue
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run_folder import write_json
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.hub import model_folder
+
+Files = Mapping[str, Path]
+_MATCHED, _MISMATCHED = "MNLI", "MNLI-mm"
+_DIAGNOSTIC = "AX"
+
+
+def glue(
+    model: str | Path,
+    data: Path,
+    *,
+    out: Path,
+    tasks: tuple[str, ...] = (),
+    seeds: int = 5,
+    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
+    grid: bool = False,
+    minutes: float | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Fine-tune a model on each of GLUE's `tasks`, all that are there where none are named.
+
+    Returns the scores. Tasks without a training or a dev file are passed over, and told. `minutes`
+    are for the grid of each. Raises `ExampleError` for files that are not GLUE's, `ConfigError` for
+    a task that is not there, and what `finetune` raises.
+    """
+    folder, found = model_folder(model), find_glue(data)
+    for name in tasks:
+        if name not in found:
+            raise ConfigError(f"no task {name!r} in {data}", remedy=f"there is {', '.join(found)}")
+    chosen = {name: files for name, files in found.items() if not tasks or name in tasks}
+    scores: dict[str, dict[str, tuple[float, float | None]]] = {}
+    answers: dict[str, Predictions] = {}
+    for name, files in chosen.items():
+        task = TASKS[name]
+        if task.train not in files or task.dev[0] not in files:
+            if name != _DIAGNOSTIC:
+                say(f"{name}: has no file to train on, or none to measure with; passed over")
+            continue
+        say(f"{name}:")
+        outcome = finetune(
+            folder,
+            files[task.train],
+            out=out / name,
+            dev=files[task.dev[0]],
+            task=name,
+            seeds=seeds,
+            settings=settings,
+            grid=grid,
+            minutes=minutes,
+            device=device,
+        )
+        scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
+        trained = _Trained(outcome, settings, device)
+        if name == _MATCHED and len(task.dev) > 1 and task.dev[1] in files:
+            scores[_MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
+        answers |= trained.answered(files, task)
+        if name == _MATCHED and _DIAGNOSTIC in chosen:
+            answers |= trained.answered(chosen[_DIAGNOSTIC], TASKS[_DIAGNOSTIC])
+    return _told(out, folder, scores, answers)
+
+
+class _Trained:
+    """The best model of a task, to be asked for more than its dev set."""
+
+    def __init__(self, outcome: FinetuneOutcome, settings: FinetuneConfig, device: str) -> None:
+        self._model: Model
+        self._tokenizer: Tokenizer
+        self._model, self._tokenizer = load_model(outcome.model)
+        self._model.to(device_named(device))
+        self._task: Task[Any] = GLUE[outcome.data.task.name]
+        limit = self._model.config.encoder.longest
+        self._room = room_of(self._task, settings, limit)
+
+    def scored(
+        self, file: Path, task: GlueTask, split: str
+    ) -> dict[str, tuple[float, float | None]]:
+        """The scores on another dev file."""
+        rows = list(read_glue(file, task, split))
+        labels = self._model.config.labels
+        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
+        found = measure(self._task, self._model, encoded, rows, labels).scores
+        say(f"{split}: {told_scores(found)} (the best seed)")
+        return {name: (value, None) for name, value in found.items()}
+
+    def answered(self, files: Files, task: GlueTask) -> dict[str, Predictions]:
+        """The answers to the test files, by the leaderboard's name of each."""
+        return {
+            task.submission[split]: self._answers(list(read_glue(files[split], task, split)))
+            for split in task.test
+            if split in files
+        }
+
+    def _answers(self, rows: list[Example]) -> Predictions:
+        labels = self._model.config.labels
+        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
+        found = self._task.answers(self._model, encoded, rows)
+        if self._task.predicts == "class":
+            said: list[str | float] = [labels[int(answer.argmax())] for answer in found]
+        else:
+            said = [float(np.clip(answer, 0, HIGHEST)) for answer in found]
+        return [(str(row.id), answer) for row, answer in zip(rows, said, strict=True)]
+
+
+def _told(
+    out: Path,
+    model: Path,
+    scores: Mapping[str, Mapping[str, tuple[float, float | None]]],
+    answers: Mapping[str, Predictions],
+) -> dict[str, Any]:
+    rows = glue_rows(f"ours, from {model.name}", scores)
+    table = Table(*header())
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for name in scores:
+        each = ", ".join(
+            f"{score} {100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+            for score, (mean, spread) in scores[name].items()
+        )
+        say(f"{name:>8}: {each}")
+    say(NOTE)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.md").write_text(f"{markdown(rows)}\n{NOTE}\n", encoding="utf-8")
+    figures: dict[str, Any] = {
+        name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in each.items()}
+        for name, each in scores.items()
+    }
+    write_json(out / "results.json", figures)
+    if answers:
+        path = write_submission(out, answers)
+        missing = missing_files(answers)
+        lacks = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
+        say(f"{path} holds {', '.join(answers)}{lacks}")
+    return figures

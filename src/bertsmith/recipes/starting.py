@@ -1,0 +1,74 @@
+"""What is done to a model before it is fine-tuned: dropout, new top layers, frozen bottom ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from bertsmith.errors import ConfigError
+from bertsmith.layers.attention import SelfAttention
+from bertsmith.models.model import Model, initialise
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+
+
+def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
+    """Make a model ready for training; raises `ConfigError` for more layers than there are.
+
+    New weights are a pure function of the seed.
+    """
+    check_layers(model, config)
+    set_dropout(model, config.dropout)
+    if config.reinitialise:
+        reinitialise(model, config.reinitialise, seed)
+    if config.freeze:
+        freeze(model, max(config.freeze, 0))
+
+
+def check_layers(model: Model, config: FinetuneConfig) -> None:
+    """Raises `ConfigError` for more layers than there are."""
+    layers = len(model.encoder.blocks)
+    for name in ("reinitialise", "freeze"):
+        if getattr(config, name) > layers:
+            raise ConfigError(
+                f"{name} is {getattr(config, name)}",
+                remedy=f"the model has {layers} layers of its own",
+            )
+    if config.reinitialise + max(config.freeze, 0) > layers:
+        raise ConfigError(
+            f"reinitialise {config.reinitialise} and freeze {config.freeze} overlap",
+            remedy=f"new layers must be trained: {layers} layers in all",
+        )
+
+
+def set_dropout(model: Model, share: float) -> None:
+    """Give every dropout of a model the same share."""
+    encoder = replace(model.config.encoder, dropout=share, attention_dropout=share)
+    model.config = replace(model.config, encoder=encoder, classifier_dropout=share)
+    model.encoder.config = encoder
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = share
+        elif isinstance(part, SelfAttention):
+            part.dropout = share
+
+
+def reinitialise(model: Model, layers: int, seed: int) -> None:
+    """Give the top layers, and the pooler, the weights that a new model would start from.
+
+    The top of a pre-trained encoder serves its own task, and another one may learn faster without
+    it (Zhang et al. 2021, section 4).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    std = model.config.encoder.initial_std
+    blocks = list(model.encoder.blocks)
+    for part in (*blocks[len(blocks) - layers :], model.pooler):
+        if part is not None:
+            initialise(part, generator, std)
+
+
+def freeze(model: Model, layers: int) -> None:
+    """Let the embeddings and so many layers from the bottom keep their weights."""
+    for part in (model.encoder.embeddings, *list(model.encoder.blocks)[:layers]):
+        part.requires_grad_(False)

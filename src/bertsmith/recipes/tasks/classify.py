@@ -1,0 +1,160 @@
+"""One class a text, or a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.errors import ExampleError
+from bertsmith.evaluation.catalog import CLASS_SCORES
+from bertsmith.inference.classify import class_probabilities
+from bertsmith.models.model import Model
+from bertsmith.objectives.classify import Classify as ClassifyObjective
+from bertsmith.objectives.objective import Objective
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores
+from bertsmith.recipes.tasks.weighing import balanced_weights
+from bertsmith.recipes.tasks.whole_texts import TextTask, count_labels, order_labels
+from bertsmith.text.examples import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+Classes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Classify(TextTask):
+    """Rows are texts or pairs; answers the probabilities of the classes; evidence two classes."""
+
+    called: ClassVar = "classify"
+    predicts: ClassVar = "class"
+    title: ClassVar = "Classification"
+    kind: ClassVar = "class"
+
+    def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
+        """The classes in the order that the model will keep."""
+        found = (str(row.label) for row in rows)
+        labels = order_labels(found if self.glue is None else self.glue.labels, known)
+        if len(labels) < 2:
+            raise ExampleError(
+                f"has one class only, {labels[0]!r}",
+                where=rows[0].source,
+                remedy="give examples of two classes or more, or name the label's column",
+            )
+        if len(labels) == len(rows) > 2:
+            raise ExampleError(
+                "gives every example a label of its own",
+                where=rows[0].source,
+                remedy="name the label's column: there must be several examples of a class",
+            )
+        return labels
+
+    def labels_of(self, row: Example) -> tuple[str, ...]:
+        """Its class."""
+        return (str(row.label),)
+
+    def stratum(self, row: Example) -> str:
+        """Each class is split alike."""
+        return str(row.label)
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        rows: Sequence[Example],
+        labels: tuple[str, ...],
+        room: Room,
+        *,
+        labelled: bool,
+    ) -> EncodedExamples:
+        """A text a unit."""
+        encoded = self.encoded(tokenizer, rows, room)
+        return encoded.labelled("classify", classes_of(rows, labels)) if labelled else encoded
+
+    def objective(
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+    ) -> Objective:
+        """Cross-entropy."""
+        balanced = settings.class_weights == "balanced"
+        weights = balanced_weights(classes_of(rows, labels), len(labels)) if balanced else ()
+        term = ClassifyObjective(smoothing=settings.smoothing, weights=weights)
+        return Objective(terms={"classify": term}, at_targets=frozenset())
+
+    def answers(
+        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
+    ) -> Sequence[Any]:
+        """Probabilities (labels,) of each text."""
+        return list(class_probabilities(model, encoded))
+
+    def evidence(
+        self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
+    ) -> Evidence:
+        """The true and the predicted class."""
+        said = [int(answer.argmax()) for answer in answers]
+        return np.stack([classes_of(rows, labels), said], 1).astype(np.float64)
+
+    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
+        """Accuracy and the mean F1 of the classes, or what GLUE scores."""
+        true, said = evidence.astype(np.int64).T
+        names = ("accuracy", "macro_f1") if self.glue is None else self.glue.metrics
+        return {name: CLASS_SCORES[name](true, said) for name in names}
+
+    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
+        """The likeliest class, and the likeliest ones with their probabilities."""
+        order = np.argsort(-answer, kind="stable")[:top].tolist()
+        return {
+            "label": labels[order[0]],
+            "probability": round(float(answer[order[0]]), 6),
+            "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order},
+        }
+
+    def lines(
+        self,
+        row: Example,
+        record: dict[str, Any],
+        labels: tuple[str, ...],
+        brief: Callable[[str], str],
+    ) -> Iterator[str]:
+        """Class, probability, text."""
+        width = max(map(len, labels))
+        yield f"{record['label']:<{width}}  {record['probability']:.3f}  {brief(row.text)}"
+
+    def truth(self, row: Example) -> str:
+        """Its class."""
+        return str(row.label)
+
+    def said(self, record: dict[str, Any]) -> str:
+        """The likeliest class."""
+        return str(record["label"])
+
+    def right(self, evidence: Evidence) -> NDArray[np.bool_]:
+        """Where the predicted class is the true one."""
+        return evidence[:, 0] == evidence[:, 1]  # type: ignore[no-any-return]
+
+    def constant(self, answers: Sequence[Any]) -> bool:
+        """Whether one class is predicted throughout."""
+        return len({int(answer.argmax()) for answer in answers}) == 1
+
+    def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:
+        """The classes with their numbers of examples, the first ten."""
+        return count_labels((str(row.label) for row in rows), labels)
+
+    def floor(
+        self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]
+    ) -> tuple[str, float] | None:
+        """Always saying the class that is commonest in train."""
+        commonest = int(np.bincount(classes_of(train, labels)).argmax())
+        true = classes_of(dev, labels)
+        evidence = np.stack([true, np.full_like(true, commonest)], 1).astype(np.float64)
+        return "always saying the commonest class", next(
+            iter(self.scores(evidence, labels).values())
+        )
+
+
+def classes_of(rows: Sequence[Example], labels: tuple[str, ...]) -> Classes:
+    """The class numbers of rows, (rows,)."""
+    number = {label: index for index, label in enumerate(labels)}
+    return np.array([number[str(row.label)] for row in rows], np.int64)

@@ -1,0 +1,148 @@
+"""Any number of classes a text, or a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.errors import ExampleError
+from bertsmith.evaluation.multi_label import exact_match, multi_label_f1
+from bertsmith.inference.classify import label_probabilities
+from bertsmith.models.model import Model
+from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
+from bertsmith.objectives.objective import Objective
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores
+from bertsmith.recipes.tasks.whole_texts import TextTask, count_labels, order_labels
+from bertsmith.text.examples import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+_SAID = 0.5
+
+
+@dataclass(frozen=True)
+class MultiLabel(TextTask):
+    """Answers are the probabilities of the labels; evidence what is true and what is said."""
+
+    called: ClassVar = "multi-label"
+    predicts: ClassVar = "classes"
+    title: ClassVar = "Multi-label classification"
+    kind: ClassVar = "classes"
+
+    def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
+        """All labels that any text has, in the order that the model will keep."""
+        labels = order_labels((label for row in rows for label in self.labels_of(row)), known)
+        if not labels:
+            raise ExampleError(
+                "no example has a label", where=rows[0].source, remedy="name the label's column"
+            )
+        return labels
+
+    def labels_of(self, row: Example) -> tuple[str, ...]:
+        """Its labels."""
+        return row.labels or ()
+
+    def stratum(self, row: Example) -> str:
+        """The rows with labels and those without are split alike."""
+        return str(bool(row.labels))
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        rows: Sequence[Example],
+        labels: tuple[str, ...],
+        room: Room,
+        *,
+        labelled: bool,
+    ) -> EncodedExamples:
+        """A text a unit, its labels a row of 0 and 1."""
+        encoded = self.encoded(tokenizer, rows, room)
+        if not labelled:
+            return encoded
+        return encoded.labelled("classify", flags_of(rows, labels).astype(np.float32))
+
+    def objective(
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+    ) -> Objective:
+        """Binary cross-entropy; balanced, each label's rows with it weigh as those without."""
+        weights: tuple[float, ...] = ()
+        if settings.class_weights == "balanced":
+            there = flags_of(rows, labels).mean(0)
+            weights = tuple(((1 - there) / np.maximum(there, 1 / len(rows))).tolist())
+        term = MultiLabelObjective(smoothing=settings.smoothing, weights=weights)
+        return Objective(terms={"classify": term}, at_targets=frozenset())
+
+    def answers(
+        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
+    ) -> Sequence[Any]:
+        """Probabilities (labels,) of each text."""
+        return list(label_probabilities(model, encoded))
+
+    def evidence(
+        self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
+    ) -> Evidence:
+        """What is true, label by label, and then what is said."""
+        said = np.stack([answer > _SAID for answer in answers])
+        return np.concatenate([flags_of(rows, labels), said], 1).astype(np.float64)
+
+    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
+        """F1 over all labels of all texts, the mean of the labels' F1, and rows all right."""
+        true, said = evidence[:, : len(labels)] > 0, evidence[:, len(labels) :] > 0
+        return {
+            "micro_f1": multi_label_f1(true, said, average="micro"),
+            "macro_f1": multi_label_f1(true, said, average="macro"),
+            "exact_match": exact_match(true, said),
+        }
+
+    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
+        """The labels said, and the likeliest ones with their probabilities."""
+        order = np.argsort(-answer, kind="stable").tolist()
+        return {
+            "labels": [labels[i] for i in order if answer[i] > _SAID],
+            "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order[:top]},
+        }
+
+    def lines(
+        self,
+        row: Example,
+        record: dict[str, Any],
+        labels: tuple[str, ...],
+        brief: Callable[[str], str],
+    ) -> Iterator[str]:
+        """Labels, text."""
+        yield f"{', '.join(record['labels']) or '-'}  {brief(row.text)}"
+
+    def truth(self, row: Example) -> str:
+        """Its labels."""
+        return ", ".join(row.labels or ()) or "-"
+
+    def said(self, record: dict[str, Any]) -> str:
+        """The labels said."""
+        return ", ".join(record["labels"]) or "-"
+
+    def right(self, evidence: Evidence) -> NDArray[np.bool_]:
+        """Where all labels are right."""
+        half = evidence.shape[1] // 2
+        return (evidence[:, :half] == evidence[:, half:]).all(1)  # type: ignore[no-any-return]
+
+    def constant(self, answers: Sequence[Any]) -> bool:
+        """Whether the same labels are said of all."""
+        return len({tuple((answer > _SAID).tolist()) for answer in answers}) == 1
+
+    def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:
+        """The labels with their numbers of examples, the first ten."""
+        return count_labels((label for row in rows for label in self.labels_of(row)), labels)
+
+
+def flags_of(rows: Sequence[Example], labels: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Whether each row has each label, (rows, labels)."""
+    number = {label: index for index, label in enumerate(labels)}
+    flags = np.zeros((len(rows), len(labels)), bool)
+    for place, row in enumerate(rows):
+        flags[place, [number[label] for label in row.labels or ()]] = True
+    return flags

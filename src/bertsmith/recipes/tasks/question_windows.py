@@ -1,0 +1,108 @@
+"""Questions with their contexts as windows of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.pairs import encode_pair
+from bertsmith.batches.text_windows import WindowedExamples, window_of
+from bertsmith.recipes.tasks.task import Room
+from bertsmith.text.squad import Question
+from bertsmith.tokens.spans import Encoding
+from bertsmith.tokens.tokenizer import Tokenizer
+
+# as in the original code
+_LONGEST_QUESTION = 64
+_SHORTEST_CONTEXT = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionWindows(WindowedExamples):
+    """Windows with what is needed to read answers in them.
+
+    `own` tells for each window the tokens of the context in it (tokens,) that are best seen there;
+    `pieces` for each row the characters of its context where tokens start and end, (tokens,) each.
+    """
+
+    own: list[NDArray[np.bool_]]
+    pieces: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
+
+
+def question_windows(
+    tokenizer: Tokenizer, rows: Sequence[Question], room: Room, *, labelled: bool
+) -> QuestionWindows:
+    """The windows of some questions' contexts, with the place of the answer if `labelled`.
+
+    Questions keep their first 64 tokens. A window without the whole answer has none.
+    """
+    ids, segments, owners, begins, offsets = [], [], [], [], []
+    own, labels, long, pieces = [], [], [], []
+    contexts: dict[str, Encoding] = {}
+    most = min(_LONGEST_QUESTION, room.longest - 3 - _SHORTEST_CONTEXT)
+    cut = []
+    for number, row in enumerate(rows):
+        if row.context not in contexts:
+            # questions of one context stand in a row
+            contexts = {row.context: tokenizer.encode_spans(row.context)}
+        context = contexts[row.context]
+        whole = tokenizer.encode([row.question])[0]
+        question = whole[:most]
+        inner = room.longest - 3 - len(question)
+        starts, window = window_of(len(context), inner, min(room.overlap, inner // 2))
+        answer = _answer(context, row) if labelled else None
+        pieces.append((context.starts, context.ends))
+        for which, start in enumerate(starts):
+            part = context.ids[start : start + inner]
+            sequence, segment = encode_pair(
+                question,
+                part,
+                cls_id=tokenizer.cls_id,
+                sep_id=tokenizer.sep_id,
+                longest=room.longest,
+            )
+            ids.append(sequence)
+            segments.append(segment)
+            owners.append(number)
+            begins.append(start)
+            offsets.append(len(question) + 2)
+            own.append(window[start : start + len(part)] == which)
+            long.append(len(starts) > 1)
+            cut.append(len(question) < len(whole))
+            labels.append(_place(answer, start, len(part), len(question) + 2))
+    count = len(ids)
+    return QuestionWindows(
+        ids=ids,
+        segments=segments,
+        starts=np.arange(count + 1),
+        cut=np.array(cut, bool),
+        long=np.array(long, bool),
+        target="span",
+        labels=np.array(labels, np.int64).reshape(-1, 2) if labelled else None,
+        rows=np.array(owners, np.int64),
+        begins=np.array(begins, np.int64),
+        offsets=np.array(offsets, np.int64),
+        own=own,
+        pieces=pieces,
+    )
+
+
+def _answer(context: Encoding, row: Question) -> tuple[int, int] | None:
+    """The first and the last token of the first answer."""
+    if not row.answers:
+        return None
+    start = row.answers[0].start
+    end = start + len(row.answers[0].text)
+    first = int(np.searchsorted(context.ends, start, side="right"))
+    last = int(np.searchsorted(context.starts, end, side="left")) - 1
+    return (first, last) if 0 <= first <= last < len(context) else None
+
+
+def _place(answer: tuple[int, int] | None, start: int, length: int, offset: int) -> tuple[int, int]:
+    """The answer's tokens in a window that begins at a token; [CLS] twice where it is not in it."""
+    if answer is None or answer[0] < start or answer[1] >= start + length:
+        return 0, 0
+    return answer[0] - start + offset, answer[1] - start + offset

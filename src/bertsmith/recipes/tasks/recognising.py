@@ -1,0 +1,26 @@
+"""Which task a file is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bertsmith.log import say
+from bertsmith.recipes.tasks.table import task_named
+from bertsmith.recipes.tasks.task import Reading, Task
+from bertsmith.text.recognising import recognise
+
+# a pair of texts has a class as a single text has
+_SAME = {"pair": "classify"}
+
+
+def task_for(file: Path, name: str | None, reading: Reading) -> Task[Any]:
+    """The task of that name, or the one that a file looks to be for, which is then told.
+
+    Raises `ConfigError` for a name that there is not, `ExampleError` for a file that does not tell.
+    """
+    if name is not None:
+        return task_named(_SAME.get(name, name))
+    found = recognise(file, reading.columns)
+    say(f"task: {found.task} ({found.reason}); --task names another")
+    return task_named(found.glue or _SAME.get(found.task, found.task))

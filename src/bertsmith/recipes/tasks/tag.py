@@ -1,0 +1,288 @@
+"""A tag for each word: entities, parts of speech."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.errors import ExampleError
+from bertsmith.inference.tag import tag_probabilities
+from bertsmith.models.model import Model
+from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.tag import Tag as TagObjective
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.raw_texts import RawTexts
+from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Scores, Task
+from bertsmith.recipes.tasks.weighing import balanced_weights
+from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
+from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
+from bertsmith.recipes.texts import Texts
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import TABLES
+from bertsmith.text.tagged import Tagged, entities_of
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TagAnswer:
+    """A row with a tag for each word, and how sure the model is of each, (words,)."""
+
+    row: Tagged
+    tags: tuple[str, ...]
+    probabilities: NDArray[np.float32]
+
+
+class Tag(Task[Tagged]):
+    """Answers are tags; evidence counts of entities (true, found, right) and words (all, right)."""
+
+    called: ClassVar = "tag"
+    predicts: ClassVar = "tags"
+    title: ClassVar = "Tagging"
+    unit: ClassVar = "sentences"
+    fits: ClassVar = False
+
+    def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
+        """Sentences with tags."""
+        return read_tagged(file, reading.tags, need_tags=labelled, bad=reading.bad_rows)
+
+    def asked(self, file: str, reading: Reading) -> Iterable[Tagged]:
+        """Raw texts line by line, of a table, or sentences in columns."""
+        kind = "" if file == "-" else kind_of(Path(file))
+        if file == "-" or kind == ".txt" or (kind in TABLES and kind != ".jsonl"):
+            return RawTexts(Texts(file, reading.columns, bad=reading.bad_rows))
+        return self.read(Path(file), reading, labelled=False)
+
+    def labels(self, rows: Sequence[Tagged], known: Sequence[str]) -> tuple[str, ...]:
+        """The tags in the order that the model will keep."""
+        labels = order_labels((tag for row in rows for tag in row.tags or ()), known)
+        if len(labels) < 2:
+            raise ExampleError(
+                f"has one tag only, {', '.join(labels)}",
+                where=rows[0].source,
+                remedy="give sentences with two tags or more, or name the column: --tag-column",
+            )
+        return labels
+
+    def check(
+        self, train: Sequence[Tagged], dev: Sequence[Tagged], labels: tuple[str, ...]
+    ) -> None:
+        """Every tag to be measured must be one that is learned."""
+        known = set(labels)
+        for row in dev:
+            for tag in row.tags or ():
+                if tag not in known:
+                    raise ExampleError(
+                        f"unknown tag {tag!r}",
+                        where=row.source,
+                        line=row.line,
+                        remedy=f"the training sentences have {', '.join(labels[:20])}",
+                    )
+
+    def labels_of(self, row: Tagged) -> tuple[str, ...]:
+        """Its tags."""
+        return row.tags or ()
+
+    def identity(self, row: Tagged) -> Hashable:
+        """Copies of a sentence stay on one side."""
+        return row.text
+
+    def characters(self, row: Tagged) -> int:
+        """Those of the text."""
+        return len(row.text)
+
+    def encode(
+        self,
+        tokenizer: Tokenizer,
+        rows: Sequence[Tagged],
+        labels: tuple[str, ...],
+        room: Room,
+        *,
+        labelled: bool,
+    ) -> EncodedExamples:
+        """A window a unit; each word is asked in one window, at its first piece."""
+        number = {label: index for index, label in enumerate(labels)}
+        tags = [[number[tag] for tag in row.tags or ()] for row in rows] if labelled else None
+        return word_windows(tokenizer, rows, tags, room)
+
+    def objective(
+        self, rows: Sequence[Tagged], labels: tuple[str, ...], settings: FinetuneConfig
+    ) -> Objective:
+        """Cross-entropy of each word."""
+        weights: tuple[float, ...] = ()
+        if settings.class_weights == "balanced":
+            number = {label: index for index, label in enumerate(labels)}
+            tags = [number[tag] for row in rows for tag in row.tags or ()]
+            weights = balanced_weights(np.array(tags, np.int64), len(labels))
+        term = TagObjective(smoothing=settings.smoothing, weights=weights)
+        return Objective(terms={"tag": term}, at_targets=frozenset({"tag"}))
+
+    def answers(
+        self, model: Model, encoded: EncodedExamples, rows: Sequence[Tagged]
+    ) -> Sequence[Any]:
+        """The likeliest tag of each word; one without a piece of its own goes on with the last."""
+        assert isinstance(encoded, WordWindows)
+        labels = np.array(model.config.labels, object)
+        outside = "O" if "O" in model.config.labels else str(labels[0])
+        tags = [[outside] * len(row.words) for row in rows]
+        sure = [np.zeros(len(row.words), np.float32) for row in rows]
+        for unit, shares in enumerate(tag_probabilities(model, encoded)):
+            row = int(encoded.rows[unit])
+            for word, share in zip(encoded.words[unit].tolist(), shares, strict=True):
+                best = int(share.argmax())
+                tags[row][word], sure[row][word] = str(labels[best]), share[best]
+        for row, words in encoded.shared:
+            for word in words:
+                tags[row][word] = _gone_on(tags[row][word - 1])
+                sure[row][word] = sure[row][word - 1]
+        return [
+            TagAnswer(row, tuple(own), shares)
+            for row, own, shares in zip(rows, tags, sure, strict=True)
+        ]
+
+    def evidence(
+        self, rows: Sequence[Tagged], answers: Sequence[Any], labels: tuple[str, ...]
+    ) -> Evidence:
+        """Counts of each sentence."""
+        found = []
+        for row, answer in zip(rows, answers, strict=True):
+            assert row.tags is not None
+            true, said = set(row.entities or ()), set(entities_of_plain(row, answer.tags, labels))
+            right = sum(one == other for one, other in zip(row.tags, answer.tags, strict=True))
+            found.append((len(true), len(said), len(true & said), len(row.tags), right))
+        return np.array(found, np.float64)
+
+    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
+        """F1, precision and recall of entities as conlleval has them, and words right.
+
+        Of tags that say no entities, words right alone.
+        """
+        true, said, both, words, right = evidence.sum(0).tolist()
+        accuracy = {"accuracy": right / max(words, 1)}
+        if plain(labels):
+            return accuracy
+        return {
+            "f1": 2 * both / (true + said) if both else 0.0,
+            "precision": both / said if said else 0.0,
+            "recall": both / true if true else 0.0,
+        } | accuracy
+
+    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
+        """Entities with their characters, or the tags of words where these say no entities."""
+        row: Tagged = answer.row
+        words = [row.text[start:end] for start, end in row.words]
+        if plain(labels):
+            pairs = zip(words, answer.tags, strict=True)
+            return {"words": [{"word": word, "tag": tag} for word, tag in pairs]}
+        begins = np.array([start for start, _ in row.words], np.int64)
+        entities = []
+        for entity in entities_of(row.words, answer.tags):
+            inside = (begins >= entity.start) & (begins < entity.end)
+            entities.append(
+                {
+                    "start": entity.start,
+                    "end": entity.end,
+                    "label": entity.label,
+                    "text": row.text[entity.start : entity.end],
+                    "probability": round(float(answer.probabilities[inside].min()), 6),
+                }
+            )
+        sure = float(answer.probabilities.min()) if len(answer.probabilities) else 1.0
+        return {"entities": entities, "probability": round(sure, 6)}
+
+    def lines(
+        self,
+        row: Tagged,
+        record: dict[str, Any],
+        labels: tuple[str, ...],
+        brief: Callable[[str], str],
+    ) -> Iterator[str]:
+        """The text, and below it its entities; or its words with their tags."""
+        if plain(labels):
+            yield " ".join(f"{each['word']}/{each['tag']}" for each in record["words"])
+            return
+        yield brief(row.text)
+        for each in record["entities"]:
+            place = f"{each['start']}-{each['end']}"
+            yield f"    {place:>11}  {each['label']}  {brief(each['text'])}"
+
+    def shown(self, row: Tagged) -> dict[str, Any]:
+        """The text."""
+        return {"text": row.text}
+
+    def truth(self, row: Tagged) -> str:
+        """Its entities, or its tags."""
+        if row.entities is None:
+            return " ".join(row.tags or ())
+        return ", ".join(f"{row.text[e.start : e.end]} {e.label}" for e in row.entities) or "-"
+
+    def said(self, record: dict[str, Any]) -> str:
+        """The entities or tags said."""
+        if "words" in record:
+            return " ".join(each["tag"] for each in record["words"])
+        return ", ".join(f"{e['text']} {e['label']}" for e in record["entities"]) or "-"
+
+    def right(self, evidence: Evidence) -> NDArray[np.bool_]:
+        """Sentences whose entities are all right, and no others are said; or all of whose words."""
+        if evidence[:, :2].any():
+            return np.ptp(evidence[:, :3], axis=1) == 0  # type: ignore[no-any-return]
+        return evidence[:, 3] == evidence[:, 4]  # type: ignore[no-any-return]
+
+    def constant(self, answers: Sequence[Any]) -> bool:
+        """Whether one tag is said of all words."""
+        return len({tag for answer in answers for tag in answer.tags}) <= 1
+
+    def describe(self, rows: Sequence[Tagged], labels: tuple[str, ...]) -> str:
+        """Words, and entities by label."""
+        words = sum(len(row.words) for row in rows)
+        if plain(labels):
+            return f"{words:,} words, {len(labels)} tags"
+        found = Counter(entity.label for row in rows for entity in row.entities or ())
+        kinds = tuple(sorted(found))
+        return f"{words:,} words; {count_labels(found.elements(), kinds) or 'no entities'}"
+
+    def floor(
+        self, train: Sequence[Tagged], dev: Sequence[Tagged], labels: tuple[str, ...]
+    ) -> tuple[str, float] | None:
+        """Each word's commonest tag in train, and the commonest of all for words not in train."""
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for row in train:
+            for (start, end), tag in zip(row.words, row.tags or (), strict=True):
+                counts[row.text[start:end]][tag] += 1
+        every = sum(counts.values(), Counter[str]())
+        best = {word: each.most_common(1)[0][0] for word, each in counts.items()}
+        usual = every.most_common(1)[0][0]
+        said = [
+            TagAnswer(
+                row,
+                tuple(best.get(row.text[start:end], usual) for start, end in row.words),
+                np.ones(len(row.words), np.float32),
+            )
+            for row in dev
+        ]
+        scores = self.scores(self.evidence(dev, said, labels), labels)
+        return "saying each word's commonest tag", next(iter(scores.values()))
+
+
+def plain(labels: tuple[str, ...]) -> bool:
+    """Whether tags say no entities."""
+    return not any(label[:2] in ("B-", "I-") for label in labels)
+
+
+def entities_of_plain(
+    row: Tagged, tags: Sequence[str], labels: tuple[str, ...]
+) -> Iterable[tuple[int, int, str]]:
+    """The entities of tags; none of tags that say no entities."""
+    return () if plain(labels) else entities_of(row.words, tags)
+
+
+def _gone_on(tag: str) -> str:
+    """The tag of what goes on with a word of some tag."""
+    return f"I-{tag[2:]}" if tag.startswith("B-") else tag

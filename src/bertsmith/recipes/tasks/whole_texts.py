@@ -1,0 +1,129 @@
+"""What the tasks have in common that are about whole texts, or pairs of texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.errors import ExampleError
+from bertsmith.inference.windows import text_length
+from bertsmith.recipes.tasks.task import Reading, Room, Task
+from bertsmith.recipes.texts import Texts
+from bertsmith.text.examples import Example, Kind, read_examples
+from bertsmith.text.glue import GlueTask
+from bertsmith.text.glue_files import read_glue, task_of
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextTask(Task[Example]):
+    """A task whose rows are texts or pairs of texts, each of them a unit.
+
+    One of GLUE's reads that task's own files.
+    """
+
+    glue: GlueTask | None = None
+
+    kind: ClassVar[Kind]
+    """What a row's label is."""
+
+    def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Example]:
+        """Texts or pairs."""
+        if self.glue is not None:
+            return read_glue(file, self.glue, _split(file, self.glue), bad=reading.bad_rows)
+        return read_examples(
+            file, reading.columns, need_label=labelled, kind=self.kind, bad=reading.bad_rows
+        )
+
+    @property
+    def name(self) -> str:
+        """That of GLUE's, where it is one."""
+        return self.called if self.glue is None else self.glue.name
+
+    def asked(self, file: str, reading: Reading) -> Texts:
+        """The rows of a table, or the lines of a text."""
+        return Texts(file, reading.columns, kind=self.kind, bad=reading.bad_rows)
+
+    def check(
+        self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]
+    ) -> None:
+        """Pairs stay pairs, and every label to be measured must be one that is learned."""
+        paired = train[0].text_pair is not None
+        for row in dev:
+            if (row.text_pair is not None) != paired:
+                raise ExampleError(
+                    "is a pair of texts" if row.text_pair is not None else "is a single text",
+                    where=row.source,
+                    line=row.line,
+                    remedy="train and dev must both have pairs, or both single texts",
+                )
+            for label in self.labels_of(row):
+                if label not in labels:
+                    raise ExampleError(
+                        f"unknown label {label!r}",
+                        where=row.source,
+                        line=row.line,
+                        remedy=f"the training examples have {', '.join(labels[:10])}",
+                    )
+
+    def identity(self, row: Example) -> Hashable:
+        """Copies of a text stay on one side."""
+        return row.text, row.text_pair
+
+    def characters(self, row: Example) -> int:
+        """Those of the text and its pair."""
+        return text_length(row)
+
+    def shown(self, row: Example) -> dict[str, Any]:
+        """The text and its pair."""
+        pair = {} if row.text_pair is None else {"text_pair": row.text_pair}
+        return {"text": row.text, **pair}
+
+    def encoded(self, tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:
+        """Rows as units, without labels."""
+        return encode_examples(
+            tokenizer,
+            [row.text for row in rows],
+            [row.text_pair for row in rows],
+            longest=room.longest,
+            fit=room.long,
+        )
+
+
+def _split(file: Path, glue: GlueTask) -> str:
+    """The split that a file of a task holds, by its name."""
+    found = task_of(file)
+    if found is None or found[0] is not glue:
+        raise ExampleError(
+            f"is no file of {glue.name}",
+            where=file,
+            remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
+        )
+    return found[1]
+
+
+def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """The classes in the order that the model will keep.
+
+    The order of the model that training starts from if it has the same classes, whatever the order
+    of the file; otherwise sorted, by value if all are numbers.
+    """
+    labels = set(found)
+    if labels == set(known):
+        return tuple(known)
+    try:
+        values = {label: float(label) for label in labels}
+    except ValueError:
+        return tuple(sorted(labels))
+    return tuple(sorted(labels, key=lambda label: (values[label], label)))
+
+
+def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
+    """Labels with how often they are found, the first ten."""
+    counts = Counter(found)
+    shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
+    return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")

@@ -1,0 +1,215 @@
+"""Fine-tuning a model once: the same for every contestant and every recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.examples import EncodedExamples, ExampleBatches
+from bertsmith.models.model import Model
+from bertsmith.objectives.losses import Losses
+from bertsmith.objectives.objective import Objective
+from bertsmith.recipes.finetune_settings import POINTS, FinetuneConfig
+from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.starting import prepare_model
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.loop import fit
+from bertsmith.training.measuring import Measure
+from bertsmith.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Rows read and encoded, ready to train on and to measure with."""
+
+    data: LabelledData[Any]
+    train: EncodedExamples
+    dev: EncodedExamples
+    tokenizer: Tokenizer
+    room: Room
+
+    @property
+    def task(self) -> Task[Any]:
+        """What they are for."""
+        return self.data.task
+
+    def fewer(self, rows: NDArray[np.int64]) -> Prepared:
+        """The same with some of the rows to train on only."""
+        train = [self.data.train[row] for row in rows.tolist()]
+        data = replace(self.data, train=train)
+        return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.room))
+
+
+def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepared:
+    """Encode rows."""
+    train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
+    return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, room=room)
+
+
+def _encoded(
+    data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, room: Room
+) -> EncodedExamples:
+    return data.task.encode(tokenizer, rows, data.labels, room, labelled=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """What one training came to on dev.
+
+    `scores` are those of the task, the one that counts most first; `losses` the points (step, mean
+    loss since the last point) of training; `seconds` those of training; `constant` tells that the
+    model says the same of everything: training has failed.
+    """
+
+    seed: int
+    scores: Scores
+    constant: bool
+    losses: list[tuple[int, float]]
+    seconds: float
+    tokens: int
+
+    @property
+    def score(self) -> float:
+        """The score that counts most."""
+        return next(iter(self.scores.values()))
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Larger for the better trial: by the scores in their order, then the earlier seed."""
+        return (*self.scores.values(), -self.seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return dict(self.__dict__)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> TrialResult:
+        """What `to_dict` gave."""
+        losses = [(int(step), float(loss)) for step, loss in data["losses"]]
+        return cls(**data | {"losses": losses})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a model says of dev, and how right that is."""
+
+    answers: Sequence[Any]
+    evidence: Evidence
+    scores: Scores
+
+
+def measure(
+    task: Task[Any],
+    model: Model,
+    encoded: EncodedExamples,
+    rows: Sequence[Any],
+    labels: tuple[str, ...],
+) -> Measured:
+    """Ask a model for its answers to labelled rows, and score them."""
+    answers = task.answers(model, encoded, rows)
+    evidence = task.evidence(rows, answers, labels)
+    return Measured(answers=answers, evidence=evidence, scores=task.scores(evidence, labels))
+
+
+def run_trial(
+    make_model: Callable[[int], Model],
+    prepared: Prepared,
+    config: FinetuneConfig,
+    seed: int,
+    folder: RunFolder | None = None,
+    title: str = "",
+) -> tuple[TrialResult, Measured, Model]:
+    """Train the model that `make_model` gives for a seed, and measure it on dev.
+
+    The seed decides the new weights, the order of the examples and what dropout drops. With a
+    folder, a training that was stopped goes on; its checkpoints are left to the caller. Raises
+    what `fit` raises.
+    """
+    data, task = prepared.data, prepared.task
+    assert folder is not None or not config.patience
+    model = make_model(seed)
+    prepare_model(model, config, seed)
+    source = ExampleBatches(prepared.train, units_per_batch=config.batch, seed=seed)
+    steps = config.epochs * source.batches
+    if folder is not None:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    objective = task.objective(data.train, data.labels, config)
+    watched = _Watched(objective, every=max(1, steps // POINTS))
+    state = fit(
+        config.fit(steps, seed),
+        model,
+        watched,
+        source,
+        measure=_dev_measure(prepared) if config.patience else None,
+        folder=folder,
+        title=title,
+    )
+    if config.patience:
+        assert folder is not None
+        _take_best(model, folder, state)
+    task.finish(model, data.train)
+    found = measure(task, model, prepared.dev, data.dev, data.labels)
+    result = TrialResult(
+        seed=seed,
+        scores=found.scores,
+        constant=task.constant(found.answers),
+        losses=watched.points() if folder is None else _logged(folder, prepared.train.target),
+        seconds=state.seconds,
+        tokens=state.tokens,
+    )
+    return result, found, model
+
+
+def _dev_measure(prepared: Prepared) -> Measure:
+    """The scores on dev while training goes on; what is lacking of the first is the loss."""
+    data = prepared.data
+
+    def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
+        if stopping():
+            return None
+        scores = measure(data.task, model, prepared.dev, data.dev, data.labels).scores
+        return {"dev_loss": 1 - next(iter(scores.values())), **scores}
+
+    return on_dev
+
+
+def _take_best(model: Model, folder: RunFolder, state: State) -> None:
+    """Give a model the weights that were best on dev."""
+    if state.best_step not in (None, state.step):
+        model.load_state_dict(Checkpoints(folder.checkpoints, 1).best(state).weights)
+
+
+class _Watched:
+    """An objective, with its losses kept: the only trace of a run without a folder."""
+
+    def __init__(self, objective: Objective, every: int) -> None:
+        self._objective = objective
+        self._every = every
+        self._means: list[Any] = []
+
+    def __call__(self, model: Model, batch: Batch) -> Losses:
+        losses = self._objective(model, batch)
+        (loss,) = losses.parts.values()
+        self._means.append(loss.sum.detach() / loss.count)
+        return losses
+
+    def points(self) -> list[tuple[int, float]]:
+        """Means over runs of steps, each at its last step."""
+        means = [float(mean) for mean in self._means]
+        runs = [means[i : i + self._every] for i in range(0, len(means), self._every)]
+        ends = [min((i + 1) * self._every, len(means)) for i in range(len(runs))]
+        return [(end, sum(run) / len(run)) for end, run in zip(ends, runs, strict=True)]
+
+
+def _logged(folder: RunFolder, target: str) -> list[tuple[int, float]]:
+    """The losses in a folder's log; of steps made again after a stop, the later ones."""
+    key = f"{target}_loss"
+    lines = {line["step"]: line for line in folder.log() if key in line}
+    return [(step, lines[step][key]) for step in sorted(lines)]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from bertsmith.batches.fitting import Fit, fitted, window_starts
+from bertsmith.batches.text_windows import window_of
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer((*SPECIALS, *(f"w{n}" for n in range(60))), BasicRules(lowercase=True))
+
+
+def inner(tokenizer: Tokenizer, fit: Fit, first: int, second: int | None = None) -> list[list[int]]:
+    """What is kept of texts of so many tokens, 100 and up and 200 and up, in 13 tokens."""
+    one = np.arange(100, 100 + first)
+    two = None if second is None else np.arange(200, 200 + second)
+    found = fitted(tokenizer, one, two, longest=13, fit=fit)
+    assert found.long == (first + (second or 0) > 13 - (2 if second is None else 3))
+    assert all(len(ids) <= 13 for ids, _ in found.sequences)
+    return [[token for token in ids.tolist() if token >= 100] for ids, _ in found.sequences]
+
+
+def test_a_text_is_kept_by_its_head_its_tail_or_both(tokenizer: Tokenizer) -> None:
+    assert inner(tokenizer, "head", 20) == [list(range(100, 111))]
+    assert inner(tokenizer, "tail", 20) == [list(range(109, 120))]
+    assert inner(tokenizer, "head+tail", 20) == [[100, 101, *range(111, 120)]]
+    for fit in ("head", "tail", "head+tail", "windows"):
+        assert inner(tokenizer, fit, 11) == [list(range(100, 111))]
+
+
+def test_windows_hold_every_token_and_lose_none(tokenizer: Tokenizer) -> None:
+    found = inner(tokenizer, "windows", 40)
+    assert all(len(window) == 11 for window in found)
+    assert sorted({token for window in found for token in window}) == list(range(100, 140))
+    assert not fitted(tokenizer, np.arange(40), None, longest=13, fit="windows").cut
+
+
+def test_of_a_pair_the_longer_text_is_in_windows_beside_the_other(tokenizer: Tokenizer) -> None:
+    found = inner(tokenizer, "windows", 3, 30)
+    assert all(window[:3] == [100, 101, 102] for window in found)
+    assert sorted({token for window in found for token in window[3:]}) == list(range(200, 230))
+    both = fitted(tokenizer, np.arange(30), np.arange(20), longest=13, fit="windows")
+    assert both.cut
+
+
+@pytest.mark.parametrize(
+    ("length", "room", "overlap"), [(1, 5, 2), (5, 5, 2), (23, 5, 2), (9, 4, 0)]
+)
+def test_windows_cover_a_text_and_the_last_is_full(length: int, room: int, overlap: int) -> None:
+    starts = window_starts(length, room, overlap)
+    covered = {place for start in starts for place in range(start, min(start + room, length))}
+    assert covered == set(range(length))
+    assert starts[-1] == max(length - room, 0)
+    assert all(b - a <= room - overlap for a, b in pairwise(starts))
+
+
+def test_each_token_is_read_where_its_nearer_side_is_longest() -> None:
+    starts, chosen = window_of(50, 20, 10)
+    assert starts == [0, 10, 20, 30]
+    for token, window in enumerate(chosen.tolist()):
+        sides = [
+            min(token - start, start + 19 - token) if start <= token < start + 20 else -1
+            for start in starts
+        ]
+        assert sides[window] == max(sides)
+    assert window_of(3, 20, 10)[1].tolist() == [0, 0, 0]

@@ -1,0 +1,128 @@
+"""Losses of the tasks against torch's own formulas, sequence by sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch, Target, pack
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.heads import Predicts
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.choose import Choose
+from bertsmith.objectives.classify import Classify
+from bertsmith.objectives.cross_entropy import cross_entropy
+from bertsmith.objectives.multi_label import MultiLabel
+from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.regress import Regress, Relevance
+from bertsmith.objectives.span import Span
+from bertsmith.objectives.tag import Tag
+
+ENCODER = EncoderConfig(
+    vocabulary=99, hidden=32, layers=2, heads=4, feed_forward=37, longest=23, dropout=0.0,
+    attention_dropout=0.0, initial_std=0.3,
+)  # fmt: skip
+LENGTHS = (13, 7, 2, 19, 5, 11)
+
+
+def model(predicts: Predicts, labels: tuple[str, ...] = ()) -> Model:
+    config = ModelConfig(
+        encoder=ENCODER, predicts=predicts, labels=labels, classifier_dropout=0.0,
+        pooler=predicts not in ("tags", "span"),
+    )  # fmt: skip
+    return build_model(config, seed=3)
+
+
+def batch(name: str, at: list[int], labels: Tensor) -> Batch:
+    random = np.random.default_rng(5)
+    ids = [random.integers(5, 99, length) for length in LENGTHS]
+    target = Target(at=torch.tensor(at), labels=labels)
+    return pack(ids, [np.zeros(length, np.int64) for length in LENGTHS], {name: target})
+
+
+def test_windows_of_one_text_are_averaged_before_the_softmax() -> None:
+    one = model("class", ("a", "b", "c"))
+    asked = batch("classify", [0, 2, 5], torch.tensor([2, 0, 1]))
+    logits = one.classify(one.encoder(asked), asked)
+    means = torch.stack([logits[:2].mean(0), logits[2:5].mean(0), logits[5]])
+    loss = Objective({"classify": Classify()}, frozenset())(one, asked).parts["classify"]
+    expected = F.cross_entropy(means, torch.tensor([2, 0, 1]), reduction="sum")
+    assert float(loss.sum) == pytest.approx(float(expected), rel=1e-5)
+    assert loss.count == 3
+
+
+def test_classes_can_be_weighted() -> None:
+    logits = torch.randn(13, 4, generator=torch.Generator().manual_seed(1))
+    labels, weights = torch.arange(13) % 4, torch.tensor([0.5, 2.0, 1.0, 3.0])
+    own = -logits.double().log_softmax(-1)[torch.arange(13), labels]
+    expected = float((own * weights[labels]).sum())
+    assert float(cross_entropy(logits, labels, 0.0, weights).sum) == pytest.approx(expected)
+
+
+def test_every_label_is_told_for_itself() -> None:
+    one = model("classes", ("a", "b", "c"))
+    truth = (torch.arange(18).view(6, 3) % 5 < 2).float()
+    asked = batch("classify", list(range(6)), truth)
+    logits = one.classify(one.encoder(asked), asked).double()
+    own = -(truth * F.logsigmoid(logits) + (1 - truth) * F.logsigmoid(-logits))
+    found = Objective({"classify": MultiLabel()}, frozenset())(one, asked).parts["classify"]
+    assert float(found.sum) == pytest.approx(float(own.mean(-1).sum()), rel=1e-5)
+    weighted = MultiLabel(weights=(2.0, 3.0, 4.0))
+    found = Objective({"classify": weighted}, frozenset())(one, asked).parts["classify"]
+    own = torch.where(truth > 0, own * torch.tensor([2.0, 3.0, 4.0]), own)
+    assert float(found.sum) == pytest.approx(float(own.mean(-1).sum()), rel=1e-5)
+
+
+def test_numbers_are_compared_in_units_of_their_spread() -> None:
+    one = model("number", ("number",))
+    truth = torch.tensor([1.0, 250.0, -3.0, 40.0, 0.0, 7.0])
+    asked = batch("regress", list(range(6)), truth)
+    said = one.classify(one.encoder(asked), asked)[:, 0].double()
+    found = Objective({"regress": Regress(mean=40.0, spread=90.0)}, frozenset())(one, asked)
+    expected = (said - (truth - 40) / 90).square().sum()
+    assert float(found.parts["regress"].sum) == pytest.approx(float(expected), rel=1e-5)
+    share = batch("rank", list(range(6)), torch.tensor([1.0, 0.0, 0.5, 0.0, 1.0, 0.0]))
+    loss = Objective({"rank": Relevance()}, frozenset())(one, share).parts["rank"]
+    wanted = share.targets["rank"].labels
+    own = F.binary_cross_entropy_with_logits(said, wanted.double(), reduction="sum")
+    assert float(loss.sum) == pytest.approx(float(own), rel=1e-5)
+
+
+def test_options_compete_within_their_question_only() -> None:
+    one = model("choice")
+    asked = batch("choose", [0, 2, 5], torch.tensor([1, 2, 0]))
+    scores = one.choose(one.encoder(asked), asked).double()
+    expected = -(
+        scores[:2].log_softmax(0)[1] + scores[2:5].log_softmax(0)[2] + scores[5:].log_softmax(0)[0]
+    )
+    loss = Objective({"choose": Choose()}, frozenset())(one, asked).parts["choose"]
+    assert float(loss.sum) == pytest.approx(float(expected), rel=1e-5)
+    loss.sum.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in one.parameters())
+
+
+def test_tags_are_read_at_their_tokens_only() -> None:
+    one = model("tags", ("O", "B-x", "I-x"))
+    places = [1, 3, 14, 22, 40]
+    asked = batch("tag", places, torch.tensor([0, 1, 2, 0, 1]))
+    logits = one.tag(one.encoder(asked))[places].double()
+    expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
+    objective = Objective({"tag": Tag()}, frozenset({"tag"}))
+    assert objective.read(asked) is not None
+    assert float(objective(one, asked).parts["tag"].sum) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_spans_begin_and_end_in_their_own_window() -> None:
+    one = model("span")
+    labels = torch.tensor([[3, 5], [0, 0], [1, 1], [0, 18], [2, 4], [0, 0]])
+    asked = batch("span", list(range(6)), labels)
+    logits = one.span(one.encoder(asked)).double()
+    expected = 0.0
+    for part, (start, end) in zip(logits.split(list(LENGTHS)), labels.tolist(), strict=True):
+        expected -= float(part[:, 0].log_softmax(0)[start] + part[:, 1].log_softmax(0)[end]) / 2
+    loss = Objective({"span": Span()})(one, asked).parts["span"]
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    assert loss.count == 6

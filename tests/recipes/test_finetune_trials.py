@@ -1,0 +1,207 @@
+"""One training: what a seed decides, stopping and going on, and every option."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertsmith.errors import ConfigError
+from bertsmith.layers.attention import SelfAttention
+from bertsmith.models.model import Model
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.starting import check_layers, prepare_model, set_dropout
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.task import Room
+from bertsmith.recipes.trial import Prepared, TrialResult, prepare, run_trial
+from bertsmith.text.examples import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.weights.folder import start_from
+
+CONFIG = FinetuneConfig(epochs=2, batch=8, rate=1e-3, precision="fp32", dropout=0.1)
+MakeModel = Callable[[int], Model]
+
+
+@pytest.fixture
+def prepared(tiny_tokenizer: Tokenizer) -> Prepared:
+    rows = [
+        Example(
+            text=f"word{n % 30} " * (1 + n % 5) + ("good" if n % 3 else "bad"),
+            text_pair=None,
+            label="yes" if n % 3 else "no",
+            source="memory",
+            line=n,
+        )
+        for n in range(61)
+    ]
+    data = LabelledData(
+        task=Classify(), labels=("no", "yes"), train=rows, dev=rows, dev_is_cut=False
+    )
+    return prepare(data, tiny_tokenizer, Room(longest=32))
+
+
+@pytest.fixture
+def make_model(base_folder: Path) -> MakeModel:
+    return lambda seed: start_from(base_folder, labels=("no", "yes"), seed=seed)[0]
+
+
+def test_a_seed_decides_everything(prepared: Prepared, make_model: MakeModel) -> None:
+    (first, *one), (again, *two), (other, *_) = (
+        run_trial(make_model, prepared, CONFIG, seed) for seed in (1, 1, 2)
+    )
+    assert first.losses == again.losses != other.losses
+    assert np.array_equal(one[0].evidence, two[0].evidence)
+    assert [step for step, _ in first.losses] == list(range(1, 17))
+
+
+def test_a_stopped_training_goes_on_to_the_same_end(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
+    steps = 0
+
+    def stop(*_: Any) -> None:  # noqa: ANN401
+        nonlocal steps
+        steps += 1
+        if steps == 6:
+            signal.raise_signal(signal.SIGINT)
+
+    def stopping(seed: int) -> Model:
+        model = make_model(seed)
+        model.encoder.register_forward_pre_hook(stop)
+        return model
+
+    folder = RunFolder(tmp_path / "seeds" / "seed-1")
+    with pytest.raises(Interrupted):
+        run_trial(stopping, prepared, CONFIG, 1, folder)
+    assert steps == 6
+    trained = 0
+
+    def count(encoder: nn.Module, _: Any) -> None:  # noqa: ANN401
+        nonlocal trained
+        trained += encoder.training
+
+    def counting(seed: int) -> Model:
+        model = make_model(seed)
+        model.encoder.register_forward_pre_hook(count)
+        return model
+
+    resumed, _, model = run_trial(counting, prepared, CONFIG, 1, folder)
+    assert trained == 16 - 6
+    whole, _, expected = run_trial(make_model, prepared, CONFIG, 1, RunFolder(tmp_path / "x"))
+    assert resumed.losses == whole.losses
+    assert resumed.scores == whole.scores
+    assert all(
+        np.array_equal(a.detach(), b.detach())
+        for a, b in zip(model.parameters(), expected.parameters(), strict=True)
+    )
+
+
+def test_dropout_is_that_of_fine_tuning(prepared: Prepared, make_model: MakeModel) -> None:
+    model = make_model(1)
+    assert model.config.encoder.dropout == 0.0
+    set_dropout(model, 0.25)
+    assert model.config.encoder.dropout == model.config.encoder.attention_dropout == 0.25
+    assert model.encoder.config == model.config.encoder
+    assert all(part.p == 0.25 for part in model.modules() if isinstance(part, nn.Dropout))
+    attention = [part for part in model.modules() if isinstance(part, SelfAttention)]
+    assert [part.dropout for part in attention] == [0.25, 0.25]
+    with_dropout = run_trial(make_model, prepared, CONFIG, 1)[0]
+    without = replace(CONFIG, dropout=0.0)
+    assert with_dropout.losses != run_trial(make_model, prepared, without, 1)[0].losses
+
+
+@pytest.mark.parametrize(
+    ("freeze", "kept"),
+    [(-1, ("encoder.embeddings.",)), (1, ("encoder.embeddings.", "encoder.blocks.0."))],
+)
+def test_what_is_frozen_keeps_its_weights_and_all_else_moves(
+    prepared: Prepared, make_model: MakeModel, freeze: int, kept: tuple[str, ...]
+) -> None:
+    before = dict(make_model(1).named_parameters())
+    config = replace(CONFIG, freeze=freeze)
+    after = dict(run_trial(make_model, prepared, config, 1)[2].named_parameters())
+    for name, parameter in after.items():
+        same = torch.equal(parameter.detach(), before[name].detach())
+        if name.startswith(kept):
+            assert same, name
+        elif parameter.dim() > 1:
+            assert not same, name
+
+
+def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:
+    before, model, again = make_model(1), make_model(1), make_model(1)
+    config = replace(CONFIG, reinitialise=1)
+    prepare_model(model, config, 7)
+    prepare_model(again, config, 7)
+    for (name, old), new, same in zip(
+        before.named_parameters(), model.parameters(), again.parameters(), strict=True
+    ):
+        fresh = name.startswith(("encoder.blocks.1.", "pooler."))
+        if old.dim() > 1:
+            assert torch.equal(old.detach(), new.detach()) != fresh, name
+        assert torch.equal(new.detach(), same.detach())
+
+
+def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
+    model = make_model(1)
+    for config, message in (
+        (replace(CONFIG, freeze=3), "freeze is 3; the model has 2 layers"),
+        (replace(CONFIG, reinitialise=3), "reinitialise is 3"),
+        (replace(CONFIG, reinitialise=1, freeze=2), "overlap"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_layers(model, config)
+
+
+def test_training_ends_early_with_the_weights_that_were_best(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
+    config = replace(CONFIG, epochs=40, rate=2e-2, patience=2)
+    folder = RunFolder(tmp_path / "early")
+    result, _, _ = run_trial(make_model, prepared, config, 1, folder)
+    measured = [line for line in folder.log() if "held_out_accuracy" in line]
+    scores = [line["held_out_accuracy"] for line in measured]
+    assert len(scores) < 40
+    best = max(scores)
+    assert scores.index(best) == len(scores) - 3
+    assert result.scores["accuracy"] == best
+
+
+def test_a_result_survives_its_file_and_the_earlier_of_equal_seeds_is_better() -> None:
+    result = TrialResult(
+        seed=3,
+        scores={"accuracy": 0.5, "macro_f1": 1 / 3},
+        constant=True,
+        losses=[(2, 0.75), (4, 0.5)],
+        seconds=1.5,
+        tokens=77,
+    )
+    assert TrialResult.from_dict(result.to_dict()) == result
+    assert result.score == 0.5
+    assert result.rank > replace(result, seed=4).rank
+    assert result.rank < replace(result, scores={"accuracy": 0.5, "macro_f1": 0.4}).rank
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        ("linear", (0.0, 1.0, 0.5, 0.0)),
+        ("slanted", (1 / 32, 1.0, 1 / 32 + 31 / 64, 1 / 32)),
+        ("triangular", (0.0, 0.2, 0.9, 0.0)),
+        ("constant", (0.0, 1.0, 1.0, 1.0)),
+    ],
+)
+def test_schedules_have_their_shapes(schedule: Any, factors: tuple[float, ...]) -> None:  # noqa: ANN401
+    """At the start, after the warm-up, at 55 %, and in the end."""
+    rates = replace(CONFIG, schedule=schedule).fit(100, 0).schedule
+    assert [rates.factor(at) for at in (0.0, 0.1, 0.55, 1.0)] == pytest.approx(factors)
