@@ -98,7 +98,7 @@ def _name(device: torch.device) -> str:
 def _throughput(asked: argparse.Namespace, longest: int) -> list[dict[str, Any]]:
     """The rows of pretrain_throughput.py at one length."""
     script = Path(__file__).with_name("pretrain_throughput.py")
-    layers, hidden = SIZES[asked.size]
+    layers, hidden, *_ = SIZES[asked.size]
     command = [
         sys.executable, str(script), "--device", torch.device(asked.device).type,
         "--shape", f"{layers}/{hidden}", "--table", "filled", "--longest", str(longest),

@@ -7,6 +7,9 @@ from typing import Any
 from bertsmith.models.catalog import Family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 
 LABELS = ("news", "spam", "ham", "art", "law")
 
@@ -21,6 +24,8 @@ ENCODERS: dict[Family, EncoderConfig] = {
     "albert": EncoderConfig(
         **_SIZES | _NO_DROPOUT | {"layers": 6, "groups": 2}, embedding=24, activation="gelu_tanh"
     ),
+    "roberta": EncoderConfig(**_SIZES, segments=1, position_offset=2),
+    "distilbert": EncoderConfig(**_SIZES | {"norm_epsilon": 1e-12}, segments=0, pooling="relu"),
 }
 """One of each family."""
 
@@ -39,9 +44,33 @@ HEADS: dict[str, dict[str, Any]] = {
 }
 """The heads of a model by the name that its test bears."""
 
+_WITHOUT_PAIRS = ("roberta", "distilbert")
+
+
+def _model(family: Family, head: str) -> ModelConfig:
+    parts = HEADS[head]
+    # DistilBERT has none but below a head
+    more = {"pooler": False} if (family, head) == ("distilbert", "none") else {}
+    dropout = {"classifier_dropout": 0.2} if family == "distilbert" else {}
+    return ModelConfig(encoder=ENCODERS[family], **parts | more | dropout)
+
+
 MODELS: dict[str, ModelConfig] = {
-    f"{family}-{head}": ModelConfig(encoder=encoder, **parts)
-    for family, encoder in ENCODERS.items()
-    for head, parts in HEADS.items()
+    f"{family}-{head}": _model(family, head)
+    for family in ENCODERS
+    for head in HEADS
+    if not (head == "pretraining" and family in _WITHOUT_PAIRS)
 }
-"""Every family with every head."""
+"""Every family with every head that it has."""
+
+# as in RoBERTa's, padding is 1
+_SPECIALS = {"roberta": ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")}
+
+TOKENIZERS: dict[Family, Tokenizer] = {
+    family: Tokenizer(
+        (*_SPECIALS.get(family, SPECIALS), *(f"word{number}" for number in range(94))),
+        BasicRules(lowercase=True),
+    )
+    for family in ENCODERS
+}
+"""A vocabulary for each."""

@@ -143,7 +143,7 @@ def _judged(model: Model, text: Text, judge: Judge, device: torch.device) -> dic
 def _rival(plan: Plan, text: Text) -> Any:  # noqa: ANN401
     from transformers import BertConfig, BertForMaskedLM
 
-    layers, hidden = SIZES[plan.size]
+    layers, hidden, *_ = SIZES[plan.size]
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=text.tokenizer.size, hidden_size=hidden, num_hidden_layers=layers,

@@ -16,14 +16,11 @@ from bertsmith.models.catalog import FAMILIES, family
 from bertsmith.models.heads import HEADS as HEAD_OF
 from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
-from families import ENCODERS, HEADS, LABELS, MODELS
+from families import ENCODERS, HEADS, LABELS, MODELS, TOKENIZERS
 
-TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
 LENGTHS = (13, 1, 23, 7, 19, 2)
 
 
@@ -62,6 +59,10 @@ def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
     return found
 
 
+def tokenizer_of(model: Model) -> Tokenizer:
+    return TOKENIZERS[family(model.config.encoder)]
+
+
 def same_bits(one: Model, other: Model) -> bool:
     state = other.state_dict()
     return one.state_dict().keys() == state.keys() and all(
@@ -80,7 +81,7 @@ def test_all_families_and_heads_are_here() -> None:
 @torch.no_grad()
 def test_a_folder_gives_back_what_was_saved(tmp_path: Path, case: str) -> None:
     model, packed = varied(MODELS[case]), batch(*LENGTHS)
-    save_model(tmp_path / "one", model, TOKENIZER)
+    save_model(tmp_path / "one", model, tokenizer_of(model))
     assert read_config(tmp_path / "one") == model.config
     back, tokenizer = load_model(tmp_path / "one")
     assert back.config == model.config
@@ -152,7 +153,7 @@ def test_weights_are_a_pure_function_of_the_seed(case: str) -> None:
 @pytest.mark.parametrize("case", [case for case in MODELS if "-ma" in case or "-ta" in case])
 def test_any_folder_takes_a_new_head(tmp_path: Path, case: str, predicts: Predicts) -> None:
     model = varied(MODELS[case])
-    save_model(tmp_path / "model", model, TOKENIZER)
+    save_model(tmp_path / "model", model, tokenizer_of(model))
     labels = LABELS[:2] if HEAD_OF[predicts] in ("classify", "tag") else ()
     started = [
         start_from(tmp_path / "model", predicts=predicts, labels=labels, seed=seed)[0]
@@ -166,14 +167,14 @@ def test_any_folder_takes_a_new_head(tmp_path: Path, case: str, predicts: Predic
     state = started[0].state_dict()
     for name, each in model.state_dict().items():
         assert not name.startswith("encoder.") or torch.equal(state[name], each)
-    save_model(tmp_path / "new", started[0], TOKENIZER)
+    save_model(tmp_path / "new", started[0], tokenizer_of(model))
     assert same_bits(load_model(tmp_path / "new")[0], started[0])
 
 
 @pytest.mark.parametrize("case", MODELS)
 def test_a_head_is_lent_to_who_asks_for_the_same(tmp_path: Path, case: str) -> None:
     model = varied(MODELS[case])
-    save_model(tmp_path / "model", model, TOKENIZER)
+    save_model(tmp_path / "model", model, tokenizer_of(model))
     assert same_bits(load_as(tmp_path / "model", model.config, seed=3)[0], model)
     other = dataclasses.replace(
         model.config, pooler=False, masked_lm=True, next_sentence=False, predicts=None, labels=()

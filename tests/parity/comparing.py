@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -74,6 +75,11 @@ def compare_batch(
         # two questions of three options, or one of one
         shape = (max(1, packed.sequences // 3), -1, real.shape[1])
         padded = {name: each.unflatten(0, shape[:2]) for name, each in padded.items()}
+    if not ours.config.encoder.segments and "token_type_ids" not in _taken(theirs):
+        padded = {name: each for name, each in padded.items() if name != "token_type_ids"}
+    elif ours.config.encoder.segments == 1:
+        # whatever ours are told
+        padded = padded | {"token_type_ids": torch.zeros_like(padded["token_type_ids"])}
     out = theirs(**padded, output_hidden_states=True)
     states = ours.encoder.hidden_states(packed)
     assert len(states) == len(out.hidden_states) == ours.config.encoder.layers + 1
@@ -81,6 +87,11 @@ def compare_batch(
         assert farthest(mine, other[real]) < bound
     for mine, other in _outputs(ours, states[-1], packed, out, real):
         assert farthest(mine, other) < bound
+
+
+def _taken(theirs: Any) -> Collection[str]:  # noqa: ANN401
+    """What their model takes."""
+    return inspect.signature(theirs.forward).parameters.keys()
 
 
 def _outputs(

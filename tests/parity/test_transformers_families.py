@@ -15,10 +15,10 @@ from bertsmith.models.catalog import family
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model
-from families import MODELS, OTHER_SHAPES
-from parity.comparing import TOKENIZER, compare, varied
+from families import MODELS, OTHER_SHAPES, TOKENIZERS
+from parity.comparing import compare, varied
 
-PREFIXES = {"bert": "Bert", "albert": "Albert"}
+PREFIXES = {"bert": "Bert", "albert": "Albert", "roberta": "Roberta", "distilbert": "DistilBert"}
 SUFFIXES = {
     "none": "Model",
     "masked_lm": "ForMaskedLM",
@@ -56,11 +56,26 @@ def their_config(config: ModelConfig) -> Any:  # noqa: ANN401
         settings["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         settings["problem_type"] = PROBLEMS[config.predicts]
-    if family(encoder) == "albert":
-        settings["embedding_size"] = encoder.embedding
-        settings["num_hidden_groups"] = encoder.groups
-        return transformers.AlbertConfig(**settings)
-    return transformers.BertConfig(**settings)
+    match family(encoder):
+        case "albert":
+            settings |= {"embedding_size": encoder.embedding, "num_hidden_groups": encoder.groups}
+            return transformers.AlbertConfig(**settings)
+        case "roberta":
+            settings |= {"max_position_embeddings": 25, "type_vocab_size": 1}
+            return transformers.RobertaConfig(**settings)
+        case "distilbert":
+            return transformers.DistilBertConfig(**_as_distilbert(settings))
+        case _:
+            return transformers.BertConfig(**settings)
+
+
+def _as_distilbert(settings: dict[str, Any]) -> dict[str, Any]:
+    renamed = {
+        "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+    }  # fmt: skip
+    del settings["layer_norm_eps"]
+    return {renamed.get(name, name): value for name, value in settings.items()}
 
 
 def shaped(case: str, changes: dict[str, Any]) -> ModelConfig:
@@ -76,11 +91,12 @@ def test_what_transformers_saved_gives_its_results_here(
     expected = shaped(case, changes)
     theirs = varied(their_class(case)(their_config(expected)))
     theirs.save_pretrained(tmp_path / "theirs")
-    TOKENIZER.save(tmp_path / "theirs")
+    tokenizer = TOKENIZERS[family(expected.encoder)]
+    tokenizer.save(tmp_path / "theirs")
     ours, _ = load_model(tmp_path / "theirs")
     assert ours.config == expected
     compare(ours, theirs)
-    save_model(tmp_path / "ours", ours, TOKENIZER)
+    save_model(tmp_path / "ours", ours, tokenizer)
     again = their_class(case).from_pretrained(tmp_path / "ours")
     state = theirs.state_dict()
     assert again.state_dict().keys() == state.keys()
@@ -92,7 +108,7 @@ def test_what_transformers_saved_gives_its_results_here(
 def test_what_we_saved_gives_our_results_in_transformers(tmp_path: Path, case: str) -> None:
     config = MODELS[case]
     ours = varied(build_model(config, seed=11))
-    save_model(tmp_path / "model", ours, TOKENIZER)
+    save_model(tmp_path / "model", ours, TOKENIZERS[family(config.encoder)])
     wanted = their_class(case)
     name = json.loads((tmp_path / "model" / "config.json").read_text())["architectures"]
     assert name == [wanted.__name__]

@@ -44,7 +44,7 @@ QUICK = PretrainConfig(
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bert.SIZES, "least", (2, 64))
+        patch.setitem(bert.SIZES, "least", bert.usual(2, 64))
         yield
 
 

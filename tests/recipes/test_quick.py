@@ -37,7 +37,7 @@ BUDGET = Budget(steps=STEPS)
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bert.SIZES, "least", (2, 128))
+        patch.setitem(bert.SIZES, "least", bert.usual(2, 128))
         yield
 
 

@@ -97,9 +97,12 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"model_type": "deberta"}, "model_type is 'deberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": "yes"}, "is_decoder is 'yes'"),
+        ({"position_embedding_type": "rotary"}, "position_embedding_type is 'rotary'"),
+        ({"rope_theta": 10000.0}, "rope_theta is 10000.0, which changes the result"),
+        ({"hidden_act": "silu"}, "hidden_act is 'silu'; it can be gelu, gelu_new"),
         ({"add_cross_attention": True}, "add_cross_attention"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
@@ -142,6 +145,14 @@ def test_labels_follow_the_numbers_not_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, PLAIN | {"id2label": names}).labels(11) == (
         "a", "b", "c", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "k",
     )  # fmt: skip
+
+
+def test_names_of_two_among_many_are_those_of_old_versions(tmp_path: Path) -> None:
+    two = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}
+    names = ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert read(tmp_path, PLAIN | two | {"num_labels": 3}).labels(3) == names
+    with pytest.raises(ModelFolderError, match="3 outputs"):
+        read(tmp_path, PLAIN | two).labels(3)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class Embeddings(nn.Module):
     """The sum of token, segment and position vectors, normed (Devlin et al. 2018, figure 2).
 
     With `width` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
-    large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1).
+    large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1). The first
+    position's vector is the row `position_offset` of its table, 2 in a RoBERTa.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Embeddings(nn.Module):
         longest: int,
         segments: int,
         positions: Positions,
+        position_offset: int = 0,
         dropout: float,
         norm_epsilon: float,
     ) -> None:
@@ -48,10 +50,11 @@ class Embeddings(nn.Module):
         self.tokens = _table(vocabulary, of_tables)
         self.segments = _table(segments, of_tables) if segments else None
         self.positions: nn.Module | None = None
+        self.position_offset = position_offset
         if positions == "learned":
-            self.positions = _table(longest, of_tables)
+            self.positions = _table(longest + position_offset, of_tables)
         elif positions == "sinusoidal":
-            self.positions = FixedTable(longest, of_tables)
+            self.positions = FixedTable(longest + position_offset, of_tables)
         self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon)
         self.dropout = Dropout(dropout)
         self.widen = None if width is None else nn.Linear(width, hidden)
@@ -60,9 +63,11 @@ class Embeddings(nn.Module):
         """Vectors (tokens, hidden) of tokens with their segment and place in the sequence."""
         embedded = self.tokens(ids)
         if self.segments is not None:
-            embedded = embedded + self.segments(segments)
+            # a single row is for both texts of a pair
+            alone = self.segments.num_embeddings == 1
+            embedded = embedded + (self.segments.weight if alone else self.segments(segments))
         if self.positions is not None:
-            embedded = embedded + self.positions(positions)
+            embedded = embedded + self.positions(positions + self.position_offset)
         normed: Hidden = self.dropout(self.norm(embedded))
         return normed if self.widen is None else self.widen(normed)
 

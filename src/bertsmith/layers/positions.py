@@ -16,6 +16,6 @@ def sinusoidal_table(longest: int, hidden: int) -> Tensor:
     Vaswani et al. 2017, section 3.5: even columns are sines, odd ones cosines.
     """
     position = torch.arange(longest, dtype=torch.float64)[:, None]
-    column = torch.arange(hidden)
+    column = torch.arange(hidden, dtype=torch.float64)
     angle = position / 10_000 ** (2 * (column // 2) / hidden)
     return torch.where(column % 2 == 0, angle.sin(), angle.cos()).float()

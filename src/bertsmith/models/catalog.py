@@ -7,14 +7,29 @@ from typing import Literal
 
 from bertsmith.models.albert import albert
 from bertsmith.models.bert import bert
+from bertsmith.models.distilbert import distilbert
 from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.roberta import roberta
 
-Family = Literal["bert", "albert"]
+Family = Literal["bert", "albert", "roberta", "distilbert"]
 
-FAMILIES: dict[Family, Callable[..., EncoderConfig]] = {"bert": bert, "albert": albert}
+FAMILIES: dict[Family, Callable[..., EncoderConfig]] = {
+    "bert": bert,
+    "albert": albert,
+    "roberta": roberta,
+    "distilbert": distilbert,
+}
 """Functions of a size's name, the entries of the vocabulary and changes."""
 
 
 def family(config: EncoderConfig) -> Family:
-    """The family that an encoder belongs to: tables of a width of their own make an ALBERT."""
-    return "bert" if config.embedding is None else "albert"
+    """The family that an encoder belongs to, by its wiring.
+
+    Tables of a width of their own make an ALBERT, positions that begin later a RoBERTa, a ReLU
+    above the first token a DistilBERT.
+    """
+    if config.embedding is not None:
+        return "albert"
+    if config.position_offset:
+        return "roberta"
+    return "distilbert" if config.pooling == "relu" else "bert"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.layers.spans import Spans
 from bertsmith.shapes import Hidden, Places
+
+Pooling = Literal["tanh", "relu"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +44,18 @@ class EncoderConfig(Config):
     every layer its own."""
     longest: int = 512
     """Positions there are embeddings for, the longest sequence in tokens."""
+    position_offset: int = 0
+    """Row of the position table for the first token; the rows before it are not used. 2 in a
+    RoBERTa, one more than its padding id."""
     segments: int = 2
-    """Segment embeddings; 0 for none."""
+    """Segment embeddings; 0 for none, 1 for one that all tokens share."""
     positions: Positions = "learned"
     """Learned as BERT's, sinusoidal (not trained), or none, to see what order is worth."""
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
+    pooling: Pooling = "tanh"
+    """What the layer ends in through which heads read the first token: tanh as BERT's pooler, relu
+    as DistilBERT's classifier, which has no pooler else."""
     causal: bool = False
     """Whether a token sees only itself and those before it, for reading from left to right."""
     dropout: float = 0.1
@@ -67,8 +76,10 @@ class EncoderConfig(Config):
         if self.hidden % self.heads:
             raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
         self._check_sharing()
-        if self.segments < 0:
-            raise ConfigError(f"segments is {self.segments}", remedy="it must be 0 or more")
+        self._check_family()
+        for name in ("segments", "position_offset"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be 0 or more")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
@@ -78,8 +89,6 @@ class EncoderConfig(Config):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
-        if self.embedding is not None and self.causal:
-            raise ConfigError("an ALBERT reads no text from left to right", remedy="take a BERT")
         if self.groups is None:
             return
         if self.layers % self.groups:
@@ -88,6 +97,23 @@ class EncoderConfig(Config):
             raise ConfigError(
                 "only an ALBERT shares layers",
                 remedy=f"set embedding; {self.hidden} is as wide as the encoder",
+            )
+
+    def _check_family(self) -> None:
+        """Whether the wiring is that of one family."""
+        wired = {
+            "ALBERT": self.embedding is not None,
+            "RoBERTa": self.position_offset > 0,
+            "DistilBERT": self.pooling == "relu",
+        }
+        names = [name for name, is_so in wired.items() if is_so]
+        if len(names) > 1:
+            raise ConfigError(f"cannot be both {' and '.join(names)}", remedy="choose one family")
+        if names and self.causal:
+            raise ConfigError(f"{names[0]} reads no text from left to right", remedy="take a BERT")
+        if self.pooling == "relu" and (self.segments or self.norm_epsilon != 1e-12):
+            raise ConfigError(
+                "DistilBERT has no segments and a norm_epsilon of 1e-12", remedy="set them so"
             )
 
 
@@ -104,6 +130,7 @@ class Encoder(nn.Module):
             longest=config.longest,
             segments=config.segments,
             positions=config.positions,
+            position_offset=config.position_offset,
             dropout=config.dropout,
             norm_epsilon=config.norm_epsilon,
         )

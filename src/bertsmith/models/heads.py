@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from bertsmith.models.encoder import Pooling
 from bertsmith.shapes import AtTargets, Hidden, Logits, Offsets, Pooled, Table
 
 Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
@@ -31,15 +32,22 @@ READS_FIRST = frozenset({"classify", "choose"})
 
 
 class Pooler(nn.Module):
-    """The first token's hidden state through a dense layer and tanh (Devlin et al. 2018: C)."""
+    """The first token's hidden state through a dense layer and tanh (Devlin et al. 2018: C).
 
-    def __init__(self, hidden: int) -> None:
+    In the classifiers of DistilBERT it is a ReLU, and in those of RoBERTa (Liu et al. 2019) there
+    is dropout before the layer too.
+    """
+
+    def __init__(self, hidden: int, pooling: Pooling = "tanh", dropout: float = 0.0) -> None:
         super().__init__()
+        self.pooling = pooling
+        self.dropout = nn.Dropout(dropout)
         self.dense = nn.Linear(hidden, hidden)
 
     def forward(self, hidden: Hidden, starts: Offsets) -> Pooled:
         """From (tokens, hidden) and where sequences begin, (sequences,), to (sequences, hidden)."""
-        return self.dense(hidden[starts]).tanh()  # type: ignore[no-any-return]
+        pooled = self.dense(self.dropout(hidden[starts]))
+        return pooled.relu() if self.pooling == "relu" else pooled.tanh()  # type: ignore[no-any-return]
 
 
 class MaskedLMHead(nn.Module):

@@ -51,6 +51,7 @@ class ModelConfig(Config):
                 "next sentence, class, classes, number and choice need the pooler",
                 remedy="set pooler to true",
             )
+        self._check_family()
         if not 0 <= self.classifier_dropout < 1:
             raise ConfigError(
                 f"classifier_dropout is {self.classifier_dropout}", remedy="it must be in [0, 1)"
@@ -62,6 +63,19 @@ class ModelConfig(Config):
             )
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
+
+    def _check_family(self) -> None:
+        """Whether the family has such heads."""
+        encoder = self.encoder
+        if self.next_sentence and (encoder.position_offset or encoder.pooling == "relu"):
+            raise ConfigError(
+                "RoBERTa and DistilBERT have no next-sentence head", remedy="take a BERT or ALBERT"
+            )
+        if encoder.pooling == "relu" and self.pooler and self.head not in READS_FIRST:
+            raise ConfigError(
+                "DistilBERT has no pooler but below class, classes, number and choice",
+                remedy="set pooler to false",
+            )
 
     @property
     def head(self) -> HeadName | None:
@@ -82,10 +96,17 @@ class Model(nn.Module):
         self.config = config
         encoder = config.encoder
         self.encoder = Encoder(encoder)
-        self.pooler = Pooler(encoder.hidden) if config.pooler else None
+        self.pooler = None
+        if config.pooler:
+            # RoBERTa's classifier has the layer for itself
+            before = encoder.position_offset > 0 and config.head == "classify"
+            dropout = config.classifier_dropout if before else 0.0
+            self.pooler = Pooler(encoder.hidden, encoder.pooling, dropout)
         self.heads = nn.ModuleDict()
         if config.masked_lm:
-            approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
+            # RoBERTa's head keeps to the exact GELU
+            tanh = encoder.activation == "gelu_tanh" and not encoder.position_offset
+            approximate = "tanh" if tanh else "none"
             self.heads["masked_lm"] = MaskedLMHead(
                 encoder.hidden,
                 encoder.embedding or encoder.hidden,

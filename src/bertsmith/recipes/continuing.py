@@ -17,8 +17,9 @@ from bertsmith.recipes.pretrain_settings import NetworkConfig, Parent, PretrainC
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.schedule import ScheduleConfig
-from bertsmith.weights.folder import CONFIG_FILE, WEIGHTS_FILE, load_as, read_config
+from bertsmith.weights.folder import CONFIG_FILE, load_as, read_config
 from bertsmith.weights.hub import model_folder, origin
+from bertsmith.weights.sharded import weights_hash
 
 _OF_THE_MODEL = ("family", "positions", "activation", "longest")
 
@@ -47,7 +48,7 @@ def continued(folder: Path) -> PretrainConfig:
 def identify(folder: Path) -> Parent:
     """A model folder by its place and its contents."""
     read_config(folder)
-    parts = [file_hash(folder / name) for name in (CONFIG_FILE, WEIGHTS_FILE)]
+    parts = [file_hash(folder / CONFIG_FILE), weights_hash(folder)]
     parts.append(Tokenizer.load(folder).fingerprint)
     digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
     return Parent(folder=folder.resolve(), files_hash=digest, origin=origin(folder))
@@ -136,7 +137,8 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
     )
     return ModelConfig(
         encoder=encoder,
-        pooler=has.pooler or pairs,
+        # in the other families it belongs to a classifier
+        pooler=pairs or (has.pooler and family(has.encoder) in ("bert", "albert")),
         masked_lm=True,
         next_sentence=pairs,
         classifier_dropout=has.classifier_dropout,

@@ -32,10 +32,11 @@ from bertsmith.weights.conversion.google import (
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
 from bertsmith.weights.conversion.staging import Change, Move, Moves, write_json
-from bertsmith.weights.folder import WEIGHTS_FILE, load_model, save_model
+from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.hub import model_folder, origin
 from bertsmith.weights.sentence_folder import read_sentence_folder
 from bertsmith.weights.sentence_writing import write_sentence_files
+from bertsmith.weights.sharded import WEIGHTS_FILE
 from bertsmith.weights.tensors import TensorFile
 
 REPORT_FILE = "conversion.json"

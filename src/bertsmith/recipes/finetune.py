@@ -42,8 +42,9 @@ from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.tensorboard import require_tensorboard
-from bertsmith.weights.folder import WEIGHTS_FILE, load_model, start_from
+from bertsmith.weights.folder import load_model, start_from
 from bertsmith.weights.hub import model_folder, origin
+from bertsmith.weights.sharded import weights_hash
 
 __all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
 
@@ -134,7 +135,7 @@ def finetune(
         task=chosen.name,
         model=model.resolve(),
         origin=origin(model),
-        model_hash=file_hash(model / WEIGHTS_FILE),
+        model_hash=weights_hash(model),
         train=train.resolve(),
         train_hash=hash_of(train),
         dev=None if dev is None else dev.resolve(),

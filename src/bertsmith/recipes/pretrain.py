@@ -233,6 +233,8 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         activation=network.activation,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
+        # as transformers counts them
+        **({"position_offset": tokenizer.pad_id + 1} if network.family == "roberta" else {}),
     )
     pairs = samples.pairs
     return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
@@ -254,7 +256,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
 
 def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """The config to save: with the dropout that fine-tuning wants, whatever pre-training had."""
-    dropout = attention_dropout = 0.1 if family(config.encoder) == "bert" else 0.0
+    dropout = attention_dropout = 0.0 if family(config.encoder) == "albert" else 0.1
     if run.parent is not None:
         own = read_config(run.parent.folder).encoder
         dropout, attention_dropout = own.dropout, own.attention_dropout

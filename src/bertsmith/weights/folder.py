@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
+from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.embeddings import FixedTable
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.catalog import family
@@ -23,14 +23,15 @@ from bertsmith.weights.hub_classes import architecture
 from bertsmith.weights.hub_settings import hub_config
 from bertsmith.weights.layout import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
+from bertsmith.weights.sharded import INDEX_FILE, WEIGHTS_FILE, shard_names
 from bertsmith.weights.writing import write_tensors
 
-CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+CONFIG_FILE, CARD_FILE = "config.json", "README.md"
 _TOKENIZER_FILES = (
     "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json",
 )  # fmt: skip
-_READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, *_TOKENIZER_FILES))
+_READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *_TOKENIZER_FILES))
 _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
@@ -41,10 +42,17 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     """Write config.json, model.safetensors, the tokenizer's files and README.md, all or nothing.
 
     A model folder of that name is replaced. `ModelFolderError` if the folder holds anything else,
-    `DiskError` if it cannot be written. The files are a pure function of what is saved.
+    `ConfigError` if vocabulary and positions do not fit, `DiskError` if it cannot be written. The
+    files are a pure function of what is saved.
     """
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
+    if config.encoder.position_offset not in (0, tokenizer.pad_id + 1):
+        raise ConfigError(
+            f"position_offset is {config.encoder.position_offset} where the vocabulary's padding "
+            f"has the id {tokenizer.pad_id}",
+            remedy=f"set it to {tokenizer.pad_id + 1}: transformers counts positions from there",
+        )
     with replaced_folder(folder, _REPLACEABLE) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
         settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id), indent=2)
@@ -137,7 +145,8 @@ def _check_place(folder: Path) -> None:
         raise ModelFolderError("no such folder", where=folder, remedy="name a model folder")
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
     pickled = [path for path in inside if _PICKLED & set(path.suffixes)]
-    if pickled and not (folder / WEIGHTS_FILE).exists():
+    has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
+    if pickled and not has_weights:
         raise ModelFolderError(
             "holds pickled weights, which can run code when they are opened",
             where=pickled[0],
@@ -145,15 +154,12 @@ def _check_place(folder: Path) -> None:
         )
     if not folder.is_dir():
         raise ModelFolderError("is a file", where=folder, remedy="name the model folder it is in")
-    if (folder / f"{WEIGHTS_FILE}.index.json").exists() and not (folder / WEIGHTS_FILE).exists():
-        raise ModelFolderError(
-            "its weights are in several files",
-            where=folder,
-            remedy=f"save them as one {WEIGHTS_FILE}",
-        )
     inner = folder / "model"
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (folder / name).exists():
+    for name, there in (
+        (CONFIG_FILE, (folder / CONFIG_FILE).exists()),
+        (WEIGHTS_FILE, has_weights),
+    ):
+        if not there:
             # a run's folder is what people have at hand
             other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
             raise ModelFolderError(
@@ -162,6 +168,8 @@ def _check_place(folder: Path) -> None:
     for path in inside:
         if path.name in _READ:
             check_file(path, folder.resolve())
+    for name in shard_names(folder):
+        check_file(folder / name, folder.resolve())
 
 
 def check_file(path: Path, folder: Path) -> None:
@@ -177,7 +185,8 @@ def check_file(path: Path, folder: Path) -> None:
             "is a link that leads out of the folder", where=path, remedy="put the file itself there"
         )
     if not target.is_file():
-        raise ModelFolderError("is no file", where=path, remedy="name another folder")
+        what = "is no file" if target.exists() else "is missing"
+        raise ModelFolderError(what, where=path, remedy="fetch the folder again")
 
 
 def _on_disk(model: Model) -> dict[str, Tensor]:

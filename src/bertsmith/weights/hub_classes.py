@@ -7,7 +7,12 @@ from bertsmith.models.heads import Predicts
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights.layout import Part
 
-PREFIXES: dict[Family, str] = {"bert": "Bert", "albert": "Albert"}
+PREFIXES: dict[Family, str] = {
+    "bert": "Bert",
+    "albert": "Albert",
+    "roberta": "Roberta",
+    "distilbert": "DistilBert",
+}
 """What the names of a family's classes begin with."""
 
 PROBLEMS: dict[Predicts, str] = {

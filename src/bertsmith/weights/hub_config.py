@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +13,8 @@ from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.heads import HEADS, HeadName, Predicts
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
+from bertsmith.weights.hub_keys import DEFAULTS, KEYS
+from bertsmith.weights.json_file import read_json
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -23,20 +23,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
-_LARGEST_FILE = 2**20
-
-# what transformers takes for settings that are not there
-_DEFAULTS: dict[Family, dict[str, Any]] = {
-    "bert": {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
-    "albert": {
-        "hidden_act": "gelu_new",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "classifier_dropout_prob": 0.1,
-        "embedding_size": 128,
-        "num_hidden_groups": 1,
-    },
-}
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -48,20 +34,29 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "quantization_config": (None,),
     "auto_map": ({}, None),
     "inner_group_num": (1,),
+    # of encoders that call themselves by the name of a family and are wired otherwise
+    "rotary_value": (False, None),
+    "rope_theta": (None,),
+    "rope_scaling": (None,),
+    "prenorm": (False, None),
+    "use_rms_norm": (False, None),
+    "alibi": (False, None),
 }
+_MOST_LABELS = 100_000
+_TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
 
 
 class HubConfig:
     """A `config.json` that has been read and checked; `ModelFolderError` when it does not fit.
 
     `encoder`: the encoder's config. `longest` and all other sizes are checked against each other
-    here, against the tensors later. Settings we do not know are those that `transformers`' BERT
-    does not know either, so they change nothing.
+    here, against the tensors later. Settings we do not know are those that `transformers` does not
+    know for these families either, so they change nothing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = _read_json(path)
+        self._data = read_json(path)
         self.family = self._family()
         self._check_settings()
         try:
@@ -98,8 +93,12 @@ class HubConfig:
 
     def labels(self, outputs: int) -> tuple[str, ...]:
         """The names of a head's outputs, in their order; both directions must agree."""
+        if outputs > _MOST_LABELS:
+            self._refuse(f"its head has {outputs:,} outputs", f"at most {_MOST_LABELS:,} are read")
         number_to_name, name_to_number = (self._data.get(k) for k in ("id2label", "label2id"))
-        if number_to_name is None:
+        # old versions wrote the names of two, whatever num_labels was
+        unnamed = number_to_name == _TWO_LABELS and self._data.get("num_labels") == outputs
+        if number_to_name is None or unnamed:
             return tuple(f"LABEL_{number}" for number in range(outputs))
         numbers = [str(number) for number in range(outputs)]
         if not isinstance(number_to_name, dict) or sorted(number_to_name) != sorted(numbers):
@@ -123,8 +122,9 @@ class HubConfig:
         return known
 
     def _check_settings(self) -> None:
-        if self.family == "albert" and self._data.get("is_decoder") is True:
-            self._refuse("is_decoder is True, which no ALBERT can be", "leave it out")
+        if self.family != "bert" and self._data.get("is_decoder") is True:
+            kind = self.family.upper()
+            self._refuse(f"is_decoder is True, which no {kind} can be", "leave it out")
         for key, values in _ONLY.items():
             if key in self._data and self._data[key] not in values:
                 self._refuse(
@@ -133,80 +133,83 @@ class HubConfig:
                 )
 
     def _encoder(self) -> EncoderConfig:
-        activation = self._setting("hidden_act")
+        keys, layers = KEYS[self.family], self._integer("layers")
+        activation = self._value("activation")
         if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-            self._refuse(f"hidden_act is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
-        positions = self._data.get("bertsmith_positions", "learned")
-        if positions not in _POSITIONS:
-            self._refuse(
-                f"bertsmith_positions is {positions!r}", f"it can be {', '.join(_POSITIONS)}"
-            )
-        segments = self._integer("type_vocab_size", 2)
-        layers = self._integer("num_hidden_layers")
-        embedding = groups = None
-        if self.family == "albert":
-            embedding = self._integer("embedding_size")
-            groups = self._integer("num_hidden_groups")
+            key = keys["activation"]
+            self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
+        groups = self._integer("groups") if "groups" in keys else None
+        distilled, offset = self.family == "distilbert", self._position_offset()
+        segments = self._integer("segments") if "segments" in keys else 0
         return EncoderConfig(
-            embedding=embedding,
+            embedding=self._integer("embedding") if "embedding" in keys else None,
             # as many groups as layers share nothing
             groups=None if groups == layers else groups,
-            vocabulary=self._integer("vocab_size"),
-            hidden=self._integer("hidden_size"),
+            vocabulary=self._integer("vocabulary"),
+            hidden=self._integer("hidden"),
             layers=layers,
-            heads=self._integer("num_attention_heads"),
-            feed_forward=self._integer("intermediate_size"),
-            longest=self._integer("max_position_embeddings"),
+            heads=self._integer("heads"),
+            feed_forward=self._integer("feed_forward"),
+            longest=self._integer("longest", least=1 + offset) - offset,
+            position_offset=offset,
             segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
-            positions=positions,
+            positions=self._positions(),
             activation=_ACTIVATIONS[activation],
+            pooling="relu" if distilled else "tanh",
             causal=self._data.get("is_decoder") is True,
-            dropout=self._number("hidden_dropout_prob"),
-            attention_dropout=self._number("attention_probs_dropout_prob"),
-            norm_epsilon=self._number("layer_norm_eps", 1e-12),
-            initial_std=self._number("initializer_range", 0.02),
+            dropout=self._number("dropout"),
+            attention_dropout=self._number("attention_dropout"),
+            norm_epsilon=1e-12 if distilled else self._number("norm_epsilon"),
+            initial_std=self._number("initial_std"),
         )
 
+    def _position_offset(self) -> int:
+        """The row of the first position, which a RoBERTa counts from its padding id."""
+        if self.family != "roberta":
+            return 0
+        pad_id = self._data.get("pad_token_id", 1)
+        if type(pad_id) is not int or pad_id < 0:
+            self._refuse(f"pad_token_id is {pad_id!r}", "it must be a whole number, at least 0")
+        return pad_id + 1
+
+    def _positions(self) -> Positions:
+        usual = "learned"
+        if self.family == "distilbert" and self._data.get("sinusoidal_pos_embds") is True:
+            usual = "sinusoidal"
+        found = self._data.get("bertsmith_positions", usual)
+        known = next((each for each in _POSITIONS if each == found), None)
+        if known is None:
+            self._refuse(f"bertsmith_positions is {found!r}", f"it can be {', '.join(_POSITIONS)}")
+        return known
+
     def _classifier_dropout(self) -> float:
-        key = "classifier_dropout" if self.family == "bert" else "classifier_dropout_prob"
-        if self._setting(key) is None:
+        if self._value("classifier_dropout") is None:
             return self.encoder.dropout
-        value = self._number(key)
+        value = self._number("classifier_dropout")
         if value >= 1:
+            key = KEYS[self.family]["classifier_dropout"]
             self._refuse(f"{key} is {value!r}", "it must be in [0, 1)")
         return value
 
-    def _setting(self, key: str, default: float | None = None) -> Any:  # noqa: ANN401
-        return self._data.get(key, _DEFAULTS[self.family].get(key, default))
+    def _value(self, name: str) -> Any:  # noqa: ANN401
+        """What stands for a setting of ours."""
+        return self._data.get(KEYS[self.family][name], DEFAULTS[self.family].get(name))
 
-    def _integer(self, key: str, default: int | None = None) -> int:
-        value = self._setting(key, default)
-        if type(value) is not int or value < 1:
+    def _integer(self, name: str, *, least: int = 1) -> int:
+        key, value = KEYS[self.family][name], self._value(name)
+        if type(value) is not int or value < least:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
-                "it must be a whole number, at least 1",
+                f"it must be a whole number, at least {least}",
             )
         return value
 
-    def _number(self, key: str, default: float | None = None) -> float:
-        value = self._setting(key, default)
+    def _number(self, name: str) -> float:
+        value = self._value(name)
         if type(value) not in (int, float) or not 0 <= value < math.inf:
+            key = KEYS[self.family][name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise ModelFolderError(what, where=self.path, remedy=remedy)
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise ModelFolderError("is no config: larger than 1 MiB", where=path)
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
-    if not isinstance(data, dict):
-        raise ModelFolderError("holds no JSON object", where=path)
-    return data

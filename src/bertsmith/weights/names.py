@@ -10,8 +10,15 @@ from bertsmith.models.model import ModelConfig
 from bertsmith.weights.layout import Layout, Part, Row
 from bertsmith.weights.names_albert import ALBERT
 from bertsmith.weights.names_bert import BERT
+from bertsmith.weights.names_distilbert import DISTILBERT
+from bertsmith.weights.names_roberta import ROBERTA
 
-LAYOUTS: dict[Family, Layout] = {"bert": BERT, "albert": ALBERT}
+LAYOUTS: dict[Family, Layout] = {
+    "bert": BERT,
+    "albert": ALBERT,
+    "roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+}
 
 COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 """Constants that old `transformers` wrote among the weights, below the family's name."""
@@ -20,7 +27,8 @@ COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 def rows(config: ModelConfig) -> list[Row]:
     """The tensors a file holds for a model, blocks numbered, in the order of the table.
 
-    Positions and segments always have a row: a model without them writes what stands for them.
+    Positions always have a row, and segments where the family has any: a model without them writes
+    what stands for them.
     """
     return rows_of(config.encoder, parts(config))
 
@@ -64,7 +72,7 @@ def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
         "hidden": encoder.hidden,
         "width": encoder.embedding or encoder.hidden,
         "feed_forward": encoder.feed_forward,
-        "longest": encoder.longest,
+        "longest": encoder.longest + encoder.position_offset,
         # transformers cannot do without segments: two rows of zeros stand for none
         "segments": encoder.segments or 2,
         "labels": len(config.labels),
@@ -74,7 +82,7 @@ def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
 
 def standard(hub: str, kind: Family = "bert") -> str:
     """A name as some tool wrote it, but with the family's prefix and today's norms."""
-    if hub.partition(".")[0] in ("embeddings", "encoder", "pooler"):
+    if hub.partition(".")[0] in ("embeddings", "encoder", "transformer", "pooler"):
         hub = f"{kind}.{hub}"
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
         hub = hub.removesuffix(old) + new if hub.endswith(old) else hub

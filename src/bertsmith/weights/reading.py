@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 from collections.abc import Set
 from pathlib import Path
 from typing import NoReturn
@@ -19,14 +21,16 @@ from bertsmith.models.model import ModelConfig
 from bertsmith.weights import names
 from bertsmith.weights.hub_config import HubConfig
 from bertsmith.weights.layout import POSITIONS, SEGMENTS, Part, Row
-from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.sharded import Weights
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
+_MOST_TENSORS = 20_000
+
 
 class ModelFiles:
-    """`config.json` and `model.safetensors` of a folder.
+    """`config.json` and the weights of a folder.
 
     `config` is that of the model with every head the file holds whole; what it holds besides, or
     lacks of the heads that its config names, is told and left out, unless it belongs to the
@@ -38,14 +42,14 @@ class ModelFiles:
         self._heads = heads
         self._tell = tell
         self._hub = HubConfig(folder / "config.json")
-        self._file = TensorFile(folder / "model.safetensors")
+        self._weights = Weights(folder)
         self._encoder = encoder = self._hub.encoder
         self._family = family(encoder)
         self._layout = names.LAYOUTS[self._family]
         self._stored = self._standard_names()
         blocks = encoder.groups or encoder.layers
-        if blocks > len(self._stored):
-            self._refuse(f"holds {len(self._stored)} tensors, too few for {blocks} layers")
+        if not blocks <= len(self._stored) <= _MOST_TENSORS:
+            self._refuse(f"holds {len(self._stored):,} tensors, which no {blocks} layers have")
         parts = self._parts()
         self._tell_unknown(parts)
         self.config = self._config(parts)
@@ -59,13 +63,25 @@ class ModelFiles:
         if config.masked_lm:
             self._check_tied()
         constants = self._constants()
-        found = {}
-        for row in names.rows(config):
-            wanted = heads or not row.ours.startswith("heads.")
-            if wanted and row.hub in self._stored and row.ours not in constants:
-                self._check_shape(row, config)
-                found[row.ours] = self._file.read(self._stored[row.hub])
-        return found
+        rows = [
+            row
+            for row in names.rows(config)
+            if row.hub in self._stored and row.ours not in constants
+            if heads or not row.ours.startswith("heads.")
+        ]
+        for row in rows:
+            self._check_shape(row, config)
+        self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
+        return {row.ours: self._weights.read(self._stored[row.hub]) for row in rows}
+
+    def _check_memory(self, values: int) -> None:
+        """A file may have holes and be larger than the disk."""
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if 4 * values > room:
+            self._refuse(
+                f"needs {4 * values / 2**30:,.1f} GiB of memory where this machine has "
+                f"{room / 2**30:,.1f}"
+            )
 
     def _config(self, parts: Set[Part]) -> ModelConfig:
         """The config of a model of these parts."""
@@ -90,7 +106,7 @@ class ModelFiles:
     def _outputs(self, head: HeadName) -> int:
         """Outputs of a head, by its biases."""
         bias = next(row.hub for row in self._rows(head) if row.ours == f"heads.{head}.bias")
-        shape = self._file.entries[self._stored[bias]].shape
+        shape = self._weights.entries[self._stored[bias]].shape
         if len(shape) != 1 or shape[0] < 1:
             self._refuse(f"tensor {bias} has the shape {shape}")
         return shape[0]
@@ -98,7 +114,7 @@ class ModelFiles:
     def _standard_names(self) -> dict[str, str]:
         """Names in the file by their standard form."""
         stored: dict[str, str] = {}
-        for name in self._file.entries:
+        for name in self._weights.entries:
             standard = names.standard(name, self._family)
             if standard in stored:
                 self._refuse(f"holds both {stored[standard]} and {name}")
@@ -139,7 +155,7 @@ class ModelFiles:
         lacking = [head for head in self._hub.heads if head not in parts]
         if self._heads and self._tell and self._hub.architecture and lacking:
             say(
-                f"{self._file.path}: left out, as their weights or the pooler's are missing: "
+                f"{self._weights.path}: left out, as their weights or the pooler's are missing: "
                 f"{', '.join(lacking)} of {self._hub.architecture}"
             )
 
@@ -155,13 +171,15 @@ class ModelFiles:
             kind = self._family.upper()
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._tell:
-            say(f"{self._file.path}: left out, no head that is known: {', '.join(unknown)[:200]}")
+            say(
+                f"{self._weights.path}: left out, no head that is known: {', '.join(unknown)[:200]}"
+            )
 
     def _rows(self, part: Part) -> list[Row]:
         return names.rows_of(self._encoder, {part})
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
-        found = self._file.entries[self._stored[row.hub]].shape
+        found = self._weights.entries[self._stored[row.hub]].shape
         expected = names.shape(row, config)
         if found != expected:
             self._refuse(
@@ -179,14 +197,14 @@ class ModelFiles:
         for ours, hub in self._constants().items():
             if hub not in self._stored:
                 continue
-            table = self._file.read(self._stored[hub])
+            table = self._weights.read(self._stored[hub])
             constant = torch.zeros_like(table)
             if ours == POSITIONS and self._encoder.positions == "sinusoidal":
                 constant = sinusoidal_table(*table.shape)
-            rounding = _ROUNDING[self._file.entries[self._stored[hub]].kind]
+            rounding = _ROUNDING[self._weights.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
                 if self._tell:
-                    say(f"{self._file.path}: {hub} was trained; it is loaded as learned")
+                    say(f"{self._weights.path}: {hub} was trained; it is loaded as learned")
                 if ours == POSITIONS:
                     self._encoder = dataclasses.replace(self._encoder, positions="learned")
                 else:
@@ -196,11 +214,11 @@ class ModelFiles:
     def _check_tied(self) -> None:
         for copy, original in self._layout.tied.items():
             if copy in self._stored and self._stored[copy] != self._stored[original]:
-                pair = [self._file.read(self._stored[name]) for name in (copy, original)]
+                pair = [self._weights.read(self._stored[name]) for name in (copy, original)]
                 if not torch.equal(*pair):
                     self._refuse(f"{copy} differs from {original}; only tied ones can be followed")
 
     def _refuse(self, what: str) -> NoReturn:
         raise ModelFolderError(
-            what, where=self._file.path, remedy="weights and config.json must be of one model"
+            what, where=self._weights.path, remedy="weights and config.json must be of one model"
         )
