@@ -28,7 +28,7 @@ MODULES = [
 ]
 WITHOUT_TORCH = (
     "text", "tokens", "cli", "command", "config", "data_verbs", "errors", "hub_verbs", "log",
-    "verbs",
+    "model_verbs", "verbs",
 )  # fmt: skip
 
 # Each line of standard input is imported; told is what the imports changed besides sys.modules.

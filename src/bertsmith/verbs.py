@@ -18,6 +18,7 @@ from bertsmith.embed_verbs import embed
 from bertsmith.errors import ConfigError
 from bertsmith.finetune_verbs import FINETUNE_VERBS
 from bertsmith.hub_verbs import push
+from bertsmith.model_verbs import list_models
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
 RecipeName = Literal["quick", "paper", "roberta", "albert"]
@@ -156,6 +157,7 @@ VERBS = {
             "store --from model --out run --minutes 60",
         ),
     ),
+    "models": Verb(function=list_models, examples=("", "--json")),
     **FINETUNE_VERBS,
     **ANSWERING_VERBS,
     "push": Verb(

@@ -70,7 +70,8 @@ def load_model(folder: Path) -> tuple[Model, Tokenizer]:
     damaged, is pickled or describes what we cannot compute; `VocabularyError` for its vocabulary.
     """
     files, tokenizer = _open(folder, heads=True)
-    return _assemble(files.config, files.state(files.config)), tokenizer
+    config = files.config
+    return _assemble(config, files.state(config, names.parts(config))), tokenizer
 
 
 def start_from(
@@ -84,7 +85,7 @@ def start_from(
     files, tokenizer = _open(folder, heads=False)
     pooler = HEADS[predicts] in READS_FIRST
     wanted = dataclasses.replace(files.config, pooler=pooler, predicts=predicts, labels=labels)
-    state = _fresh_heads(wanted, seed) | files.state(wanted, heads=False)
+    state = _fresh_heads(wanted, seed) | files.state(wanted, ())
     return _assemble(wanted, state), tokenizer
 
 
@@ -101,16 +102,10 @@ def load_as(folder: Path, config: ModelConfig, *, seed: int = 0) -> tuple[Model,
     """
     files, tokenizer = _open(folder, heads=True)
     has = files.config
-    same_head = (config.predicts, config.labels) == (has.predicts, has.labels)
-    common = dataclasses.replace(
-        config,
-        pooler=config.pooler and has.pooler,
-        masked_lm=config.masked_lm and has.masked_lm,
-        next_sentence=config.next_sentence and has.next_sentence,
-        predicts=config.predicts if same_head else None,
-        labels=config.labels if same_head else (),
-    )
-    return _assemble(config, _fresh_heads(config, seed) | files.state(common)), tokenizer
+    common = set(names.parts(config) & names.parts(has))
+    if (config.predicts, config.labels) != (has.predicts, has.labels):
+        common -= set(HEADS.values())
+    return _assemble(config, _fresh_heads(config, seed) | files.state(config, common)), tokenizer
 
 
 def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Set
+from collections.abc import Collection, Set
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,16 +58,19 @@ class ModelFiles:
                 self._check_shape(row, self.config)
         self._check_constants()
 
-    def state(self, config: ModelConfig, *, heads: bool = True) -> dict[str, Tensor]:
-        """Those tensors of a model that the file holds, float32 and by our names."""
-        if config.masked_lm:
+    def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
+        """Those tensors of a model that the file holds, float32 and by our names.
+
+        The encoder's, the pooler's, and those of the heads named.
+        """
+        if "masked_lm" in heads:
             self._check_tied()
         constants = self._constants()
         rows = [
             row
             for row in names.rows(config)
             if row.hub in self._stored and row.ours not in constants
-            if heads or not row.ours.startswith("heads.")
+            if not row.ours.startswith("heads.") or row.ours.split(".")[1] in heads
         ]
         for row in rows:
             self._check_shape(row, config)

@@ -1,0 +1,68 @@
+"""The table of published models: what it says, and whether its memory is what is taken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bertsmith.cli import main
+from bertsmith.models.presets import PRESETS, preset_config
+from bertsmith.recipes.models import TOKENS, inference_memory, models, parameters
+
+# one batch through the encoder, in a process of its own
+RUN = """
+import sys, torch, numpy as np
+from bertsmith.batches.batch import pack
+from bertsmith.models.model import build_model
+from bertsmith.models.presets import PRESETS, preset_config
+model = build_model(preset_config(PRESETS[sys.argv[1]]), seed=0).eval()
+if sys.argv[2] == "2":
+    model = model.bfloat16()
+ids = [np.arange(5, 133)] * 32
+batch = pack(ids, [np.zeros(128, np.int64)] * 32)
+# building in float32 is not what is asked for
+open("/proc/self/clear_refs", "w").write("5")
+with torch.no_grad():
+    assert model.encoder(batch).isfinite().all()
+lines = open("/proc/self/status").read().splitlines()
+print(1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.parametrize("width", [4, 2])
+def test_the_memory_told_is_about_what_is_taken(width: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "bert-medium", str(width)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    config = preset_config(PRESETS["bert-medium"])
+    told = inference_memory(config, tokens=TOKENS, width=width)
+    assert 0.75 * int(done.stdout) < told < 1.3 * int(done.stdout)
+
+
+def test_every_preset_is_told() -> None:
+    facts = {each.name: each for each in models()}
+    assert facts.keys() == PRESETS.keys()
+    base = facts["bert-base-uncased"]
+    assert (base.layers, base.hidden, base.heads, base.vocabulary) == (12, 768, 12, 30_522)
+    assert base.parameters == parameters(preset_config(PRESETS["bert-base-uncased"])) == 109_482_240
+    for each in facts.values():
+        assert 2 * each.parameters < each.inference_bf16 < each.inference_fp32 < each.training_fp32
+        # weights, gradients, two moments, and weights and moments once more while they are saved
+        assert each.training_fp32 > 28 * each.parameters
+    shared, own = facts["albert-base"], facts["bert-base-uncased"]
+    assert shared.training_fp32 < own.training_fp32
+
+
+def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["tokens_per_batch"] == TOKENS
+    assert [each["name"] for each in told["models"]] == list(PRESETS)
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert "distilbert-base" in shown
+    assert "66.4" in shown
