@@ -58,11 +58,11 @@ def _read(path: Path, reader: str) -> str:
         kept = list(read(path, aside))
     except UserError as error:
         told.append(error)
-    for error in told:
-        assert error.where == path
-        assert error.what
-        assert error.remedy
-        assert "\n" not in str(error)
+    for fault in told:
+        assert fault.where == path
+        assert fault.what
+        assert fault.remedy
+        assert "\n" not in str(fault)
     written = [line for file in aside.files for line in file.read_text().splitlines()]
     assert len(written) == aside.count
     assert all(json.loads(line)["reason"] for line in written)

@@ -125,7 +125,7 @@ def of_choices() -> Iterator[Bad]:
     row = '{"question": "", "choices": ["x", "y"], "label": 0}'
     yield Bad("unasked.jsonl", jsonl(row, good), "choice", "the question is empty", 2)
     head = b"id,sent1,sent2,ending0,ending1,label\n1,x,He,runs,walks,0\n"
-    for name, row, message in (
+    for name, line, message in (
         ("short", b"2,x,He,runs,walks", "5 columns where the first row has 6"),
         ("ending", b"2,x,He,,walks,0", "option 0 is empty"),
         ("label", b"2,x,He,runs,walks,2", "the label is '2', and there are 2 options"),
@@ -133,7 +133,7 @@ def of_choices() -> Iterator[Bad]:
         ("first", b"2,,He,runs,walks,0", "the text is empty"),
         ("again", b"1,x,He,runs,walks,0", "the id '1' stands in an earlier row too"),
     ):
-        yield Bad(f"swag-{name}.csv", head + row + b"\n3,x,He,runs,walks,1\n", "choice", message)
+        yield Bad(f"swag-{name}.csv", head + line + b"\n3,x,He,runs,walks,1\n", "choice", message)
     yield Bad("names.csv", b"a,b\nx,y\n", "choice", "no columns that look like options", 1, None)
     item = '<item id="{}" asks-for="cause" most-plausible-alternative="{}">{}</item>\n'
     inside = "<p>It rains.</p><a1>Wet.</a1><a2>Dry.</a2>"

@@ -24,8 +24,11 @@ def test_a_thousand_mcnemars_equal_scipys_binomial_and_chi_squared() -> None:
         if one + other == 0:
             assert (found.exact, found.p) == (1.0, 1.0)
             continue
-        expected = scipy.binomtest(one, one + other, 0.5).pvalue
-        assert found.exact == pytest.approx(expected, abs=1e-12)
+        both = 2 * float(scipy.binom.cdf(min(one, other), one + other, 0.5))
+        assert found.exact == pytest.approx(min(1.0, both), abs=1e-12)
+        if number % 20 == 0:  # slow
+            expected = scipy.binomtest(one, one + other, 0.5).pvalue
+            assert found.exact == pytest.approx(expected, abs=1e-12)
         squared = max(0, abs(one - other) - 1) ** 2 / (one + other)
         assert found.chi_squared == pytest.approx(squared, abs=1e-12)
         assert found.p == pytest.approx(float(scipy.chi2.sf(squared, 1)), abs=1e-12)
