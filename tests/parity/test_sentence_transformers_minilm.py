@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from transformers import BertModel, BertTokenizer
 
-from bertsmith.inference.features import features
+from bertsmith.inference.features import FeatureConfig, features
 from bertsmith.recipes.embed import Embedder, open_embedder, vectors
 from bertsmith.text.examples import Example
 
@@ -53,6 +55,27 @@ def test_vectors_are_those_of_sentence_transformers(
     ours = vectors(embedder, texts).astype(np.float64)
     assert np.abs(ours - theirs).max() < 1e-5
     assert cosines(ours, theirs).min() > 0.999999
+
+
+def test_every_layer_is_that_of_transformers(
+    embedder: Embedder, minilm_folder: Path, data_folder: Path
+) -> None:
+    texts = real_texts(data_folder, 6)
+    theirs = BertModel.from_pretrained(minilm_folder, attn_implementation="eager").eval()
+    tokenizer = BertTokenizer.from_pretrained(minilm_folder)
+    asked = [
+        Example(text=text, text_pair=None, label=None, source="texts", line=1) for text in texts
+    ]
+    expected = []
+    for text in texts:
+        ids = tokenizer(text, truncation=True, max_length=128, return_tensors="pt")
+        with torch.no_grad():
+            expected.append(theirs(**ids, output_hidden_states=True).hidden_states)
+    for layer in range(7):
+        config = FeatureConfig(layer=str(layer), pool="token", longest=128)
+        found = features(embedder.model, embedder.tokenizer, asked, config)
+        for each, states in zip(found, expected, strict=True):
+            assert np.abs(each.vectors - states[layer][0].numpy()).max() < 1e-5
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.faults)])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -234,10 +235,12 @@ def test_a_folder_that_is_no_model_is_named(lines: Path, tmp_path: Path) -> None
         embed(tmp_path / "none", str(lines), out=tmp_path / "v.npy")
 
 
+@pytest.mark.parametrize("kind", [".txt", ".jsonl", ".parquet"])
 def test_progress_reaches_the_end_with_the_last_text(
-    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     moved: list[float] = []
+    texts = tmp_path / f"texts{kind}"
 
     class Bar:
         def move_to(self, done: float) -> None:
@@ -250,12 +253,17 @@ def test_progress_reaches_the_end_with_the_last_text(
             pass
 
     def bar(description: str, total: float | None, unit: str = "") -> Any:  # noqa: ANN401
-        assert total == (tmp_path / "texts.txt").stat().st_size
+        assert total == texts.stat().st_size
         return Bar()
 
     monkeypatch.setattr("bertsmith.recipes.embed.progress", bar)
-    (tmp_path / "texts.txt").write_text("word1 word2\n" * 50, encoding="utf-8")
-    embed(base_folder, str(tmp_path / "texts.txt"), out=tmp_path / "v.npy")
+    rows = ["word1 word2"] * 50
+    if kind == ".parquet":
+        parquet.write_table(pa.table({"text": rows}), texts)
+    else:
+        lines = rows if kind == ".txt" else [json.dumps({"text": row}) for row in rows]
+        texts.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    embed(base_folder, str(texts), out=tmp_path / "v.npy")
     assert len(moved) == 50
     assert moved == sorted(moved)
-    assert moved[-1] == pytest.approx(600)
+    assert moved[-1] == pytest.approx(texts.stat().st_size, rel=0.03)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Callable
@@ -124,11 +125,11 @@ def test_a_folder_that_the_library_wrote_is_read(
 ) -> None:
     library = pytest.importorskip("sentence_transformers")
     save_model(tmp_path / "plain", model, tokenizer)
-    modules = library.models
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
     network = modules.Transformer(str(tmp_path / "plain"), max_seq_length=17)
     stack = [
         network,
-        modules.Pooling(HIDDEN, pooling_mode_cls_token=True, pooling_mode_mean_tokens=True),
+        modules.Pooling(HIDDEN, pooling_mode=("mean", "cls")),
         modules.Dense(2 * HIDDEN, 9),
         modules.Normalize(),
     ]
@@ -147,7 +148,7 @@ def test_a_folder_that_the_library_wrote_is_read(
 def test_the_newest_form_of_the_files_is_read(
     model: Model, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """As version 6.2 writes them; no release that can stand beside our transformers does."""
+    """As version 6.2 writes them, which cannot stand beside our transformers."""
     folder = tmp_path / "model"
     save_sentence_folder(folder, model, tokenizer, SentenceSettings(network=HERE, pool=("cls",)))
     base, sentence = "sentence_transformers.base.modules", "sentence_transformers"
