@@ -108,5 +108,7 @@ def differences(ours: Model, theirs: Any) -> dict[str, float]:  # noqa: ANN401
             if "classify" in ours.heads:
                 pairs["classify"] = ours.classify(hidden, batch)[place], outputs.logits[0]
             for name, (mine, its) in pairs.items():
+                assert mine.isfinite().all()
+                assert mine.shape == its.shape
                 found[name] = max(found.get(name, 0.0), float((mine - its).abs().max()))
     return found
