@@ -174,9 +174,8 @@ class ModelFiles:
             kind = self._family.upper()
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._tell:
-            say(
-                f"{self._weights.path}: left out, no head that is known: {', '.join(unknown)[:200]}"
-            )
+            named = ", ".join(unknown)[:200]
+            say(f"{self._weights.path}: left out, as nothing here uses it: {named}")
 
     def _rows(self, part: Part) -> list[Row]:
         return names.rows_of(self._encoder, {part})
