@@ -98,6 +98,18 @@ def test_what_is_written_for_tensorflow_is_compared(folder: Path, tmp_path: Path
     ]
 
 
+def test_weights_in_several_files_are_written_for_tensorflow(
+    theirs: BertForPreTraining, folder: Path, tmp_path: Path
+) -> None:
+    write_vocabulary(tmp_path / "several")
+    theirs.save_pretrained(tmp_path / "several", max_shard_size="20KB")
+    convert(tmp_path / "several", tmp_path / "google", to="tensorflow")
+    convert(folder, tmp_path / "other", to="tensorflow")
+    name = "bert_model.ckpt.data-00000-of-00001"
+    one, other = (tmp_path / place / name for place in ("google", "other"))
+    assert one.read_bytes() == other.read_bytes()
+
+
 def test_a_pickled_folder_of_sentence_transformers(tmp_path: Path) -> None:
     source = tmp_path / "in"
     write_vocabulary(source)

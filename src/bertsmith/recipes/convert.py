@@ -36,8 +36,7 @@ from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.hub import model_folder, origin
 from bertsmith.weights.sentence_folder import read_sentence_folder
 from bertsmith.weights.sentence_writing import write_sentence_files
-from bertsmith.weights.sharded import WEIGHTS_FILE
-from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.sharded import INDEX_FILE, WEIGHTS_FILE, Weights
 
 REPORT_FILE = "conversion.json"
 
@@ -153,7 +152,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     files = find_pickled(source)
     if files:
         return "pickled weights", read_pickled(files, staged)
-    if (source / WEIGHTS_FILE).exists():
+    if any((source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
         raise ModelFolderError(
             "is a model folder already", where=source, remedy="use it as it is, or --to tensorflow"
         )
@@ -168,8 +167,8 @@ def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     """What became of a folder's tensors when its model was loaded and saved."""
     kind = family(model.config.encoder)
     tied, moves = names.LAYOUTS[kind].tied, Moves()
-    found = {names.standard(each, kind): each for each in TensorFile(saved / WEIGHTS_FILE).entries}
-    for name in TensorFile(folder / WEIGHTS_FILE).entries:
+    found = {names.standard(each, kind): each for each in Weights(saved).entries}
+    for name in Weights(folder).entries:
         standard = names.standard(name, kind)
         target = found.get(standard)
         if target is not None:

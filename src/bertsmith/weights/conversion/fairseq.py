@@ -21,7 +21,7 @@ from bertsmith.weights.conversion.staging import (
     Move,
     Moves,
     copy_file,
-    read_json,
+    read_settings,
     read_text,
     write_json,
 )
@@ -196,7 +196,7 @@ def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) ->
 
 def _write_vocabulary(home: Path, folder: Path) -> None:
     """Write vocab.json in the model's order of ids, and merges.txt."""
-    pieces = {str(number): piece for piece, number in read_json(home / _PIECES).items()}
+    pieces = {str(number): piece for piece, number in read_settings(home / _PIECES).items()}
     path = home / DICTIONARY
     ids = dict(zip(_BEFORE, range(len(_BEFORE)), strict=True))
     for number, line in enumerate(read_text(path).splitlines(), start=1):

@@ -24,7 +24,7 @@ from bertsmith.weights.conversion.staging import (
     Moves,
     copy_file,
     copy_files,
-    read_json,
+    read_settings,
     write_json,
 )
 from bertsmith.weights.conversion.tensor_bundle import (
@@ -113,7 +113,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
             where=bundle.index,
             remedy="name a checkpoint that google-research/bert or /albert wrote",
         )
-    write_json(folder / "config.json", _hub_config(read_json(place), kind, tensors))
+    write_json(folder / "config.json", _hub_config(read_settings(place), kind, tensors))
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     _carry_vocabulary(home, folder)
     return moves
@@ -124,7 +124,7 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
 
     `ModelFolderError` for what Google's code could not compute.
     """
-    config = read_json(source / "config.json")
+    config = read_settings(source / "config.json")
     google = _google_config(config, source)
     file, moves = TensorFile(source / "model.safetensors"), Moves()
     tensors: dict[str, Tensor] = {}

@@ -15,7 +15,7 @@ from bertsmith.errors import ModelFolderError, UserError
 from bertsmith.weights.conversion.staging import (
     Moves,
     copy_files,
-    read_json,
+    read_settings,
     unmoved,
     write_json,
 )
@@ -87,7 +87,8 @@ def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
             "has no config.json beside it", where=files[0], remedy="put the model's there"
         )
     found = unpickle(files, folder / "model.safetensors")
-    write_json(folder / "config.json", _without_invented_labels(read_json(home / "config.json")))
+    config = read_settings(home / "config.json")
+    write_json(folder / "config.json", _without_invented_labels(config))
     copy_files(home, folder)
     moves = unmoved(TensorFile(folder / "model.safetensors").entries)
     moves.dropped |= found.dropped
@@ -159,7 +160,7 @@ def _run(job: dict[str, Any], patience: float) -> bool:
 def _answer(path: Path) -> dict[str, Any]:
     """What the process wrote, if it is what it writes when all is well."""
     try:
-        answer = read_json(path) if path.exists() else {}
+        answer = read_settings(path) if path.exists() else {}
     except UserError:
         return {}
     fits = all(isinstance(answer.get(key), dict) for key in ("dropped", "settings"))
@@ -173,7 +174,7 @@ def _refusal(what: str, files: Sequence[Path]) -> ModelFolderError:
 
 def _shards(index: Path) -> list[Path]:
     """The files that an index names, each in the index's own folder."""
-    named = read_json(index).get("weight_map")
+    named = read_settings(index).get("weight_map")
     names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
     if not 1 <= len(names) <= _MOST_FILES:
         raise ModelFolderError("names no files of weights", where=index)

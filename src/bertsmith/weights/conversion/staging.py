@@ -12,6 +12,7 @@ from typing import Any, Literal
 from bertsmith.disk import writing
 from bertsmith.errors import ModelFolderError
 from bertsmith.weights.folder import check_file
+from bertsmith.weights.json_file import read_json
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
@@ -69,37 +70,30 @@ def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FI
 
 def copy_file(path: Path, to: Path) -> None:
     """Copy a small file; `ModelFolderError` if it is large, or a link out of its folder."""
-    _check_small(path, _LARGEST_TEXT)
+    _check_small(path)
     with writing(to):
         shutil.copyfile(path, to)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a small JSON file; `ModelFolderError` if there is none."""
-    try:
-        data = json.loads(read_text(path, _LARGEST_JSON))
-    except json.JSONDecodeError as error:
-        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-    except RecursionError as error:
-        raise ModelFolderError("not JSON: nested too deep", where=path) from error
-    if not isinstance(data, dict):
-        raise ModelFolderError("holds no JSON object", where=path)
-    return data
+def read_settings(path: Path) -> dict[str, Any]:
+    """The object in a small JSON file; `ModelFolderError` if there is none, or a link leads out."""
+    check_file(path, path.parent.resolve())
+    return dict(read_json(path, largest=_LARGEST_JSON))
 
 
-def read_text(path: Path, largest: int = _LARGEST_TEXT) -> str:
+def read_text(path: Path) -> str:
     """What stands in a small file; `ModelFolderError` if it is large, or no text."""
     try:
-        _check_small(path, largest)
+        _check_small(path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelFolderError(f"cannot be read: {error}", where=path) from error
 
 
-def _check_small(path: Path, largest: int) -> None:
+def _check_small(path: Path) -> None:
     check_file(path, path.parent.resolve())
-    if path.stat().st_size > largest:
-        raise ModelFolderError(f"is larger than {largest >> 20} MiB", where=path)
+    if path.stat().st_size > _LARGEST_TEXT:
+        raise ModelFolderError("is larger than 64 MiB, which no tokenizer's file is", where=path)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
