@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# of each part of a message: what somebody else wrote may be quoted in it
+_LONGEST = 1000
+
 
 class UserError(ValueError):
     """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
@@ -37,18 +40,26 @@ class UserError(ValueError):
         line: int | None = None,
         remedy: str = "",
     ) -> None:
-        self.what = " ".join(what.split())
+        self.what = _shown(what)
         self.where = where
         self.line = line
-        self.remedy = " ".join((remedy or self.usual_remedy).split())
+        self.remedy = _shown(remedy or self.usual_remedy)
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        place = "" if self.where is None else str(self.where)
+        place = "" if self.where is None else _shown(str(self.where))
         if self.line is not None:
             place += f":{self.line}"
         message = f"{place}: {self.what}" if place else self.what
         return f"{message}; {self.remedy}" if self.remedy else message
+
+
+def _shown(text: str) -> str:
+    """One line, not too long, without what a terminal would obey."""
+    line = " ".join(text[: 2 * _LONGEST].split())
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 class ConfigError(UserError):

@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,19 +22,20 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from bertsmith.errors import UserError
+from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from hostile.mutations import mutated_bytes, mutated_json, mutated_lines, mutated_tensors
 from hostile.specimens import specimens
 from hostile.worker import limit_memory, peak, use
 
-KINDS = ("config", "tokenizer", "header")
+KINDS = ("config", "tokenizer", "header", "sentence")
 CASES_A_PROCESS = 5000
 
 
@@ -69,9 +71,14 @@ class Campaign:
         self._place = place
         self._specimens = specimens(place / "honest")
         self._files = {
-            name: {path.name: path.read_bytes() for path in folder.iterdir()}
+            name: {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in folder.rglob("*")
+                if path.is_file()
+            }
             for name, folder in self._specimens.items()
         }
+        self._names = sorted(self._files)
         self._folder = place / "mutated"
         self._folder.mkdir()
         self._words = sorted(
@@ -87,9 +94,12 @@ class Campaign:
     def case(self, kind: str, number: int) -> tuple[Path, dict[str, bytes]]:
         """Write the folder of one case; the folder, and the files that are not as they were."""
         chance = random.Random(f"{kind} {number}")
-        honest = self._files[chance.choice(sorted(self._files))]
+        honest = self._files["sentence" if kind == "sentence" else chance.choice(self._names)]
         files = dict(honest)
-        if kind == "header":
+        if kind == "sentence":
+            name = chance.choice([each for each in files if _is_of_sentences(each)])
+            files[name] = self._mutated(chance, name, files[name])
+        elif kind == "header":
             name = chance.choice([each for each in files if each.endswith(".safetensors")])
             files[name] = mutated_tensors(chance, files[name], self._words)
         elif kind == "config":
@@ -97,7 +107,9 @@ class Campaign:
             files["config.json"] = mutated_json(chance, data, self._words)
         else:
             names = [
-                each for each in files if each != "config.json" and not each.endswith("safetensors")
+                each
+                for each in files
+                if "token" in each or "merges" in each or each.startswith(("vocab", "spiece"))
             ]
             # the compiled file is read where there is no other
             if chance.random() < 0.3 and "vocab.txt" in names and "tokenizer.json" in names:
@@ -105,15 +117,17 @@ class Campaign:
                 names.remove("vocab.txt")
             name = chance.choice(names)
             files[name] = self._mutated(chance, name, files[name])
-        for path in self._folder.iterdir():
-            path.unlink()
+        shutil.rmtree(self._folder)
         for name, content in files.items():
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self._folder / name).write_bytes(content)
         return self._folder, {k: v for k, v in files.items() if honest[k] != v}
 
     def _mutated(self, chance: random.Random, name: str, content: bytes) -> bytes:
         if name.endswith(".json"):
             return mutated_json(chance, json.loads(content), self._words)
+        if name.endswith(".safetensors"):
+            return mutated_tensors(chance, content, self._words)
         if name.endswith(".txt"):
             return mutated_lines(chance, content)
         return mutated_bytes(chance, content)
@@ -131,8 +145,8 @@ class Campaign:
                 tally.loaded += 1
             elif isinstance(error, UserError):
                 tally.refused[type(error).__name__] += 1
-                if "\n" in str(error):
-                    tally.crashes.append(f"{kind} {number}: several lines: {str(error)!r}")
+                if not str(error).isprintable():
+                    tally.crashes.append(f"{kind} {number}: no line: {str(error)[:200]!r}")
             else:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 what = f"{type(error).__name__}: {str(error)[:200]}"
@@ -147,16 +161,28 @@ class Campaign:
 def _opened(folder: Path) -> BaseException | None:
     """Load a folder, and its tokenizer alone, and use it; what went wrong."""
     errors: list[BaseException] = []
-    for how in (load_model, Tokenizer.load):
+    for how in (load_model, Tokenizer.load, _embed):
         try:
             with contextlib.redirect_stderr(io.StringIO()):
                 loaded = how(folder)
-            use(loaded if isinstance(loaded, Tokenizer) else loaded[1])
+            if loaded is not None:
+                use(loaded if isinstance(loaded, Tokenizer) else loaded[1])
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             errors.append(error)
-    return next((each for each in errors if not isinstance(each, UserError)), *errors[:1] or [None])
+    crashes = [each for each in errors if not isinstance(each, UserError)]
+    return next(iter(crashes + errors), None)
+
+
+def _embed(folder: Path) -> None:
+    """What a sentence-transformers folder is for."""
+    if (folder / "modules.json").exists():
+        assert len(list(vectors(open_embedder(folder), ["ba be", "do"]))) == 2
+
+
+def _is_of_sentences(name: str) -> bool:
+    return "/" in name or name.endswith(("modules.json", "transformers.json", "bert_config.json"))
 
 
 def _keys(data: object) -> Iterator[str]:
@@ -202,7 +228,7 @@ def main() -> None:
                 for name, content in campaign.case(given.kind, given.first)[1].items():
                     print(name, content)
             limit_memory()
-            print(json.dumps(asdict(campaign.run(given.kind, given.first, given.count))))
+            print(json.dumps(campaign.run(given.kind, given.first, given.count).__dict__))
         return
     kinds = [given.kind] if given.kind else list(KINDS)
     for kind in kinds:
@@ -210,7 +236,7 @@ def main() -> None:
         for tally in in_processes(kind, given.first, given.count // len(kinds)):
             total.add(tally)
             print(f"{kind}: {total.cases} cases, {len(total.crashes)} crashes", file=sys.stderr)
-        print(json.dumps({"kind": kind} | asdict(total)), flush=True)
+        print(json.dumps({"kind": kind} | total.__dict__), flush=True)
 
 
 if __name__ == "__main__":

@@ -47,12 +47,12 @@ def folder(honest: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def worker() -> Iterator[subprocess.Popen[str]]:
+def worker(honest: Path) -> Iterator[subprocess.Popen[str]]:
     """The process of worker.py."""
     paths = [str(_SOURCE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, str(_HERE / "worker.py")],
+        [sys.executable, str(_HERE / "worker.py"), str(honest)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -11,9 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-DEEP: Any = []
-for _ in range(200):
-    DEEP = [DEEP]
+# stand for what json cannot write: nesting near Python's limit, numbers of thousands of digits
+_DEEP, _LONG = "@deep@", "@long@"
+_DEPTHS = (30, 63, 64, 100, 500, 900, 940, 960, 970, 975, 980, 985, 990, 995, 1000, 5000)
+_DIGITS = (300, 4299, 4300, 4301, 20_000)
 
 # values that are of another type, out of range, or trouble for whoever prints or encodes them
 _VALUES: tuple[Any, ...] = (
@@ -28,7 +29,7 @@ _VALUES: tuple[Any, ...] = (
     "x" * 100_000, "\ud800", "\udfff\ud800", "\x00", "\n", "\r", "\u2028", "é", "e\u0301", "İ",
     "ﷺ", "\U0010ffff", "👩‍👩‍👧", "%s%n", "{}", "\\", '"', "]]>", "(a*)*b", "((((", "[", "*",
     [], [[]], [None], [0] * 1000, ["a"] * 1000, [1, 2], [-1], [0, 4], [2**40, 2**40], {}, {"": 0},
-    {"a": {"a": {"a": 1}}}, {str(number): number for number in range(1000)}, DEEP,
+    {"a": {"a": {"a": 1}}}, {str(number): number for number in range(1000)}, _DEEP, _DEEP, _LONG,
 )  # fmt: skip
 
 _TEXTS = (
@@ -47,6 +48,10 @@ def mutated_json(chance: random.Random, data: Any, words: Sequence[str]) -> byte
     for _ in range(_few(chance)):
         data = chance.choice(_CHANGES)(chance, data, words)
     text = json.dumps(data, ensure_ascii=chance.random() < 0.5).encode("utf-8", "surrogatepass")
+    depth, digits = chance.choice(_DEPTHS), chance.choice(_DIGITS)
+    opened, closed = chance.choice(((b"[", b"]"), (b'{"a":', b"}")))
+    text = text.replace(b'"@deep@"', opened * depth + b"0" + closed * depth)
+    text = text.replace(b'"@long@"', b"7" * digits)
     if chance.random() < 0.1:
         key = json.dumps(chance.choice(words)).encode()
         value = json.dumps(chance.choice(_VALUES)).encode()
@@ -192,7 +197,7 @@ def _retype(chance: random.Random, data: Any, words: Sequence[str]) -> Any:  # n
         value = container[key]
         container[key] = chance.choice(([value], str(value), {"value": value}, {str(value): 0}))
         if isinstance(value, int | float) and chance.random() < 0.5:
-            container[key] = chance.choice((-value, value * 2, value * 2**20, value + 1, value / 3))
+            container[key] = chance.choice((-value, value * 2, value * 2**20, value + 1, value // 3))
     return data
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
+from bertsmith.layers.after_pooling import Dense, UnitLength
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig, build_model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
+from bertsmith.weights.sentence_folder import SentenceSettings
+from bertsmith.weights.sentence_writing import save_sentence_folder
 
 _SYLLABLES = [a + b for a in "bdfgk" for b in "aeiou"]
 
@@ -33,4 +38,10 @@ def specimens(place: Path) -> dict[str, Path]:
     }
     for name, config in configs.items():
         save_model(place / name, build_model(config, seed=1), tokenizer)
-    return {name: place / name for name in configs}
+    after = (Dense(torch.ones(5, 24), torch.zeros(5), "Tanh"), UnitLength())
+    settings = SentenceSettings(
+        network=place, pool=("cls", "mean"), after=after, longest=16, prompts={"query": "ba "}
+    )
+    bare = build_model(ModelConfig(encoder=bert), seed=1)
+    save_sentence_folder(place / "sentence", bare, tokenizer, settings)
+    return {name: place / name for name in (*configs, "sentence")}

@@ -107,6 +107,10 @@ def test_a_folder_of_links(folder: Path, opened: Opened, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [CONFIG, *TOKENIZER, "added_tokens.json"])
 def test_settings_of_a_gigabyte(folder: Path, opened: Opened, name: str) -> None:
     sparse(folder / name, 2**30, b"{")
+    if name == "tokenizer.json":
+        # read where there is no other vocabulary
+        harmless(opened(folder))
+        (folder / WORDS).unlink()
     refused(opened(folder))
 
 
@@ -286,7 +290,7 @@ def test_files_on_which_the_compiled_parser_panics(folder: Path, opened: Opened,
 def test_the_watch_sees_what_reaches_out(honest: Path, opened: Opened) -> None:
     """Had it a hole, every other test of this file could pass."""
     seen = " ".join(opened(honest, "reach out")["seen"])
-    for event in ("socket.connect", "subprocess.Popen", "pickle.find_class", "open /etc/hostname"):
+    for event in ("socket.", "subprocess.Popen", "pickle.find_class", "open /etc/hostname"):
         assert event in seen
     answer = opened(honest, "waste")
     assert answer["grown"] > MOST_MEMORY

@@ -137,6 +137,9 @@ def outcome(folder: str, how: str) -> dict[str, Any]:
 def main() -> None:
     """Answer one line after the other."""
     torch.set_num_threads(1)
+    # what is imported and made at the first use is no folder's doing
+    for how in ("load", "start", "tokenizer"):
+        HOW[how](Path(sys.argv[1]))
     for line in sys.stdin:
         case = json.loads(line)
         reading, writing = os.pipe()

@@ -124,8 +124,9 @@ def _open(folder: Path, *, heads: bool) -> tuple[ModelFiles, Tokenizer]:
 def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
     try:
         _check_place(folder)
-    except OSError as error:
-        raise ModelFolderError(f"cannot be read: {error.strerror}", where=folder) from error
+    except (OSError, RuntimeError) as error:
+        # links that lead in a circle are a RuntimeError before Python 3.13
+        raise ModelFolderError(f"cannot be read: {error}", where=folder) from error
     return ModelFiles(folder, heads=heads, tell=tell)
 
 

@@ -6,13 +6,13 @@ others.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
 from bertsmith.errors import ModelFolderError
+from bertsmith.untrusted import read_json
 
 Purpose = Literal["model", "vocabulary", "conversion"]
 
@@ -72,10 +72,9 @@ def of_a_model(name: str) -> bool:
 
 def _named_in(index: Path, listing: Collection[str]) -> list[str]:
     try:
-        if index.stat().st_size > _LARGEST_INDEX:
-            raise ValueError
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
+        names = sorted(set(table.values()))
+    except (KeyError, TypeError, AttributeError) as error:
         raise ModelFolderError("is no index of weights", where=index) from error
     kind = Path(index.name.removesuffix(".index.json")).suffix
     for name in names:

@@ -11,7 +11,6 @@ A module that we do not know is refused by its name; nothing that a file names i
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.after_pooling import ACTIVATIONS, Dense, UnitLength
 from bertsmith.layers.pooling import Pooling
+from bertsmith.untrusted import read_json
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 
@@ -91,7 +91,10 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     path = folder / MODULES_FILE
     if not path.is_file():
         return None
-    modules = [_module(each, path) for each in _read_json(path, list)]
+    modules = [
+        _module(each, path)
+        for each in read_json(path, ModelFolderError, kind=list, largest=_LARGEST_FILE)
+    ]
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or not {*kinds[2:]} <= {"Dense", "Normalize"}:
         raise _refused(
@@ -131,7 +134,7 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
 
 def _pooling(path: Path, folder: Path) -> tuple[tuple[Pooling, ...], int]:
     """The kinds of pooling in their order, and how wide what they give is."""
-    said = _read_json(_inside(path, folder), dict)
+    said = _settings(_inside(path, folder))
     given = said.get("pooling_mode")
     names = [given] if isinstance(given, str) else given
     if names is None:
@@ -139,7 +142,7 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[Pooling, ...], int]:
         set_flags = [name for name, flag in FLAGS.items() if said.get(flag) is True]
         unset = said.get(FLAGS["mean"]) is None and not set_flags
         names = ["mean"] if unset else set_flags
-    if not isinstance(names, list) or not names or not all(name in POOLINGS for name in names):
+    if not isinstance(names, list) or not names or not set(map(str, names)) <= POOLINGS.keys():
         raise _refused(f"pooling is {str(names)[:80]}", path, f"it can be {', '.join(POOLINGS)}")
     if said.get("include_prompt") is False:
         raise _refused(
@@ -153,7 +156,7 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[Pooling, ...], int]:
 
 def _dense(place: Path, folder: Path, width: int) -> Dense:
     path = _inside(place / "config.json", folder)
-    said = _read_json(path, dict)
+    said = _settings(path)
     _check_keys(said, path)
     if said.get("use_residual"):
         raise _refused("use_residual is set", path, "only plain maps can be followed")
@@ -183,7 +186,7 @@ def _unit(place: Path, folder: Path) -> UnitLength:
     # newer versions write one, of which only what we do is followed
     path = place / "config.json"
     if path.is_file():
-        _check_keys(_read_json(_inside(path, folder), dict), path)
+        _check_keys(_settings(_inside(path, folder)), path)
     return UnitLength()
 
 
@@ -198,7 +201,7 @@ def _check_keys(said: dict[str, Any], path: Path) -> None:
 def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     """The longest text in tokens, and whether texts are lower-cased."""
     path = next((place / name for name in _TRANSFORMER_FILES if (place / name).is_file()), None)
-    said = {} if path is None else _read_json(_inside(path, folder), dict)
+    said = {} if path is None else _settings(_inside(path, folder))
     path = path or place
     if said.get("transformer_task", "feature-extraction") != "feature-extraction":
         raise _refused("transformer_task is set", path, "only feature-extraction can be followed")
@@ -206,7 +209,7 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
     if longest is None:
         settings = place / "tokenizer_config.json"
         if settings.is_file():
-            longest = _read_json(_inside(settings, folder), dict).get("model_max_length")
+            longest = _settings(_inside(settings, folder)).get("model_max_length")
         # tokenizers without a limit say so by a number of thirty digits
         longest = longest if type(longest) is int and longest < 2**31 else None
     if longest is not None and (type(longest) is not int or longest < 5):
@@ -221,12 +224,17 @@ def _transformer(place: Path, folder: Path) -> tuple[int | None, bool]:
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     """The prompts by name, and the name of the one that is used where none is asked for."""
     path = folder / PROMPTS_FILE
-    said = _read_json(_inside(path, folder), dict) if path.is_file() else {}
+    said = _settings(_inside(path, folder)) if path.is_file() else {}
     prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
     fits = isinstance(prompts, dict) and all(isinstance(each, str) for each in prompts.values())
-    if not fits or (default is not None and default not in prompts):
+    if not fits or (default is not None and str(default) not in prompts):
         raise _refused("its prompts cannot be understood", path, "each must be a text with a name")
     return prompts, default
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    said: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_FILE)
+    return said
 
 
 def _inside(path: Path, folder: Path) -> Path:
@@ -235,20 +243,6 @@ def _inside(path: Path, folder: Path) -> Path:
         raise _refused("is missing", path, f"{MODULES_FILE} asks for it")
     check_file(path, folder.resolve())
     return path
-
-
-def _read_json(path: Path, kind: type) -> Any:  # noqa: ANN401
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise _refused("is no config: larger than 1 MiB", path, "")
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ModelFolderError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFolderError(f"cannot be read: {error}", where=path) from error
-    if not isinstance(data, kind):
-        raise _refused(f"holds no JSON {'object' if kind is dict else 'list'}", path, "")
-    return data
 
 
 def _refused(what: str, path: Path, remedy: str) -> ModelFolderError:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import ModelFolderError
+from bertsmith.untrusted import too_deep
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {
@@ -95,7 +96,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
         header = json.loads(text, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:
         raise _damaged("its header is no JSON", path) from error
-    if len(text) < length or not isinstance(header, dict):
+    if len(text) < length or not isinstance(header, dict) or too_deep(header):
         raise _damaged("its header is incomplete", path)
     return 8 + length, header
 
