@@ -197,7 +197,9 @@ def _retype(chance: random.Random, data: Any, words: Sequence[str]) -> Any:  # n
         value = container[key]
         container[key] = chance.choice(([value], str(value), {"value": value}, {str(value): 0}))
         if isinstance(value, int | float) and chance.random() < 0.5:
-            container[key] = chance.choice((-value, value * 2, value * 2**20, value + 1, value // 3))
+            container[key] = chance.choice(
+                (-value, value * 2, value * 2**20, value + 1, value // 3)
+            )
     return data
 
 

@@ -12,9 +12,9 @@ from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.heads import HEADS, HeadName, Predicts
+from bertsmith.untrusted import read_json
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
 from bertsmith.weights.hub_keys import DEFAULTS, KEYS
-from bertsmith.weights.json_file import read_json
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -56,7 +56,7 @@ class HubConfig:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._data = read_json(path)
+        self._data: dict[str, Any] = read_json(path, ModelFolderError, largest=2**20)
         self.family = self._family()
         self._check_settings()
         try:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bertsmith.batches.store import file_hash
 from bertsmith.errors import ModelFolderError
-from bertsmith.weights.json_file import read_json
+from bertsmith.untrusted import read_json
 from bertsmith.weights.tensors import Entry, TensorFile
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
@@ -82,7 +82,7 @@ def weights_hash(folder: Path) -> str:
 
 def _weight_map(folder: Path) -> dict[str, str]:
     path = folder / INDEX_FILE
-    found = read_json(path, largest=_LARGEST_INDEX).get("weight_map")
+    found = read_json(path, ModelFolderError, largest=_LARGEST_INDEX).get("weight_map")
     if not isinstance(found, dict) or not found:
         _refuse("holds no weight_map", path)
     for home in found.values():

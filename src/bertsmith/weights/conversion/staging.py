@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from bertsmith.disk import writing
 from bertsmith.errors import ModelFolderError
+from bertsmith.untrusted import read_json
 from bertsmith.weights.folder import check_file
-from bertsmith.weights.json_file import read_json
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
@@ -78,7 +78,8 @@ def copy_file(path: Path, to: Path) -> None:
 def read_settings(path: Path) -> dict[str, Any]:
     """The object in a small JSON file; `ModelFolderError` if there is none, or a link leads out."""
     check_file(path, path.parent.resolve())
-    return dict(read_json(path, largest=_LARGEST_JSON))
+    settings: dict[str, Any] = read_json(path, ModelFolderError, largest=_LARGEST_JSON)
+    return settings
 
 
 def read_text(path: Path) -> str:
