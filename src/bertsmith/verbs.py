@@ -13,6 +13,7 @@ from typing import Any, Literal
 from bertsmith.answering_verbs import ANSWERING_VERBS
 from bertsmith.command import Verb
 from bertsmith.config import Config
+from bertsmith.convert_verbs import convert
 from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
 from bertsmith.embed_verbs import embed
 from bertsmith.errors import ConfigError
@@ -160,6 +161,15 @@ VERBS = {
     "models": Verb(function=list_models, examples=("", "--json")),
     **FINETUNE_VERBS,
     **ANSWERING_VERBS,
+    "convert": Verb(
+        function=convert,
+        examples=(
+            "downloaded/ bert",
+            "hub:google-bert/bert-base-uncased bert",
+            "uncased_L-2_H-128_A-2/bert_model.ckpt bert-tiny",
+            "bert-tiny checkpoint --to tensorflow",
+        ),
+    ),
     "push": Verb(
         function=push,
         examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),
