@@ -24,6 +24,9 @@ from bertsmith.batches.batch import pack
 from bertsmith.errors import ModelFolderError
 from bertsmith.evaluation.forward_only import forward_only
 from bertsmith.recipes.convert import convert
+from bertsmith.weights.conversion import fairseq
+from bertsmith.weights.conversion.pickled import Unpickled
+from bertsmith.weights.conversion.unpickling import read_weights
 from bertsmith.weights.folder import load_model
 from conversion.reference import varied
 
@@ -230,6 +233,17 @@ def test_ids_are_those_of_fairseq(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.fixture
+def opened_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are opened in this process, without the seconds that another takes to begin."""
+
+    def unpickle(files: list[Path], out: Path) -> Unpickled:
+        return Unpickled(**read_weights(files, out))
+
+    monkeypatch.setattr(fairseq, "unpickle", unpickle)
+
+
+@pytest.mark.usefixtures("opened_here")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -263,6 +277,7 @@ def test_what_is_no_roberta(tmp_path: Path, change: Any, message: str) -> None: 
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.usefixtures("opened_here")
 @pytest.mark.parametrize(
     ("line", "number"), [("7 1\n", 269), ("999 1\n", 269), ("word\n", 269), ("x one\n", 269)]
 )
