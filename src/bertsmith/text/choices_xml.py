@@ -51,7 +51,7 @@ class _Parsing:
 
     def begin(self, name: str, given: dict[str, str], line: int) -> None:
         if name == "item":
-            self._line, self._given, self._texts = line, given, {}
+            self._line, self._given, self._texts, self._open = line, given, {}, None
         elif self._given is not None:
             self._open = name
             self._texts[name] = ""

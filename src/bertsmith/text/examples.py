@@ -73,7 +73,8 @@ def _rows(
             if grouped and places.text_pair is None:
                 remedy = "name the columns of query and passage"
                 raise table.file.fault("holds single texts, and pairs are ranked", 1, remedy)
-            building.append(_Building(table.file, columns, places, kind, need_label))
+            roles = tuple(places.roles())
+            building.append(_Building(table.file, columns, places, kind, need_label, roles))
             return places.pick()
 
         for line, cells in table.rows(pick):
@@ -110,18 +111,18 @@ class _Building:
     places: Places
     kind: Kind
     need_label: bool
+    roles: tuple[str, ...]
     ids: set[str] = field(default_factory=set)
 
     def example(self, line: int, cells: tuple[object, ...]) -> Example:
-        roles = self.places.roles()
-        cell = dict(zip(roles, cells, strict=False))
+        cell = dict(zip(self.roles, cells, strict=False))
         text = text_of(self.file, line, "text", cell["text"])
         pair = None
         if "text_pair" in cell:
             pair = text_of(self.file, line, "second text", cell["text_pair"])
         try:
-            label, number, labels = self._label(cell.get("label"), cells[len(roles) :])
-            name = class_of(cell.get("id"))
+            label, number, labels = self._label(cell.get("label"), cells[len(self.roles) :])
+            name = class_of(cell["id"]) if "id" in cell else None
             group = class_of(cell.get("group")) or text if self.kind == "rank" else None
         except BadLabel as error:
             raise self.file.fault(error.what, line, error.remedy) from error

@@ -166,7 +166,8 @@ class Table:
 
     def _json_lines(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
         names: tuple[str, ...] = ()
-        picked = Pick(columns=())
+        keys: list[str] = []
+        wanted: set[str] = set()
         for line, text in self._lines():
             if not text or text.isspace():
                 continue
@@ -178,12 +179,14 @@ class Table:
             if not names:
                 names = tuple(row) or ("",)
                 picked = pick(Head(names=names))
-            wanted = [names[index] for index in picked.columns if index not in picked.optional]
-            if lacking := [name for name in wanted if name not in row]:
+                keys = [names[index] for index in picked.columns]
+                wanted = {names[index] for index in picked.columns if index not in picked.optional}
+            if not wanted <= row.keys():
+                lacking = next(key for key in keys if key in wanted and key not in row)
                 remedy = "every line must hold the same keys"
-                self._refuse(self.file.fault(f"has no {lacking[0]!r}", line, remedy), text)
+                self._refuse(self.file.fault(f"has no {lacking!r}", line, remedy), text)
                 continue
-            yield line, tuple(row.get(names[index]) for index in picked.columns)
+            yield line, tuple(map(row.get, keys))
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'
