@@ -69,7 +69,7 @@ def there(**changes: Any) -> AlbertConfig:  # noqa: ANN401
     return AlbertConfig(**settings | changes)
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", ["pretraining", "none"])
 @pytest.mark.parametrize("groups", [1, 2, 6])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
 def test_what_transformers_saved_gives_its_results_here(
@@ -90,7 +90,7 @@ def test_what_transformers_saved_gives_its_results_here(
     compare(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", ["pretraining", "none"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 @pytest.mark.parametrize("changes", [{}, {"groups": 1}, {"groups": None}, {"embedding": 32}])
 def test_what_we_saved_gives_our_results_in_transformers(

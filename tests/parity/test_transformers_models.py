@@ -46,7 +46,7 @@ HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", ["pretraining", "none"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_pytorch_tanh"])
 def test_what_transformers_saved_gives_its_results_here(
     tmp_path: Path, kind: str, activation: str
@@ -68,7 +68,7 @@ def test_what_transformers_saved_gives_its_results_here(
     compare(ours, theirs)
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", ["pretraining", "none"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_what_we_saved_gives_our_results_in_transformers(

@@ -1,0 +1,78 @@
+"""RoBERTas and DistilBERTs are pre-trained by the same recipe, and go on from a classifier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from bertsmith.batches.batch import pack
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.errors import ConfigError
+from bertsmith.models.catalog import Family, family
+from bertsmith.models.model import Model
+from bertsmith.recipes.pretrain import pretrain
+from bertsmith.recipes.pretrain_settings import PretrainConfig
+from bertsmith.recipes.published import roberta
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.schedule import Budget
+from bertsmith.weights.folder import load_model, save_model, start_from
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(30), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+def settings_of(kind: Family) -> PretrainConfig:
+    settings = roberta("tiny", Budget(steps=3))
+    return replace(
+        settings,
+        network=replace(settings.network, family=kind, longest=61),
+        samples=replace(settings.samples, longest=61, tokens_per_batch=500),
+        accumulate=1,
+    )
+
+
+@torch.no_grad()
+def same_as_theirs(model: Model, folder: Path) -> None:
+    theirs, told = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(told.values()), told
+    assert theirs.config.model_type == family(model.config.encoder)
+    ids = torch.arange(4, 44)
+    packed = pack([ids.numpy()], [(ids * 0).numpy()])
+    mine = model.masked_lm(model.encoder(packed))
+    assert float((mine - theirs.eval()(ids[None]).logits[0]).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["roberta", "distilbert"])
+def test_what_is_trained_loads_in_transformers(
+    store: Path, tmp_path: Path, tokenizer: Tokenizer, kind: Family
+) -> None:
+    first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind))
+    model, _ = load_model(tmp_path / "run" / "model")
+    assert family(model.config.encoder) == kind
+    assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * (kind == "roberta")
+    assert model.config.encoder.dropout == 0.1
+    same_as_theirs(model, first.folder / "model")
+    classifier, _ = start_from(first.folder / "model", labels=("a", "b"))
+    save_model(tmp_path / "classifier", classifier, tokenizer)
+    again = pretrain(store, out=tmp_path / "again", parent=tmp_path / "classifier", steps=2)
+    assert again.model.config.encoder == replace(model.config.encoder)
+    same_as_theirs(load_model(again.folder / "model")[0], again.folder / "model")
+
+
+@pytest.mark.parametrize("kind", ["roberta", "distilbert"])
+def test_pairs_are_refused(store: Path, tmp_path: Path, kind: Family) -> None:
+    settings = settings_of(kind)
+    paired = replace(settings, samples=replace(settings.samples, text="next_sentence"))
+    with pytest.raises(ConfigError, match="no next-sentence head"):
+        pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=paired)
