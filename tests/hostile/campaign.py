@@ -100,8 +100,8 @@ class Campaign:
             name = chance.choice([each for each in files if _is_of_sentences(each)])
             files[name] = self._mutated(chance, name, files[name])
         elif kind == "header":
-            name = chance.choice([each for each in files if each.endswith(".safetensors")])
-            files[name] = mutated_tensors(chance, files[name], self._words)
+            name = chance.choice([each for each in files if ".safetensors" in each])
+            files[name] = self._mutated(chance, name, files[name])
         elif kind == "config":
             data = json.loads(files["config.json"])
             files["config.json"] = mutated_json(chance, data, self._words)

@@ -1,47 +1,65 @@
-"""Honest folders of every family and head that we write, small."""
+"""Honest folders of every family, small: with a masked-LM head, and with others in turn."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from itertools import cycle
 from pathlib import Path
 
 import torch
 
 from bertsmith.layers.after_pooling import Dense, UnitLength
-from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.catalog import family
 from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bertsmith.weights.sentence_writing import save_sentence_folder
+from bertsmith.weights.tensors import TensorFile
+from bertsmith.weights.writing import write_tensors
+from families import ENCODERS, MODELS, TOKENIZERS
 
-_SYLLABLES = [a + b for a in "bdfgk" for b in "aeiou"]
+_HEADS = ("class", "tags", "span", "choice", "classes", "number")
 
 
 def specimens(place: Path) -> dict[str, Path]:
     """The folders by name, made in `place`."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *_SYLLABLES]
-    tokenizer = Tokenizer([*pieces, *(f"##{s}" for s in _SYLLABLES)], BasicRules(lowercase=True))
-    bert = EncoderConfig(
-        vocabulary=tokenizer.size, hidden=12, layers=2, heads=3, feed_forward=16, longest=20
-    )
-    albert = EncoderConfig(
-        vocabulary=tokenizer.size, hidden=12, layers=3, heads=3, feed_forward=16, longest=20,
-        embedding=8, groups=1, activation="gelu_tanh", dropout=0.0, attention_dropout=0.0,
-    )  # fmt: skip
-    configs = {
-        "bert": ModelConfig(encoder=bert, masked_lm=True, next_sentence=True),
-        "albert": ModelConfig(encoder=albert, masked_lm=True, next_sentence=True),
-        "classes": ModelConfig(encoder=bert, predicts="class", labels=("a", "b", "c")),
-        "tags": ModelConfig(encoder=bert, pooler=False, predicts="tags", labels=("O", "B", "I")),
-        "spans": ModelConfig(encoder=albert, pooler=False, predicts="span"),
-    }
-    for name, config in configs.items():
-        save_model(place / name, build_model(config, seed=1), tokenizer)
-    after = (Dense(torch.ones(5, 24), torch.zeros(5), "Tanh"), UnitLength())
+    heads = cycle(_HEADS)
+    chosen = [name for each in ENCODERS for name in (f"{each}-masked_lm", f"{each}-{next(heads)}")]
+    for name in chosen:
+        model = build_model(MODELS[name], seed=1)
+        save_model(place / name, model, TOKENIZERS[family(model.config.encoder)])
+    _save_sentences(place / "sentence")
+    _save_sharded(place / chosen[0], place / "sharded")
+    return {name: place / name for name in (*chosen, "sentence", "sharded")}
+
+
+def _save_sentences(folder: Path) -> None:
+    """A bare BERT with all that sentence-transformers can put behind it."""
+    encoder = ENCODERS["bert"]
+    map_ = Dense(torch.ones(5, 2 * encoder.hidden), torch.zeros(5), "Tanh")
     settings = SentenceSettings(
-        network=place, pool=("cls", "mean"), after=after, longest=16, prompts={"query": "ba "}
+        network=folder,
+        pool=("cls", "mean"),
+        after=(map_, UnitLength()),
+        longest=16,
+        prompts={"query": "word1 "},
     )
-    bare = build_model(ModelConfig(encoder=bert), seed=1)
-    save_sentence_folder(place / "sentence", bare, tokenizer, settings)
-    return {name: place / name for name in (*configs, "sentence")}
+    bare = build_model(ModelConfig(encoder=encoder), seed=1)
+    save_sentence_folder(folder, bare, TOKENIZERS["bert"], settings)
+
+
+def _save_sharded(whole: Path, folder: Path) -> None:
+    """The same model with its weights in three files and an index."""
+    shutil.copytree(whole, folder)
+    weights = TensorFile(folder / "model.safetensors")
+    tensors = {name: weights.read(name) for name in weights.entries}
+    index = {}
+    for number in range(3):
+        home = f"model-{number + 1:05}-of-00003.safetensors"
+        part = {name: tensors[name] for name in sorted(tensors)[number::3]}
+        write_tensors(folder / home, part, {"format": "pt"})
+        index |= dict.fromkeys(part, home)
+    (folder / "model.safetensors").unlink()
+    text = json.dumps({"metadata": {"total_size": 1}, "weight_map": index})
+    (folder / "model.safetensors.index.json").write_text(text)

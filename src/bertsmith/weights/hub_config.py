@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
+_LARGEST_SIZE, _LARGEST_NUMBER = 2**31 - 1, 1e30
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -168,7 +168,7 @@ class HubConfig:
         if self.family != "roberta":
             return 0
         pad_id = self._data.get("pad_token_id", 1)
-        if type(pad_id) is not int or pad_id < 0:
+        if type(pad_id) is not int or not 0 <= pad_id < _LARGEST_SIZE:
             self._refuse(f"pad_token_id is {pad_id!r}", "it must be a whole number, at least 0")
         return pad_id + 1
 
@@ -197,16 +197,16 @@ class HubConfig:
 
     def _integer(self, name: str, *, least: int = 1) -> int:
         key, value = KEYS[self.family][name], self._value(name)
-        if type(value) is not int or value < least:
+        if type(value) is not int or not least <= value <= _LARGEST_SIZE:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
-                f"it must be a whole number, at least {least}",
+                f"it must be a whole number from {least} to {_LARGEST_SIZE:,}",
             )
         return value
 
     def _number(self, name: str) -> float:
         value = self._value(name)
-        if type(value) not in (int, float) or not 0 <= value < math.inf:
+        if type(value) not in (int, float) or not 0 <= value <= _LARGEST_NUMBER:
             key = KEYS[self.family][name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
