@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.weights.json_file import read_json
+from bertsmith.untrusted import read_json
 
 Purpose = Literal["model", "vocabulary", "conversion"]
 
@@ -72,7 +72,7 @@ def of_a_model(name: str) -> bool:
 
 def _named_in(index: Path, listing: Collection[str]) -> list[str]:
     try:
-        table = read_json(index, largest=_LARGEST_INDEX)["weight_map"]
+        table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
         names = sorted(set(table.values()))
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFolderError("is no index of weights", where=index) from error
