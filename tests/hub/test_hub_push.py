@@ -3,13 +3,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 
 from bertsmith.errors import ConfigError, HubError, ModelFolderError
+from bertsmith.layers.after_pooling import Dense, UnitLength
+from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.recipes.push import push
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
+from bertsmith.weights.sentence_folder import SentenceSettings
+from bertsmith.weights.sentence_writing import save_sentence_folder
 from hub.fake_hub import FakeHub, Files, Refusal
 
 WEIGHTS = "model.safetensors"
@@ -85,6 +91,24 @@ def test_a_dry_run_tells_files_and_card_and_does_nothing(
         "tags": ["bert", "bertsmith"],
     }
     assert {path.name for path in model.iterdir()} == {*model_files, "log.jsonl"}
+
+
+def test_a_folder_of_sentence_transformers_arrives_whole(
+    writer: FakeHub, model: Path, tmp_path: Path
+) -> None:
+    network, tokenizer = load_model(model)
+    after = (Dense(torch.ones(5, 24), torch.zeros(5), "Tanh"), UnitLength())
+    settings = SentenceSettings(network=model, pool=("cls",), after=after, longest=16)
+    folder = tmp_path / "sentences"
+    save_sentence_folder(folder, network, tokenizer, settings)
+    push(folder, "owner/name", license="mit")
+    head = head_of(on_the_hub(writer)["README.md"])
+    assert head["library_name"] == "sentence-transformers"
+    assert head["pipeline_tag"] == "sentence-similarity"
+    texts = ["ba be", "do"]
+    own, fetched = (vectors(open_embedder(name), texts) for name in (folder, "hub:owner/name"))
+    assert own.shape == (2, 5)
+    assert np.array_equal(own, fetched)
 
 
 def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:

@@ -46,11 +46,14 @@ _TASKS: dict[Predicts, str] = {
 Head = Mapping[str, Any]
 
 
-def head_of(config: ModelConfig, *, base: str | None) -> dict[str, Any]:
-    """What the hub wants to know of a model that we know; `base` is a repository of the hub."""
+def head_of(config: ModelConfig, *, base: str | None, sentences: bool = False) -> dict[str, Any]:
+    """What the hub wants to know of a model that we know.
+
+    `base` is a repository of the hub; `sentences` if it is a folder of sentence-transformers.
+    """
     head: dict[str, Any] = {
-        "library_name": "transformers",
-        "pipeline_tag": task_of(config),
+        "library_name": "sentence-transformers" if sentences else "transformers",
+        "pipeline_tag": "sentence-similarity" if sentences else task_of(config),
         "tags": [family(config.encoder), "bertsmith"],
     }
     return head | ({"base_model": base} if base else {})

@@ -22,6 +22,7 @@ from bertsmith.weights.hub import PREFIX, hub_name
 from bertsmith.weights.hub_client import hub_api
 from bertsmith.weights.hub_files import index_file, settings_files, weights_files
 from bertsmith.weights.hub_sending import send
+from bertsmith.weights.sentence_folder import read_sentence_folder
 
 _ASKED_FOR = {"language": "--language en", "license": "--license apache-2.0"}
 _BRANCH = re.compile(r"\w[\w./-]{0,200}", re.ASCII)
@@ -61,8 +62,14 @@ def push(
     if not dry_run:
         hub_api()
     given = {"license": license, "language": list(language), "datasets": list(datasets)}
-    loaded, _ = load_model(model)
-    parcel = _packed(model, loaded, {key: value for key, value in given.items() if value})
+    sentences = read_sentence_folder(model)
+    loaded, _ = load_model(model if sentences is None else sentences.network)
+    parcel = _packed(
+        model,
+        loaded,
+        {key: value for key, value in given.items() if value},
+        sentences=sentences is not None,
+    )
     _tell(parcel)
     if dry_run:
         _print(parcel.card)
@@ -81,7 +88,7 @@ def push(
     return address
 
 
-def _packed(folder: Path, model: Model, given: dict[str, object]) -> Parcel:
+def _packed(folder: Path, model: Model, given: dict[str, object], *, sentences: bool) -> Parcel:
     listing = {path.relative_to(folder).as_posix() for path in folder.glob("**/*")}
     index = index_file(listing, "model")
     weights = weights_files(listing, "model", folder / index if index else None)
@@ -96,7 +103,7 @@ def _packed(folder: Path, model: Model, given: dict[str, object]) -> Parcel:
                 where=place,
                 remedy=f"change it there, or leave --{key} out",
             )
-    known = head_of(model.config, base=base_of(folder))
+    known = head_of(model.config, base=base_of(folder), sentences=sentences)
     card = with_head(old or _body(folder, model), given | known, place)
     return Parcel(folder=folder, files=tuple(files), card=card)
 
