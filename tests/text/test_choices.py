@@ -63,6 +63,16 @@ def test_copa_in_xml_and_in_json(tmp_path: Path) -> None:
         ({"question": "q", "choices": ["x", "y", "z"], "label": 2}, "q", "xyz", 2),
         ({"question": "q", "options": ["x", "y"], "answer": "B"}, "q", "xy", 1),
         ({"article": "a", "question": "q", "options": ["x", "y"], "answer": "y"}, "a q", "xy", 1),
+        (
+            {
+                "example_id": "race",
+                "article": "a",
+                "question": "q",
+                "options": ["x", "y"],
+                "label": 1,
+            },
+            *("a q", "xy", 1),
+        ),
         ({"ctx": "c", "endings": ["x", "y"], "label": "1"}, "c", "xy", 1),
         ({"context": "c", "question": "", "choices": ["x", "y"], "label": 0.0}, "c", "xy", 0),
         (

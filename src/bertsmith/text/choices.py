@@ -18,7 +18,7 @@ __all__ = ["Choice", "find_options", "read_choices"]
 LISTS = ("choices", "options", "endings", "alternatives")
 _NUMBERED = re.compile(r"(ending|choice|option|alternative|answer|a)[ _-]?(\d{1,4})", re.IGNORECASE)
 _LABELS = ("label", "answer", "answerkey", "gold", "correct", "answer_index", "gold_label")
-_IDS = ("id", "idx", "example_id", "qid")
+_IDS = ("id", "idx")
 _CONTEXTS = ("premise", "sent1", "context", "ctx", "article", "passage", "text", "startphrase")
 _QUESTIONS = ("question", "query", "sentence")
 
