@@ -167,7 +167,9 @@ def test_a_sentence_folder_pools_as_it_says(
     wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     assert np.abs(np.load(tmp_path / "v.npy") - wanted).max() < 1e-6
-    assert "longer than 7 tokens" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "longer than 7 tokens" in told
+    assert "no prompt is used; it has query (--prompt)" in told
     # another pooling is that alone
     embed(folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(pool="max"))
     other = expected(base_folder, FeatureConfig(pool="max", longest=7))

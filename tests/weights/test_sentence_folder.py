@@ -234,7 +234,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a large file": (
         lambda f: (f / "modules.json").write_text(" " * 2**21, encoding="utf-8"),
-        "is no config: larger than 1 MiB",
+        "is 2,097,152 bytes long; at most 1,048,576 are read",
     ),
     "no config of pooling": (
         lambda f: (f / "1_Pooling" / "config.json").unlink(),

@@ -63,8 +63,8 @@ class FeatureConfig(Config):
         if any(part not in known or (len(parts) > 1 and part not in POOLINGS) for part in parts):
             raise ConfigError(
                 f"there is no pooling {self.pool!r}",
-                remedy=f"it can be {', '.join(known)}, or several of the first {len(POOLINGS)} "
-                "with + between them",
+                remedy=f"it can be {', '.join(known)}, or several with + between them "
+                "from cls to last-token",
             )
         if self.pool == "pooler" and self.layer != "last":
             raise ConfigError("the pooler reads the last layer", remedy="leave the layer out")

@@ -62,6 +62,9 @@ def open_embedder(
         after: tuple[Dense | UnitLength, ...] = ()
     else:
         after = settings.after if config.pool == "auto" else ()
+        unused = [each for each, text in settings.prompts.items() if text]
+        if unused and prompt is None and settings.default_prompt is None:
+            say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
         config = _by_folder(config, settings, prompt)
     model, tokenizer = load_model(folder if settings is None else settings.network)
     embedder = Embedder(model=model, tokenizer=tokenizer, config=config, after=after)
