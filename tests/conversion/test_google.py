@@ -16,6 +16,7 @@ from transformers import (
     BertForPreTraining,
     BertForQuestionAnswering,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
 )
 
@@ -192,6 +193,7 @@ def test_an_albert_of_another_structure_is_refused(tmp_path: Path) -> None:
         (BertForPreTraining, {}),
         (BertForPreTraining, {"hidden_act": "gelu_new"}),
         (BertForSequenceClassification, {"num_labels": 5}),
+        (BertForSequenceClassification, {"num_labels": 1, "problem_type": "regression"}),
         (BertForQuestionAnswering, {}),
         (BertModel, {}),
     ],
@@ -223,6 +225,17 @@ def test_what_is_written_has_googles_names_and_comes_back(
     assert mine.config == again.config
     state = again.state_dict()
     assert all(torch.equal(state[name], each) for name, each in mine.state_dict().items())
+
+
+def test_a_head_that_google_has_not_is_dropped_and_told(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "hub")
+    bert(BertForTokenClassification, num_labels=5).save_pretrained(tmp_path / "hub")
+    result = convert(tmp_path / "hub", tmp_path / "google", to="tensorflow")
+    assert result.moves.dropped == dict.fromkeys(
+        ("classifier.bias", "classifier.weight"), "Google's code has no such head"
+    )
+    convert(tmp_path / "google", tmp_path / "again")
+    assert load_model(tmp_path / "again")[0].config.predicts is None
 
 
 @pytest.mark.parametrize(
