@@ -51,10 +51,7 @@ def test_windows_of_a_text_are_averaged(model: Model, tokenizer: Tokenizer) -> N
     outputs = text_outputs(model, encoded)
     alone = []
     for ids, segments in zip(encoded.ids, encoded.segments, strict=True):
-        one = EncodedExamples(
-            ids=[ids], segments=[segments], starts=np.arange(2), cut=np.zeros(1, bool),
-            long=np.zeros(1, bool),
-        )  # fmt: skip
+        one = EncodedExamples.of([ids], [segments])
         alone.append(text_outputs(model, one)[0])
     assert np.abs(outputs[0] - np.mean(alone[:3], 0)).max() < 1e-6
     assert np.abs(outputs[1] - alone[3]).max() < 1e-6

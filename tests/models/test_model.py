@@ -217,7 +217,7 @@ def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.Mo
     assert packed.tokens == 1372
     weights = torch.randn(packed.tokens, 64, generator=torch.Generator().manual_seed(3))
     found = []
-    for rows in (evening.evened, lambda rows: rows):
+    for rows in (evening.evened, lambda rows, least=0: rows):
         monkeypatch.setattr(encoder_module, "evened", rows)
         for places in (None, read):
             model = build_model(ModelConfig(encoder=encoder), seed=1).train()
@@ -239,3 +239,5 @@ def test_rows_are_evened_where_it_pays() -> None:
     assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 8170)] == [
         0, 5, 511, 512, 576, 8192,
     ]  # fmt: skip
+    few = [evening.evened(rows, evening.FEW) for rows in (63, 64, 65, 511, 513)]
+    assert few == [63, 64, 96, 512, 576]

@@ -50,7 +50,7 @@ def test_windows_of_one_text_are_averaged_before_the_softmax() -> None:
     means = torch.stack([logits[:2].mean(0), logits[2:5].mean(0), logits[5]])
     loss = Objective({"classify": Classify()}, frozenset())(one, asked).parts["classify"]
     expected = F.cross_entropy(means, torch.tensor([2, 0, 1]), reduction="sum")
-    assert float(loss.sum) == pytest.approx(float(expected), rel=1e-5)
+    assert loss.sum.item() == pytest.approx(expected.item(), rel=1e-5)
     assert loss.count == 3
 
 
@@ -59,7 +59,7 @@ def test_classes_can_be_weighted() -> None:
     labels, weights = torch.arange(13) % 4, torch.tensor([0.5, 2.0, 1.0, 3.0])
     own = -logits.double().log_softmax(-1)[torch.arange(13), labels]
     expected = float((own * weights[labels]).sum())
-    assert float(cross_entropy(logits, labels, 0.0, weights).sum) == pytest.approx(expected)
+    assert cross_entropy(logits, labels, 0.0, weights).sum.item() == pytest.approx(expected)
 
 
 def test_every_label_is_told_for_itself() -> None:
@@ -69,11 +69,11 @@ def test_every_label_is_told_for_itself() -> None:
     logits = one.classify(one.encoder(asked), asked).double()
     own = -(truth * F.logsigmoid(logits) + (1 - truth) * F.logsigmoid(-logits))
     found = Objective({"classify": MultiLabel()}, frozenset())(one, asked).parts["classify"]
-    assert float(found.sum) == pytest.approx(float(own.mean(-1).sum()), rel=1e-5)
+    assert found.sum.item() == pytest.approx(own.mean(-1).sum().item(), rel=1e-5)
     weighted = MultiLabel(weights=(2.0, 3.0, 4.0))
     found = Objective({"classify": weighted}, frozenset())(one, asked).parts["classify"]
     own = torch.where(truth > 0, own * torch.tensor([2.0, 3.0, 4.0]), own)
-    assert float(found.sum) == pytest.approx(float(own.mean(-1).sum()), rel=1e-5)
+    assert found.sum.item() == pytest.approx(own.mean(-1).sum().item(), rel=1e-5)
 
 
 def test_numbers_are_compared_in_units_of_their_spread() -> None:
@@ -83,12 +83,12 @@ def test_numbers_are_compared_in_units_of_their_spread() -> None:
     said = one.classify(one.encoder(asked), asked)[:, 0].double()
     found = Objective({"regress": Regress(mean=40.0, spread=90.0)}, frozenset())(one, asked)
     expected = (said - (truth - 40) / 90).square().sum()
-    assert float(found.parts["regress"].sum) == pytest.approx(float(expected), rel=1e-5)
+    assert found.parts["regress"].sum.item() == pytest.approx(expected.item(), rel=1e-5)
     share = batch("rank", list(range(6)), torch.tensor([1.0, 0.0, 0.5, 0.0, 1.0, 0.0]))
     loss = Objective({"rank": Relevance()}, frozenset())(one, share).parts["rank"]
     wanted = share.targets["rank"].labels
     own = F.binary_cross_entropy_with_logits(said, wanted.double(), reduction="sum")
-    assert float(loss.sum) == pytest.approx(float(own), rel=1e-5)
+    assert loss.sum.item() == pytest.approx(own.item(), rel=1e-5)
 
 
 def test_options_compete_within_their_question_only() -> None:
@@ -99,7 +99,7 @@ def test_options_compete_within_their_question_only() -> None:
         scores[:2].log_softmax(0)[1] + scores[2:5].log_softmax(0)[2] + scores[5:].log_softmax(0)[0]
     )
     loss = Objective({"choose": Choose()}, frozenset())(one, asked).parts["choose"]
-    assert float(loss.sum) == pytest.approx(float(expected), rel=1e-5)
+    assert loss.sum.item() == pytest.approx(expected.item(), rel=1e-5)
     loss.sum.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in one.parameters())
 
@@ -112,7 +112,7 @@ def test_tags_are_read_at_their_tokens_only() -> None:
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
     objective = Objective({"tag": Tag()}, frozenset({"tag"}))
     assert objective.read(asked) is not None
-    assert float(objective(one, asked).parts["tag"].sum) == pytest.approx(float(expected), rel=1e-5)
+    assert objective(one, asked).parts["tag"].sum.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_spans_begin_and_end_in_their_own_window() -> None:
@@ -122,7 +122,7 @@ def test_spans_begin_and_end_in_their_own_window() -> None:
     logits = one.span(one.encoder(asked)).double()
     expected = 0.0
     for part, (start, end) in zip(logits.split(list(LENGTHS)), labels.tolist(), strict=True):
-        expected -= float(part[:, 0].log_softmax(0)[start] + part[:, 1].log_softmax(0)[end]) / 2
+        expected -= (part[:, 0].log_softmax(0)[start] + part[:, 1].log_softmax(0)[end]).item() / 2
     loss = Objective({"span": Span()})(one, asked).parts["span"]
-    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
+    assert loss.sum.item() == pytest.approx(expected, rel=1e-5)
     assert loss.count == 6

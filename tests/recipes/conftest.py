@@ -35,15 +35,21 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokeni
     return folder
 
 
-@pytest.fixture
-def labelled(tmp_path: Path) -> Path:
-    """160 texts, half of them with the word good (up), half with the word bad (down)."""
+@pytest.fixture(scope="session")
+def labelled_rows() -> list[str]:
+    """160 texts below a header, half with the word good (up), half with the word bad (down)."""
     random = np.random.default_rng(4)
     rows = ["label\ttext"]
     for number in range(160):
         words = random.choice(WORDS, random.integers(3, 9)).tolist()
         words.insert(int(random.integers(0, len(words))), "bad" if number % 2 else "good")
         rows.append(f"{'down' if number % 2 else 'up'}\t{' '.join(words)}")
+    return rows
+
+
+@pytest.fixture
+def labelled(tmp_path: Path, labelled_rows: list[str]) -> Path:
+    """The same rows as a file."""
     path = tmp_path / "labelled.tsv"
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    path.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
     return path

@@ -194,10 +194,11 @@ def test_a_folder_that_is_no_model_is_refused(labelled: Path, tmp_path: Path) ->
 
 
 def test_impossible_settings_are_refused(base_folder: Path, labelled: Path, tmp_path: Path) -> None:
-    for settings in (
+    impossible: tuple[dict[str, object], ...] = (
         {"epochs": 0}, {"batch": 0}, {"dev_share": 1.0}, {"rate": 0.0}, {"freeze": -2},
         {"layer_decay": 0.0}, {"smoothing": 1.0}, {"search": {"rates": []}},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for settings in impossible:
         with pytest.raises(ConfigError):
             FinetuneConfig.from_dict(settings)
     with pytest.raises(ConfigError, match="seeds is 0"):

@@ -56,11 +56,11 @@ def make_model(base_folder: Path) -> MakeModel:
 
 
 def test_a_seed_decides_everything(prepared: Prepared, make_model: MakeModel) -> None:
-    (first, *one), (again, *two), (other, *_) = (
+    (first, one, _), (again, two, _), (other, _, _) = (
         run_trial(make_model, prepared, CONFIG, seed) for seed in (1, 1, 2)
     )
     assert first.losses == again.losses != other.losses
-    assert np.array_equal(one[0].evidence, two[0].evidence)
+    assert np.array_equal(one.evidence, two.evidence)
     assert [step for step, _ in first.losses] == list(range(1, 17))
 
 

@@ -50,6 +50,14 @@ class EncodedExamples:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    @classmethod
+    def of(cls, ids: list[Ids], segments: list[Segments]) -> EncodedExamples:
+        """Sequences as units, none of them cut."""
+        whole = np.zeros(len(ids), bool)
+        return EncodedExamples(
+            ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=whole, long=whole
+        )
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each unit, (units,)."""

@@ -200,15 +200,11 @@ class _Extraction:
 
     def _of_sequences(self, texts: Sequence[ReadText]) -> list[NDArray[np.float32]]:
         """Of every sequence its vector, (width,), or those of its tokens, (length, width)."""
-        count = sum(len(text.ids) for text in texts)
-        encoded = EncodedExamples(
-            ids=[ids for text in texts for ids in text.ids],
-            segments=[segments for text in texts for segments in text.segments],
-            starts=np.arange(count + 1),
-            cut=np.zeros(count, bool),
-            long=np.zeros(count, bool),
+        encoded = EncodedExamples.of(
+            [ids for text in texts for ids in text.ids],
+            [segments for text in texts for segments in text.segments],
         )
-        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * count
+        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
         for indices, packed in evaluation_batches(encoded, tokens_per_batch=self._tokens):
             batch = packed.to(self._model.device)
             vectors = self._of_batch(batch).float().cpu().numpy()

@@ -8,10 +8,18 @@ another number of tokens each time, and a small network would spend a tenth of i
 from __future__ import annotations
 
 _STEP = 64
-# below, more rows cost more than the compiling of few and small products
+# below, more rows cost a small network more than the compiling of few and small products
 _LEAST = 512
+# what a larger network gains by, where steps are small: fine-tuning on sentences (docs/log.md)
+FEW, _FEW_STEP = 64, 32
 
 
-def evened(rows: int) -> int:
-    """The number of rows rounded up to a multiple of 64, if it is not small."""
-    return rows if rows < _LEAST else -(-rows // _STEP) * _STEP
+def evened(rows: int, least: int = _LEAST) -> int:
+    """The number of rows rounded up to a multiple of 64, or of 32 if they are few.
+
+    Below `least` it stays as it is.
+    """
+    if rows < least:
+        return rows
+    step = _STEP if rows >= _LEAST else _FEW_STEP
+    return -(-rows // step) * step

@@ -13,7 +13,7 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.layers.block import Block
 from bertsmith.layers.embeddings import Embeddings
-from bertsmith.layers.evening import evened
+from bertsmith.layers.evening import FEW, evened
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.layers.spans import Spans
@@ -184,7 +184,7 @@ class Encoder(nn.Module):
 
 def _with_spare_sequence(batch: Batch) -> Batch:
     """The batch with one sequence more where that gives it a usual number of tokens."""
-    spare = evened(batch.tokens) - batch.tokens
+    spare = evened(batch.tokens, FEW) - batch.tokens
     if not spare:
         return batch
     more = batch.ids.new_zeros(spare)

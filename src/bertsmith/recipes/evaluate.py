@@ -21,7 +21,7 @@ from bertsmith.recipes.trial import measure
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
 
-_RESAMPLES = 2000
+_RESAMPLES = 1000
 
 
 def evaluate(

@@ -119,7 +119,7 @@ def finetune(
     if tensorboard:
         require_tensorboard()
     _check(seeds, minutes, grid=grid)
-    chosen = task_for(train, task, reading)
+    chosen, why = task_for(train, task, reading)
     base, tokenizer = load_model(model)
     check_layers(base, settings)
     data = read_labelled(
@@ -169,6 +169,8 @@ def finetune(
             make_model=model_maker(run.model, chosen, data.labels, place),
         )
         asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
+        if why:
+            say(why)
         return _carry_out(contest, asked, run)
 
 

@@ -78,8 +78,8 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
 
 {names}Trained on {len(data.train):,} {data.task.unit} (file of SHA-256 `{run["train_hash"]}`): \
 {settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
-{settings["longest"] or data.task.longest} tokens at once. Seeds: {len(outcome.seeds)}, in {seconds / 60:.1f} minutes \
-of training ({run["device"]}, {run["threads"]} threads).
+{settings["longest"] or data.task.longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
+{seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
 
 On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
 {chosen}

@@ -1,0 +1,1 @@
+"""Both sides of the comparison of fine-tunings."""

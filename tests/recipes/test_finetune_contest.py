@@ -1,0 +1,178 @@
+"""Grid, learning curve, contestants, going on after a stop, and comparing runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.errors import ConfigError, RunFolderError
+from bertsmith.models.heads import Predicts
+from bertsmith.recipes.compare import compare
+from bertsmith.recipes.contest import RANDOM, curve_points
+from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune_settings import SearchConfig
+from bertsmith.recipes.frozen import STATIC
+from bertsmith.recipes.grid import cells_of
+from bertsmith.recipes.rivals import TFIDF
+from bertsmith.weights.folder import start_from
+
+QUICK = FinetuneConfig(
+    epochs=2, batch=16, rate=3e-3, precision="fp32", dropout=0.05,
+    search=SearchConfig(rates=(1e-5, 3e-3), batches=(16,), epochs=(1, 2)),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def contest(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path, labelled_rows: list[str]
+) -> tuple[Path, FinetuneOutcome]:
+    folder = tmp_path_factory.mktemp("contest")
+    train = folder / "train.tsv"
+    train.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
+    outcome = finetune(
+        base_folder, train, out=folder / "run", seeds=2, settings=QUICK,
+        grid=True, curve=True, baselines=True,
+    )  # fmt: skip
+    return train, outcome
+
+
+def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
+    contest: tuple[Path, FinetuneOutcome],
+) -> None:
+    _, found = contest
+    assert found.grid is not None
+    assert len(found.grid.cells) == found.grid.of == 4
+    best = max(found.grid.cells, key=lambda cell: cell.result.rank)
+    assert best.rate == 3e-3
+    assert found.grid.settings == replace(QUICK, rate=best.rate, epochs=best.epochs)
+    assert "were chosen on dev out of 4 cells" in found.grid.note()
+    # the luck of the grid's own seed is not among those that are told
+    assert {cell.result.seed for cell in found.grid.cells} == {2}
+    assert [seed.seed for seed in found.seeds] == [0, 1]
+
+
+def test_cells_are_shuffled_and_the_same_each_time() -> None:
+    cells = cells_of(QUICK)
+    assert cells == cells_of(QUICK)
+    assert len({(cell.rate, cell.batch, cell.epochs) for cell in cells}) == 4
+
+
+def test_minutes_end_the_grid_after_its_first_cell(
+    base_folder: Path, labelled: Path, tmp_path: Path
+) -> None:
+    found = finetune(
+        base_folder, labelled, out=tmp_path / "run", seeds=1, settings=QUICK, grid=True,
+        minutes=1e-6,
+    )  # fmt: skip
+    assert found.grid is not None
+    assert len(found.grid.cells) == 1
+    assert "out of 1 of 4 cells" in found.grid.note()
+    with pytest.raises(ConfigError, match="--minutes are for --grid"):
+        finetune(base_folder, labelled, out=tmp_path / "other", settings=QUICK, minutes=1.0)
+
+
+def test_every_contestant_is_measured(contest: tuple[Path, FinetuneOutcome]) -> None:
+    _, found = contest
+    names = [rival.name for rival in found.rivals]
+    layers = ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2"]
+    assert names == [TFIDF, STATIC, *layers, "frozen, mix of the layers", RANDOM]
+    scores = {rival.name: rival.mean for rival in found.rivals}
+    # the label is one word, so that a bag of words says all
+    assert scores[STATIC] >= 0.9
+    assert all(0 <= score <= 1 for score in scores.values())
+    assert len(found.rivals[-1].scores) == 2
+
+
+def test_the_curve_ends_with_all_rows(contest: tuple[Path, FinetuneOutcome]) -> None:
+    _, found = contest
+    assert [point.rows for point in found.curve] == [36, 72, 144]
+    assert [len(point.results) for point in found.curve] == [2, 2, 2]
+    assert curve_points(10_000) == [312, 625, 1250, 2500, 5000]
+    assert curve_points(40) == []
+
+
+def test_the_report_tells_all_of_it(contest: tuple[Path, FinetuneOutcome]) -> None:
+    page = (contest[1].folder / "report.html").read_text(encoding="utf-8")
+    for title in (
+        "Scores on dev", "Contestants", "Grid", "Learning curve", "Confusion on dev",
+        "Calibration on dev", "Most confident mistakes", "Weight change", "Settings",
+    ):  # fmt: skip
+        assert f"<h2>{title}" in page, title
+
+
+def test_a_run_goes_on_in_the_middle_of_everything(
+    contest: tuple[Path, FinetuneOutcome],
+    base_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train, found = contest
+    folder = tmp_path / "run"
+    shutil.copytree(found.folder, folder)
+    for gone in ("seeds/seed-1", "curve/72/seed-0", "grid/rate-0.003-batch-16-epochs-1"):
+        shutil.rmtree(folder / gone)
+    trained: list[int] = []
+
+    def counting(folder: Path, *, predicts: Predicts, labels: tuple[str, ...], seed: int) -> Any:  # noqa: ANN401
+        trained.append(seed)
+        return start_from(folder, predicts=predicts, labels=labels, seed=seed)
+
+    monkeypatch.setattr("bertsmith.recipes.finetune.start_from", counting)
+    again = finetune(
+        base_folder, train, out=folder, seeds=2, settings=QUICK, grid=True, curve=True,
+        baselines=True,
+    )  # fmt: skip
+    assert len(trained) == 3
+    assert [seed.scores for seed in again.seeds] == [seed.scores for seed in found.seeds]
+    assert again.grid is not None
+    assert found.grid is not None
+    assert [c.result.scores for c in again.grid.cells] == [
+        c.result.scores for c in found.grid.cells
+    ]
+    assert again.curve[1].values == found.curve[1].values
+
+
+def test_runs_on_the_same_dev_rows_are_compared(
+    contest: tuple[Path, FinetuneOutcome],
+    base_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train, found = contest
+    bad = replace(QUICK, rate=1e-6, baseline=False)
+    other = finetune(base_folder, train, out=tmp_path / "bad", seeds=1, settings=bad)
+    capsys.readouterr()
+    figures = compare(found.folder, other.folder)
+    told = capsys.readouterr().err
+    assert figures["rows"] == 16
+    assert figures["scores"]["accuracy"]["first"] == found.best.score
+    assert figures["scores"]["accuracy"]["second"] == other.best.score
+    dev = [
+        json.loads((run.folder / "seeds" / f"seed-{run.best.seed}" / "dev.json").read_text())
+        for run in (found, other)
+    ]
+    rights = [[true == said for true, said in each["evidence"]] for each in dev]
+    alone = sum(one and not two for one, two in zip(*rights, strict=True))
+    assert figures["mcnemar"]["only_first"] == alone
+    assert "McNemar's exact p" in told
+    same = compare(found.folder, found.folder)
+    assert same["scores"]["accuracy"]["difference"] == 0
+    assert same["mcnemar"]["exact"] == 1
+
+
+def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
+    contest: tuple[Path, FinetuneOutcome], base_folder: Path, labelled: Path, tmp_path: Path
+) -> None:
+    _, found = contest
+    with pytest.raises(RunFolderError, match="is no fine-tuning that has ended"):
+        compare(found.folder, tmp_path)
+    labelled.write_text(labelled.read_text() + "up\tword1 good\n", encoding="utf-8")
+    quickest = replace(QUICK, epochs=1, baseline=False)
+    other = finetune(base_folder, labelled, out=tmp_path / "run", seeds=1, settings=quickest)
+    with pytest.raises(RunFolderError, match="was measured on other dev rows"):
+        compare(found.folder, other.folder)

@@ -1,0 +1,220 @@
+"""Every task from a file to a model that answers, on what a small model can learn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.recipes.evaluate import evaluate
+from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.predict import predict
+from bertsmith.recipes.tasks.table import TASKS, task_named
+from bertsmith.weights.folder import load_model
+
+QUICK = FinetuneConfig(
+    epochs=6, batch=16, rate=4e-3, precision="fp32", dropout=0.0, baseline=False, longest=24
+)
+Rows = list[dict[str, Any]]
+
+
+def words(random: np.random.Generator, count: int) -> list[str]:
+    return [f"word{n}" for n in random.integers(0, 30, count)]
+
+
+def several(random: np.random.Generator) -> dict[str, Any]:
+    found = [label for label in ("good", "bad") if random.random() < 0.5]
+    return {"text": " ".join([*words(random, 4), *found]), "labels": found}
+
+
+def number(random: np.random.Generator) -> dict[str, Any]:
+    count = int(random.integers(0, 4))
+    return {"text": " ".join(words(random, 3) + ["good"] * count), "score": 50.5 + 100 * count}
+
+
+def relevant(random: np.random.Generator) -> dict[str, Any]:
+    grade = int(random.integers(0, 2))
+    query = f"word{random.integers(0, 8)}"
+    passage = " ".join([*words(random, 3), "good" if grade else "bad"])
+    return {"query": query, "passage": passage, "relevance": grade}
+
+
+def choice(random: np.random.Generator) -> dict[str, Any]:
+    options = [" ".join([*words(random, 2), "bad"]) for _ in range(random.integers(2, 5))]
+    right = int(random.integers(0, len(options)))
+    options[right] = options[right].replace("bad", "good")
+    return {"text": f"word{random.integers(0, 30)}", "choices": options, "label": right}
+
+
+def tagged(random: np.random.Generator) -> dict[str, Any]:
+    """An entity is good bad; long ones need windows."""
+    tokens = words(random, int(random.integers(3, 40)))
+    place = int(random.integers(0, len(tokens) - 1))
+    tokens[place : place + 2] = "good", "bad"
+    start = len(" ".join([*tokens[:place], ""])) if place else 0
+    end = start + len(" ".join(tokens[place : place + 2]))
+    return {"text": " ".join(tokens), "entities": [[start, end, "X"]]}
+
+
+def asked(random: np.random.Generator, name: int, *, possible: bool = True) -> dict[str, Any]:
+    """The answer is what stands after good; long contexts need windows."""
+    tokens = words(random, int(random.integers(5, 40)))
+    place = int(random.integers(0, len(tokens) - 1))
+    answers: dict[str, list[Any]] = {"text": [], "answer_start": []}
+    if possible:
+        tokens[place] = "good"
+        start = len(" ".join(tokens[: place + 1])) + 1
+        answers = {"text": [tokens[place + 1]], "answer_start": [start]}
+    context = " ".join(tokens)
+    return {"id": f"q{name}", "question": "word0 good", "context": context, "answers": answers}
+
+
+MAKERS: dict[str, Callable[[np.random.Generator, int], dict[str, Any]]] = {
+    "multi-label": lambda random, _: several(random),
+    "regression": lambda random, _: number(random),
+    "rank": lambda random, _: relevant(random),
+    "choice": lambda random, _: choice(random),
+    "tag": lambda random, _: tagged(random),
+    "span": asked,
+}
+LEAST = {
+    "multi-label": 0.95, "regression": 0.9, "rank": 0.85, "choice": 0.9, "tag": 0.8, "span": 0.7,
+}  # fmt: skip
+EPOCHS = {"tag": 3, "span": 16}
+
+
+def written(path: Path, rows: Rows) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def learned(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path
+) -> Callable[[str], tuple[Path, FinetuneOutcome]]:
+    """A task's dev file and its fine-tuning, made once."""
+    made: dict[str, tuple[Path, FinetuneOutcome]] = {}
+
+    def learn(name: str) -> tuple[Path, FinetuneOutcome]:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            random = np.random.default_rng(7)
+            rows = [MAKERS[name](random, number) for number in range(300)]
+            train = written(folder / "train.jsonl", rows[:240])
+            dev = written(folder / "dev.jsonl", rows[240:])
+            settings = replace(QUICK, epochs=EPOCHS.get(name, QUICK.epochs))
+            outcome = finetune(
+                base_folder, train, out=folder / "run", dev=dev, seeds=1, settings=settings
+            )
+            made[name] = dev, outcome
+        return made[name]
+
+    return learn
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_a_task_is_recognised_learned_kept_and_scored_again(
+    name: str, learned: Callable[[str], tuple[Path, FinetuneOutcome]]
+) -> None:
+    dev, outcome = learned(name)
+    assert outcome.data.task is TASKS[name]
+    assert outcome.best.score >= LEAST[name], outcome.best.scores
+    model, _ = load_model(outcome.model)
+    assert model.config.predicts == TASKS[name].predicts
+    again = evaluate(outcome.model, dev, longest=24)["scores"]
+    for score, value in outcome.best.scores.items():
+        assert again[score]["value"] == pytest.approx(value, abs=1e-9)
+        assert again[score]["low"] <= value <= again[score]["high"]
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_predictions_are_the_answers_that_were_scored(
+    name: str,
+    learned: Callable[[str], tuple[Path, FinetuneOutcome]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dev, outcome = learned(name)
+    predict(outcome.model, str(dev), format="jsonl", longest=24)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kept = json.loads(
+        (outcome.folder / "seeds" / "seed-0" / "dev.json").read_text(encoding="utf-8")
+    )["answers"]
+    assert len(said) == len(kept) == 60
+    for one, other in zip(said, kept, strict=True):
+        for key, value in other.items():
+            if isinstance(value, float):
+                assert one[key] == pytest.approx(value, abs=2e-5)
+            elif isinstance(value, str | int):
+                assert one[key] == value
+    predict(outcome.model, str(dev), longest=24)
+    assert len(capsys.readouterr().out.splitlines()) >= 60
+
+
+def test_entities_are_characters_of_raw_text(
+    learned: Callable[[str], tuple[Path, FinetuneOutcome]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, outcome = learned("tag")
+    text = "word3, GOOD bad (word5) " + "word6 " * 60 + "good  bad."
+    raw = tmp_path / "raw.txt"
+    raw.write_text(text + "\n", encoding="utf-8")
+    predict(outcome.model, str(raw), format="jsonl", longest=24)
+    printed = capsys.readouterr()
+    (found,) = [json.loads(line) for line in printed.out.splitlines()]
+    assert "longer than 24 tokens: read in windows" in printed.err
+    assert [each["text"] for each in found["entities"]] == ["GOOD bad", "good bad"]
+    for each in found["entities"]:
+        assert found["text"][each["start"] : each["end"]] == each["text"]
+
+
+def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(3)
+    rows = [asked(random, number, possible=number % 3 > 0) for number in range(240)]
+    train, dev = written(tmp_path / "train.jsonl", rows), written(tmp_path / "d.jsonl", rows[:90])
+    outcome = finetune(
+        base_folder, train, out=tmp_path / "run", dev=dev, seeds=1,
+        settings=replace(QUICK, epochs=12),
+    )  # fmt: skip
+    assert list(outcome.best.scores) == ["f1", "exact_match", "f1_at_0"]
+    assert outcome.best.scores["f1"] >= outcome.best.scores["f1_at_0"]
+    (note,) = outcome.notes
+    threshold = float(note.split("--no-answer ")[1].split(";")[0])
+    capsys.readouterr()
+    predict(outcome.model, str(dev), format="jsonl", longest=24, no_answer=threshold)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    silent = [not each["answer"] for each in said]
+    assert silent == [each["doubt"] > threshold for each in said]
+    assert 0 < sum(silent) < len(silent)
+
+
+def test_a_task_that_is_not_there_and_windows_of_options_are_refused(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="there is no task 'guess'; there is: classify"):
+        task_named("guess")
+    rows = [choice(np.random.default_rng(n)) for n in range(40)]
+    train = written(tmp_path / "train.jsonl", rows)
+    with pytest.raises(ConfigError, match="--long windows is not for multiple choice"):
+        finetune(base_folder, train, out=tmp_path / "run", settings=replace(QUICK, long="windows"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_of_one_label_number_or_relevance_are_refused(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    for name, row, message in (
+        ("regression", {"text": "word1", "score": 3.5}, "has one number only"),
+        ("rank", {"query": "a", "passage": "b", "relevance": 1}, "all passages are equally"),
+    ):
+        train = written(tmp_path / f"{name}.jsonl", [row] * 40)
+        with pytest.raises(ExampleError, match=message):
+            finetune(base_folder, train, task=name, out=tmp_path / "run", settings=QUICK)

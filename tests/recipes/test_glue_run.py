@@ -1,0 +1,92 @@
+"""GLUE's suite on small files laid out as the real ones."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError
+from bertsmith.recipes.finetune import FinetuneConfig
+from bertsmith.recipes.glue import glue
+from bertsmith.recipes.glue_table import COLUMNS, PUBLISHED, glue_rows, header
+from bertsmith.text import glue_files
+from bertsmith.text.glue import TASKS
+
+QUICK = FinetuneConfig(epochs=1, batch=16, rate=1e-3, precision="fp32", baseline=False)
+
+
+def test_a_published_row_is_its_average() -> None:
+    for name, scores in PUBLISHED.items():
+        assert len(scores) == len(COLUMNS) + 1
+        *each, average = scores
+        # the leaderboard's: MNLI's two count as one task
+        halves = (each[0] + each[1]) / 2
+        mean = float(np.mean([halves, *each[2:]]))
+        assert average == pytest.approx(mean, abs=2.2), name
+
+
+def test_our_row_stands_last_with_what_there_is() -> None:
+    rows = glue_rows(
+        "ours", {"RTE": {"accuracy": (0.66, 0.012)}, "CoLA": {"matthews": (0.5, None)}}
+    )
+    ours = dict(zip(header(), rows[-1], strict=True))
+    assert len(rows) == 6
+    assert (ours["RTE"], ours["CoLA"], ours["QQP"], ours["average"]) == (
+        "66.0 ± 1.2",
+        "50.0",
+        "",
+        "",
+    )
+    full = {task: {score: (0.5, 0.0)} for _, task, score in COLUMNS}
+    assert glue_rows("ours", full)[-1][-1] == "50.0"
+
+
+def written(folder: Path, name: str, lines: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_the_suite_runs_what_is_there_and_writes_the_submission(
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    data, random = tmp_path / "glue", np.random.default_rng(1)
+    pairs = [(f"word{a}", f"word{b}") for a, b in random.integers(0, 30, (60, 2))]
+    rte = [
+        f"{n}\t{a}\t{b}\t{'entailment' if n % 2 else 'not_entailment'}"
+        for n, (a, b) in enumerate(pairs)
+    ]
+    head = "index\tsentence1\tsentence2\tlabel"
+    written(data / "RTE", "train.tsv", [head, *rte])
+    written(data / "RTE", "dev.tsv", [head, *rte[:20]])
+    asked = [f"{n}\t{a}\t{b}" for n, (a, b) in enumerate(pairs[:9])]
+    written(data / "RTE", "test.tsv", [head.removesuffix("\tlabel"), *asked])
+    cola = [f"gj04\t{n % 2}\t\tword{n % 30} good" for n in range(60)]
+    written(data / "CoLA", "train.tsv", cola)
+    written(data / "CoLA", "dev.tsv", cola[:20])
+    written(data / "QNLI", "dev.tsv", ["index\tquestion\tsentence\tlabel"])
+    monkeypatch.setitem(TASKS["RTE"].sizes, "test", 9)
+    figures = glue(base_folder, data, out=tmp_path / "out", seeds=2, settings=QUICK)
+    told = capsys.readouterr().err
+    assert set(figures) == {"RTE", "CoLA"}
+    assert set(figures["CoLA"]) == {"matthews"}
+    assert figures["RTE"]["accuracy"]["spread"] is not None
+    assert "QNLI: has no file to train on" in told
+    assert "the leaderboard also wants" in told
+    with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as packed:
+        assert packed.namelist() == ["RTE.tsv"]
+        lines = packed.read("RTE.tsv").decode().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(n) for n in range(9)]
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
+    table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "| BERT base | 84.6 |" in table
+    kept = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert kept == figures
+    with pytest.raises(ConfigError, match="no task 'MNLI'"):
+        glue(base_folder, data, out=tmp_path / "out", tasks=("MNLI",), settings=QUICK)
+    assert glue_files.find_glue(data).keys() == {"RTE", "CoLA", "QNLI"}
