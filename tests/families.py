@@ -26,6 +26,19 @@ ENCODERS: dict[Family, EncoderConfig] = {
     ),
     "roberta": EncoderConfig(**_SIZES, segments=1, position_offset=2),
     "distilbert": EncoderConfig(**_SIZES | {"norm_epsilon": 1e-12}, segments=0, pooling="relu"),
+    # sequences are longer than its window
+    "modernbert": EncoderConfig(
+        **_SIZES | _NO_DROPOUT | {"layers": 5},
+        segments=0,
+        positions="rotary",
+        theta=160_000.0,
+        window=8,
+        global_every=3,
+        gated=True,
+        norm="before",
+        biases=False,
+        pooling="gelu",
+    ),
 }
 """One of each family."""
 
@@ -44,14 +57,17 @@ HEADS: dict[str, dict[str, Any]] = {
 }
 """The heads of a model by the name that its test bears."""
 
-_WITHOUT_PAIRS = ("roberta", "distilbert")
+_WITHOUT_PAIRS = ("roberta", "distilbert", "modernbert")
 
 
 def _model(family: Family, head: str) -> ModelConfig:
     parts = HEADS[head]
     # DistilBERT has none but below a head
     more = {"pooler": False} if (family, head) == ("distilbert", "none") else {}
-    dropout = {"classifier_dropout": 0.2} if family == "distilbert" else {}
+    if family == "modernbert":
+        more = {"pooler": "predicts" in parts}
+    shares = {"distilbert": 0.2, "modernbert": 0.0}
+    dropout = {"classifier_dropout": shares[family]} if family in shares else {}
     return ModelConfig(encoder=ENCODERS[family], **parts | more | dropout)
 
 

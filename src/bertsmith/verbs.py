@@ -22,7 +22,7 @@ from bertsmith.hub_verbs import push
 from bertsmith.model_verbs import list_models
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
-RecipeName = Literal["quick", "paper", "roberta", "albert"]
+RecipeName = Literal["quick", "paper", "roberta", "albert", "modern"]
 
 
 def pretrain(
@@ -51,6 +51,7 @@ def pretrain(
       paper    BERT as published: Devlin et al. 2018
       roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
       albert   ALBERT as published, on your vocabulary: Lan et al. 2019
+      modern   ModernBERT as published, on your vocabulary: Warner et al. 2024
 
     Args:
         store: folder made by prepare

@@ -13,12 +13,18 @@ from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.models.bert import bert
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.flops import Work, forward_flops, training_flops, work_of
+from bertsmith.models.heads import Predicts
 from bertsmith.models.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 
 # attention on a processor fills up to multiples of 32
 LENGTHS = (64, 32, 96, 32)
 ENCODER = EncoderConfig(vocabulary=99, hidden=24, layers=3, heads=4, feed_forward=37, longest=96)
+
+MODERN = replace(
+    ENCODER, segments=0, positions="rotary", gated=True, norm="before", biases=False,
+    pooling="gelu", window=15,
+)  # fmt: skip
 
 
 def batch() -> Batch:
@@ -45,6 +51,30 @@ def test_a_training_step_takes_what_torch_counts(last_needed: bool, encoder: Enc
     assert counter.get_total_flops() == training_flops(config, work)
 
 
+@pytest.mark.parametrize("last_needed", [False, True])
+@pytest.mark.parametrize("predicts", [None, "tags"])
+def test_gates_and_a_layer_below_every_head_are_counted(
+    last_needed: bool, predicts: Predicts | None
+) -> None:
+    """Layers that see all: of those with a window torch also counts what nobody sees."""
+    labels = ("a", "b") if predicts else ()
+    config = ModelConfig(
+        encoder=MODERN, masked_lm=not predicts, pooler=bool(predicts), predicts=predicts,
+        labels=labels,
+    )  # fmt: skip
+    model, packed = build_model(config, seed=1).train(), batch()
+    read = torch.tensor([0, 2, 3, 9, 64, 96, 170, 192]) if last_needed else None
+    with FlopCounterMode(display=False) as counter:
+        hidden = model.encoder(packed, read)
+        hidden = hidden if read is None else hidden[read]
+        if predicts:
+            model.tag(hidden)
+        else:
+            model.masked_lm(hidden[:5])
+    work = work_of(packed, last_needed=last_needed)
+    assert counter.get_total_flops() == forward_flops(config, work)
+
+
 def test_work_is_read_off_the_batch() -> None:
     squares = 64**2 + 32**2 + 96**2 + 32**2
     whole = Work(tokens=224, pairs=squares, targets=5, sequences=4)
@@ -52,6 +82,27 @@ def test_work_is_read_off_the_batch() -> None:
     # the first tokens are 0, 64, 96 and 192; 64 is a target as well, 170 in the third
     needed = replace(whole, last_tokens=8, last_pairs=4 * 64 + 32 + 2 * 96 + 32)
     assert work_of(batch(), last_needed=True) == needed
+
+
+def test_layers_with_a_window_are_counted_by_what_their_tokens_see() -> None:
+    owner = torch.repeat_interleave(torch.tensor(LENGTHS))
+    place = torch.arange(len(owner))
+    near = ((place[:, None] - place).abs() <= 7) & (owner[:, None] == owner)
+    work = work_of(batch(), window=15, last_needed=True)
+    assert work.last_pairs is not None
+    assert work.near_pairs is not None
+    assert work.near_pairs == near.sum()
+    assert work.last_near_pairs is not None
+    assert work.last_near_pairs == near[[0, 2, 3, 9, 64, 96, 170, 192]].sum()
+    assert work.pairs == work_of(batch()).pairs
+    # of five layers the first and the fourth see all
+    five = replace(MODERN, layers=5, global_every=3)
+    local, everywhere = (
+        forward_flops(ModelConfig(encoder=each, pooler=False), work)
+        for each in (five, replace(five, global_every=1))
+    )
+    saved = 2 * (work.pairs - work.near_pairs) + work.last_pairs - work.last_near_pairs
+    assert everywhere - local == 4 * 24 * saved
 
 
 def test_what_is_not_needed_earns_nothing() -> None:

@@ -13,7 +13,7 @@ from bertsmith.batches.batch import Batch, pack
 from bertsmith.errors import ConfigError
 from bertsmith.layers import evening
 from bertsmith.layers.positions import sinusoidal_table
-from bertsmith.models import encoder as encoder_module
+from bertsmith.models import spare as spare_module
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 
@@ -148,7 +148,7 @@ def test_dropout_acts_in_training_only(name: str) -> None:
         ({"segments": -1}, "segments is -1"),
         ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
-        ({"positions": "rotary"}, "positions is 'rotary'; it can be 'learned'"),
+        ({"positions": "relative"}, "positions is 'relative'; it can be 'learned'"),
         ({"activation": "relu"}, "activation is 'relu'"),
         ({"hidden": 64.0}, "hidden is 64.0; it must be of type int"),
         ({"width": 5}, "unknown setting 'width'"),
@@ -218,7 +218,7 @@ def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.Mo
     weights = torch.randn(packed.tokens, 64, generator=torch.Generator().manual_seed(3))
     found = []
     for rows in (evening.evened, lambda rows, least=0: rows):
-        monkeypatch.setattr(encoder_module, "evened", rows)
+        monkeypatch.setattr(spare_module, "evened", rows)
         for places in (None, read):
             model = build_model(ModelConfig(encoder=encoder), seed=1).train()
             hidden = model.encoder(packed, places)

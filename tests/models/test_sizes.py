@@ -26,9 +26,12 @@ from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.distilbert import SIZES as DISTILBERT_SIZES
 from bertsmith.models.distilbert import distilbert
 from bertsmith.models.model import Model, ModelConfig
+from bertsmith.models.modernbert import SIZES as MODERNBERT_SIZES
+from bertsmith.models.modernbert import modernbert
 from bertsmith.models.presets import PRESETS, preset_config
 from bertsmith.models.roberta import SIZES as ROBERTA_SIZES
 from bertsmith.models.roberta import roberta
+from parity.modern import ModernBertConfig, ModernBertModel
 
 UNCASED = 30_522
 
@@ -69,6 +72,8 @@ PUBLISHED = {
     "albert-base": (11.6, 12),
     "albert-large": (17.6, 18),
     "albert-xlarge": (58.7, 59),
+    "modernbert-base": (149, 149.1),
+    "modernbert-large": (394.7, 395),
 }
 EXACT = {
     "bert-base-uncased": 109_482_240,
@@ -80,6 +85,8 @@ EXACT = {
     "albert-base": 11_683_584,
     "albert-large": 17_683_968,
     "albert-xlarge": 58_724_864,
+    "modernbert-base": 149_014_272,
+    "modernbert-large": 394_781_696,
     "albert-xxlarge": 222_595_584,
 }
 
@@ -175,3 +182,15 @@ def test_distilberts_have_the_counts_of_transformers(size: str) -> None:
 def test_an_unknown_size_is_told(family: Family) -> None:
     with pytest.raises(ConfigError, match=f"(?i)no {family} of the size 'huge'; sizes are tiny"):
         FAMILIES[family]("huge", 99)
+
+
+@pytest.mark.parametrize("size", MODERNBERT_SIZES)
+def test_modernberts_have_the_counts_of_transformers(size: str) -> None:
+    encoder = modernbert(size, 50_368)
+    there = ModernBertConfig(
+        hidden_size=encoder.hidden, num_hidden_layers=encoder.layers,
+        num_attention_heads=encoder.heads, intermediate_size=encoder.feed_forward,
+    )  # fmt: skip
+    with torch.device("meta"):
+        bare = count(ModelConfig(encoder=encoder, pooler=False))
+        assert bare == ModernBertModel(there).num_parameters()

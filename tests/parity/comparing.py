@@ -71,6 +71,7 @@ def compare_batch(
 ) -> None:
     """The same sequences, packed and padded."""
     real = padded["attention_mask"]
+    padded = padded | {"attention_mask": real.long()}
     if ours.config.predicts == "choice":
         # two questions of three options, or one of one
         shape = (max(1, packed.sequences // 3), -1, real.shape[1])
@@ -83,7 +84,11 @@ def compare_batch(
     out = theirs(**padded, output_hidden_states=True)
     states = ours.encoder.hidden_states(packed)
     assert len(states) == len(out.hidden_states) == ours.config.encoder.layers + 1
-    for mine, other in zip(states, out.hidden_states, strict=True):
+    others = list(out.hidden_states)
+    if ours.config.encoder.norm == "before":
+        # theirs are told without the norm that comes last
+        others[-1] = theirs.base_model.final_norm(others[-1])
+    for mine, other in zip(states, others, strict=True):
         assert farthest(mine, other[real]) < bound
     for mine, other in _outputs(ours, states[-1], packed, out, real):
         assert farthest(mine, other) < bound

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.models.bert import bert
 from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.models.modernbert import modernbert
 from bertsmith.recipes import preflight_room
 from bertsmith.recipes.preflight_room import Need, free_memory, look_at_room, need
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
@@ -64,6 +66,18 @@ def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
     taken = int(done.stdout)
     # nothing is saved there
     assert 0.6 * taken < wanted.memory - wanted.checkpoint < 1.8 * taken
+
+
+def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
+    samples = SampleConfig(longest=4096, tokens_per_batch=4096)
+
+    def activations(**changes: Any) -> int:  # noqa: ANN401
+        config = ModelConfig(encoder=modernbert("tiny", 99, **changes), pooler=False)
+        return need(config, samples, OptimiserConfig(), "fp32").activations
+
+    # two layers of three, two heads: 256 keys a query in place of 4,096
+    saved = 2 * 2 * (4096 - 256) * 4096 * 4
+    assert activations(global_every=1) - activations() == saved
 
 
 @pytest.mark.parametrize("optimiser", [OptimiserConfig(), OptimiserConfig(matrices="muon")])

@@ -17,7 +17,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.recipes.catalog import RECIPES, default_settings
 from bertsmith.recipes.pretrain import pretrain
 from bertsmith.recipes.pretrain_settings import PretrainConfig
-from bertsmith.recipes.published import albert, paper, roberta
+from bertsmith.recipes.published import albert, modern, paper, roberta
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
 from bertsmith.verbs import VERBS
@@ -83,6 +83,23 @@ def test_albert_is_the_papers() -> None:
     assert (run.samples.longest, run.samples.short) == (512, 0.1)
     assert run.accumulate * run.samples.tokens_per_batch == 4096 * 512
     assert run.schedule.warm_up == 3125 / 125_000
+
+
+def test_modernbert_is_the_papers() -> None:
+    """Warner et al. 2024, section 3 and table 3, and the configuration published with it."""
+    for size, rate in (("base", 8e-4), ("large", 5e-4)):
+        run = modern(size, BUDGET)
+        network, optimiser = run.network, run.optimiser
+        assert (network.family, network.positions, network.longest) == (
+            "modernbert", "rotary", 8192,
+        )  # fmt: skip
+        assert (run.samples.text, run.samples.masking.share) == ("within_documents", 0.3)
+        assert run.accumulate * run.samples.tokens_per_batch == 4608 * 1024
+        assert (optimiser.rate, optimiser.beta_1, optimiser.beta_2) == (rate, 0.9, 0.98)
+        assert optimiser.rate * optimiser.weight_decay == pytest.approx(1e-5)
+        # 3 of 1,719 billion tokens up, 50 of 2,000 down
+        assert run.schedule.warm_up == pytest.approx(3 / 1719, rel=0.03)
+        assert 1 - run.schedule.warm_up - run.schedule.hold == pytest.approx(50 / 2000)
 
 
 def test_a_recipe_that_is_not_there() -> None:
@@ -158,9 +175,11 @@ def test_each_runs_and_options_win(
         "paper": {"masked_lm", "next_sentence"},
         "roberta": {"masked_lm"},
         "albert": {"masked_lm", "sentence_order"},
+        "modern": {"masked_lm"},
     }[name]
     theirs = AutoModelForMaskedLM.from_pretrained("run/model")
-    assert theirs.config.model_type == ("albert" if name == "albert" else "bert")
+    families = {"albert": "albert", "modern": "modernbert"}
+    assert theirs.config.model_type == families.get(name, "bert")
 
 
 def test_an_albert_run_is_an_albert_folder_that_can_be_continued(

@@ -34,7 +34,19 @@ def test_hold_and_cosine() -> None:
     assert ScheduleConfig(decay="none").factor(1.0) == 1.0
 
 
-@given(warm_up=shares, hold=shares, progress=shares, decay=st.sampled_from(["linear", "cosine"]))
+def test_root() -> None:
+    """Hägele et al. 2024, section 3: 1 less the root of the share of the decay that is over."""
+    schedule = ScheduleConfig(warm_up=0.1, hold=0.5, decay="root")
+    found = [schedule.factor(p) for p in (0.05, 0.1, 0.6, 0.7, 0.96, 1)]
+    assert found == pytest.approx([0.5, 1, 1, 0.5, 1 - math.sqrt(0.9), 0])
+
+
+@given(
+    warm_up=shares,
+    hold=shares,
+    progress=shares,
+    decay=st.sampled_from(["linear", "cosine", "root"]),
+)
 def test_factors_are_shares(warm_up: float, hold: float, progress: float, decay: str) -> None:
     if warm_up + hold <= 1:
         schedule = ScheduleConfig(warm_up=warm_up, hold=hold, decay=decay)  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def test_our_config_comes_back(
         config.encoder, positions=positions, activation=activation, segments=segments
     )
     config = dataclasses.replace(config, encoder=encoder)
-    back = read(tmp_path, hub_config(config, pad_id=0))
+    back = read(tmp_path, hub_config(config, ends=(2, 3), pad_id=0))
     assert back.encoder == encoder
     assert back.labels(5) == config.labels
     assert back.classifier_dropout == 0.2
@@ -53,7 +53,7 @@ def test_our_config_comes_back(
 
 
 def test_transformers_reads_the_same_settings(tmp_path: Path, config: ModelConfig) -> None:
-    read(tmp_path, hub_config(config, pad_id=6))
+    read(tmp_path, hub_config(config, ends=(2, 3), pad_id=6))
     there = BertConfig.from_pretrained(tmp_path)
     encoder = config.encoder
     assert (there.vocab_size, there.hidden_size, there.intermediate_size) == (99, 32, 37)

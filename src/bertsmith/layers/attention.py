@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from bertsmith.layers.linear import together
 from bertsmith.layers.spans import Spans
 from bertsmith.shapes import AtPlaces, Hidden, Places
 
@@ -13,14 +12,14 @@ from bertsmith.shapes import AtPlaces, Hidden, Places
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2; Devlin et al. 2018)."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+    def __init__(self, hidden: int, heads: int, dropout: float, *, biases: bool = True) -> None:
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
+        self.query = nn.Linear(hidden, hidden, bias=biases)
+        self.key = nn.Linear(hidden, hidden, bias=biases)
+        self.value = nn.Linear(hidden, hidden, bias=biases)
+        self.output = nn.Linear(hidden, hidden, bias=biases)
 
     def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
         """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
@@ -38,9 +37,5 @@ class SelfAttention(nn.Module):
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
         """What several linear maps make of the same values, each (tokens, heads, head)."""
-        # one wide product is faster than several; the weights stay apart, as published folders and
-        # the orthogonalising optimiser want them
-        weight = torch.cat([each.weight for each in maps])
-        bias = torch.cat([each.bias for each in maps])
-        mixed: Tensor = F.linear(inputs, weight, bias).unflatten(-1, (len(maps), self.heads, -1))
+        mixed: Tensor = together(inputs, *maps).unflatten(-1, (len(maps), self.heads, -1))
         return mixed.unbind(1)

@@ -29,7 +29,8 @@ class Embeddings(nn.Module):
 
     With `width` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
     large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1). The first
-    position's vector is the row `position_offset` of its table, 2 in a RoBERTa.
+    position's vector is the row `position_offset` of its table, 2 in a RoBERTa. Rotary positions
+    are not added here: attention turns by them.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Embeddings(nn.Module):
         segments: int,
         positions: Positions,
         position_offset: int = 0,
+        biases: bool = True,
         dropout: float,
         norm_epsilon: float,
     ) -> None:
@@ -55,7 +57,7 @@ class Embeddings(nn.Module):
             self.positions = _table(longest + position_offset, of_tables)
         elif positions == "sinusoidal":
             self.positions = FixedTable(longest + position_offset, of_tables)
-        self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon)
+        self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon, bias=biases)
         self.dropout = Dropout(dropout)
         self.widen = None if width is None else nn.Linear(width, hidden)
 

@@ -3,13 +3,14 @@
 One sequence at a time, a small network waits for calls most of the time. So sequences of about the
 same length become one array, those that are shorter filled up to a multiple of 32 tokens (at which
 torch's softmax and products run about twice as fast as beside it, docs/log.md). Where all have one
-length, as most have in pre-training, nothing is filled up and nothing moved.
+length, as most have in pre-training, nothing is filled up and nothing moved. Where a token sees its
+neighbours only, local_grouping.py cuts the sequences into blocks first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,12 +29,14 @@ class Rows:
 
     `take` (rows,) is the token of each row, the first where a row is spare; None
     where rows are the tokens as they stand. `back` (tokens,) is the row of each token. `spare`
-    (rows,) marks rows without a token, None if there are none.
+    (rows,) marks rows without a token, None if there are none. A token in two rows is one of the
+    first of `again`, its other row the second; None if no token is.
     """
 
     take: Tensor | None
     back: Tensor | None
     spare: Tensor | None
+    again: tuple[Tensor, Tensor] | None = None
 
     def gather(self, packed: Tensor) -> Tensor:
         """(tokens, ...) to (rows, ...)."""
@@ -45,16 +48,32 @@ class Rows:
         return rows if self.spare is None else rows.index_fill(0, self.spare, 0)
 
     def scatter(self, rows: Tensor) -> Tensor:
-        """(rows, ...) to (tokens, ...)."""
-        return rows if self.back is None else rows.index_select(0, self.back)
+        """(rows, ...) to (tokens, ...), the rows of one token added up."""
+        if self.back is None:
+            return rows
+        packed = rows.index_select(0, self.back)
+        if self.again is None:
+            return packed
+        tokens, others = self.again
+        both = packed.index_select(0, tokens).add_(rows.index_select(0, others))
+        return packed.index_copy_(0, tokens, both)
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on another device."""
+        take, back, spare = (
+            None if each is None else each.to(device) for each in (self.take, self.back, self.spare)
+        )
+        again = None if self.again is None else (self.again[0].to(device), self.again[1].to(device))
+        return Rows(take, back, spare, again)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Sequences computed at once: `count` of them, `queries` and `keys` rows each.
 
-    `first_query` and `first_key` are where its rows begin; `hidden` (count, 1, 1, keys) is minus
-    infinity at spare rows, else zero, None if there are none.
+    `first_query` and `first_key` are where its rows begin; `hidden`, of a shape that spreads to
+    (count, heads, queries, keys), is minus infinity where a query does not see a key, as it sees no
+    spare row, else zero; None where each sees all.
     """
 
     count: int
@@ -81,11 +100,19 @@ class Grouping:
     queries: Rows
     keys: Rows
 
+    def to(self, device: torch.device) -> Grouping:
+        """The same grouping on another device."""
+        groups = tuple(
+            each if each.hidden is None else replace(each, hidden=each.hidden.to(device))
+            for each in self.groups
+        )
+        return Grouping(groups, self.queries.to(device), self.keys.to(device))
+
 
 def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None) -> Grouping:
     """Group sequences of these lengths; `asked` are the queries of each, None for every token."""
     sizes = np.asarray(lengths, np.int64)
-    wide = _rounded(sizes)
+    wide = rounded(sizes)
     order = np.argsort(wide, kind="stable")
     counts = sizes if asked is None else np.asarray(asked, np.int64)
     parts = list(_parts(wide[order], heads))
@@ -111,10 +138,25 @@ def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None
     return Grouping(tuple(groups), queries, keys)
 
 
-def _rounded(lengths: Numbers) -> Numbers:
+def rounded(lengths: Numbers) -> Numbers:
     """Lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
     step = np.maximum(32, 2 ** np.floor(np.log2(np.maximum(lengths, 4)) - 2).astype(np.int64))
     return np.asarray(-(-lengths // step) * step)
+
+
+def at_once(entries: int) -> int:
+    """How many sequences of so many attention weights are computed at once."""
+    return max(1, _ENTRIES // entries)
+
+
+def filled(starts: Numbers, counts: Numbers, rows: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
+    """The token of each row, and which are spare, of stretches of `counts` tokens from `starts` on.
+
+    Each stretch has as many rows as `rows` says; a spare one holds token 0.
+    """
+    column = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+    spare = column >= np.repeat(counts, rows)
+    return np.where(spare, 0, np.repeat(starts, rows) + column), spare
 
 
 def _part(rows: Tensor, first: int, count: int, each: int) -> Tensor:
@@ -126,7 +168,7 @@ def _parts(wide: Numbers, heads: int) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(wide)) + 1
     parts = []
     for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(wide)], strict=True):
-        most = max(1, _ENTRIES // (heads * int(wide[begin]) ** 2))
+        most = at_once(heads * int(wide[begin]) ** 2)
         parts += [(at, min(at + most, end)) for at in range(begin, end, most)]
     return parts
 
@@ -137,9 +179,7 @@ def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> tuple[Rows, NDArray
     kept = counts[order]
     if np.array_equal(kept, rows) and np.array_equal(order, np.arange(len(order))):
         return Rows(None, None, None), None
-    column = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
-    spare = column >= np.repeat(kept, rows)
-    take = np.where(spare, 0, np.repeat(starts, rows) + column)
+    take, spare = filled(starts, kept, rows)
     back = np.empty(counts.sum(), np.int64)
     back[take[~spare]] = np.flatnonzero(~spare)
     empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None

@@ -1,4 +1,4 @@
-"""Attention within the sequences of a packed batch, for training on a processor."""
+"""Attention within groups of the sequences of a packed batch, or of their blocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -14,7 +15,7 @@ from bertsmith.layers.grouping import Group, Grouping
 
 
 class PackedAttention(torch.autograd.Function):
-    """Scaled dot-product attention by groups, the weights kept for the backward pass.
+    """Scaled dot-product attention by groups on a processor, weights kept for the backward pass.
 
     `query` is (queries, heads, head), `key` and `value` are (tokens, heads, head).
     """
@@ -79,6 +80,22 @@ class PackedAttention(torch.autograd.Function):
             grouping.keys.scatter(to_values),
             None, None, None,
         )  # fmt: skip
+
+
+def fused_attention(
+    query: Tensor, key: Tensor, value: Tensor, grouping: Grouping, dropout: float
+) -> Tensor:
+    """The same by groups through torch's fused kernel, on any device."""
+    queries = grouping.queries.gather(query)
+    keys, values = grouping.keys.gather(key), grouping.keys.gather(value)
+    rows = []
+    for group in grouping.groups:
+        hidden = None if group.hidden is None else group.hidden.to(query.dtype)
+        out = F.scaled_dot_product_attention(
+            group.of_queries(queries), group.of_keys(keys), group.of_keys(values), hidden, dropout
+        )
+        rows.append(out.transpose(1, 2).flatten(0, 1))
+    return grouping.queries.scatter(torch.cat(rows))
 
 
 def _weights(q: Tensor, k: Tensor, group: Group, causal: bool) -> Tensor:

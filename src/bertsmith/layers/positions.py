@@ -1,4 +1,4 @@
-"""Position embeddings: learned, sinusoidal or none."""
+"""Positions: embeddings, learned or sinusoidal, rotary ones (rotary.py), or none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Positions = Literal["learned", "sinusoidal", "none"]
+Positions = Literal["learned", "sinusoidal", "rotary", "none"]
 
 
 def sinusoidal_table(longest: int, hidden: int) -> Tensor:

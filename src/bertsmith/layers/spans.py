@@ -9,6 +9,9 @@ Linear layers, norms and losses see (tokens, hidden) and know nothing of sequenc
     CUDA, half       torch's variable-length kernels: its own function, or nested tensors where
                      weights are dropped
     CUDA, otherwise  torch's fused kernel on a padded copy, made for this call only
+
+With a window, where sequences are longer than it: on a CPU in training the same, on CUDA without
+dropout and in half precision the same; otherwise torch's fused kernel on blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from bertsmith.layers.grouping import Grouping, group
-from bertsmith.layers.packed_attention import PackedAttention
+from bertsmith.layers.local_grouping import group_local
+from bertsmith.layers.packed_attention import PackedAttention, fused_attention
+from bertsmith.layers.rotary import Rotation
 from bertsmith.shapes import Heads, Offsets, Places, Queries
 
 
@@ -28,13 +33,16 @@ from bertsmith.shapes import Heads, Offsets, Places, Queries
 class Spans:
     """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host.
 
-    With `causal`, a token sees itself and those before it only. All layers share one object, which
-    remembers how it groups the sequences.
+    With `causal`, a token sees itself and those before it only; with a `window`, no more than so
+    many others on either side. With a `rotation`, queries and keys are turned by it first. All
+    layers that see alike share one object, which remembers how it groups the sequences.
     """
 
     offsets: Offsets
     lengths: tuple[int, ...]
     causal: bool = False
+    window: int | None = None
+    rotation: Rotation | None = None
     _groupings: dict[int, Grouping] = field(default_factory=dict, repr=False, compare=False)
 
     def attend(
@@ -51,7 +59,11 @@ class Spans:
         `at` (places,) names some of the tokens, in order; `dropout` is the share of attention
         weights set to zero.
         """
-        assert at is None or not self.causal
+        assert not self.causal or (at is None and self.window is None)
+        if self.rotation is not None:
+            query, key = self.rotation.turn(query, at), self.rotation.turn(key)
+        if self._cuts and not (query.is_cuda and _half(query) and not dropout):
+            return self._in_blocks(query, key, value, dropout, at)
         if query.is_cuda:
             return self._on_cuda(query, key, value, dropout, at)
         asked = self.lengths if at is None else self._places(at)
@@ -59,6 +71,29 @@ class Spans:
             return self._one_by_one(query, key, value, asked)
         attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, self._grouped(query.shape[1], asked), dropout, self.causal
+        )
+        return attended
+
+    @property
+    def _cuts(self) -> bool:
+        """Whether there is a token that does not see all of its sequence for the window."""
+        return self.window is not None and max(self.lengths) > self.window + 1
+
+    def _in_blocks(
+        self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
+    ) -> Queries:
+        assert self.window is not None
+        heads = query.shape[1]
+        grouping = self._groupings.get(heads) if at is None else None
+        if grouping is None:
+            grouping = group_local(self.lengths, heads, self.window, at).to(query.device)
+        if at is None:
+            self._groupings[heads] = grouping
+        trained = torch.is_grad_enabled() and query.requires_grad
+        if query.is_cuda or not (dropout or trained):
+            return fused_attention(query, key, value, grouping, dropout)
+        attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
+            query, key, value, grouping, dropout, False
         )
         return attended
 
@@ -88,8 +123,8 @@ class Spans:
     def _on_cuda(
         self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
     ) -> Queries:
-        half = query.dtype in (torch.float16, torch.bfloat16)
-        if half and not dropout:
+        half = _half(query)
+        if half and not dropout and not (self._cuts and at is not None):
             return self._variable_length(query, key, value, at)
         if at is not None:
             # the kernels below want as many queries as keys
@@ -106,6 +141,8 @@ class Spans:
         asked = offsets if at is None else torch.searchsorted(at, self.offsets).int()
         # tokens seen to the left and to the right; -1 is all
         window = (-1, 0 if self.causal else -1)
+        if self.window is not None:
+            window = (self.window, self.window)
         attended = varlen_attn(
             query, key, value, asked, offsets, longest, longest, window_size=window
         )
@@ -142,6 +179,10 @@ class Spans:
             spread(query), spread(key), spread(value), seen, dropout
         )
         return attended.transpose(1, 2).flatten(0, 1).index_select(0, place)
+
+
+def _half(values: Tensor) -> bool:
+    return values.dtype in (torch.float16, torch.bfloat16)
 
 
 def _by_sequence(lengths: tuple[int, ...], packed: Tensor) -> list[Tensor]:

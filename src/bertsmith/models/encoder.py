@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.batches.batch import Batch
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
-from bertsmith.layers.block import Block
+from bertsmith.layers.block import Block, Norm
 from bertsmith.layers.embeddings import Embeddings
-from bertsmith.layers.evening import FEW, evened
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
+from bertsmith.layers.rotary import Rotation, rotation
 from bertsmith.layers.spans import Spans
+from bertsmith.models.spare import with_spare_places, with_spare_sequence
 from bertsmith.shapes import Hidden, Places
 
-Pooling = Literal["tanh", "relu"]
+Pooling = Literal["tanh", "relu", "gelu"]
+Pooled = Literal["first", "mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +53,31 @@ class EncoderConfig(Config):
     segments: int = 2
     """Segment embeddings; 0 for none, 1 for one that all tokens share."""
     positions: Positions = "learned"
-    """Learned as BERT's, sinusoidal (not trained), or none, to see what order is worth."""
+    """Learned as BERT's, sinusoidal (not trained), rotary, or none, to see what order is worth."""
+    theta: float = 10_000.0
+    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2)."""
+    local_theta: float = 10_000.0
+    """The same in layers whose attention is local."""
+    window: int | None = None
+    """Tokens, half of them on either side, that a token sees besides itself in a layer whose
+    attention is local (Beltagy et al. 2020); None for all."""
+    global_every: int = 1
+    """One layer in so many sees all, the first of them; in the others attention is local."""
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
+    gated: bool = False
+    """Whether the feed-forward network multiplies two of its inner values (Shazeer 2020)."""
+    norm: Norm = "after"
+    """Where layer norms are: after each sum, or before attention and feed-forward, with one after
+    the last layer (Xiong et al. 2020)."""
+    biases: bool = True
+    """Whether linear layers and norms have biases."""
     pooling: Pooling = "tanh"
     """What the layer ends in through which heads read the first token: tanh as BERT's pooler, relu
-    as DistilBERT's classifier, which has no pooler else."""
+    as DistilBERT's classifier, which has no pooler else; gelu and a norm as ModernBERT's heads,
+    those that read every token too."""
+    pooled: Pooled = "first"
+    """What a sequence is to that layer: its first token, or the mean of all (ModernBERT)."""
     causal: bool = False
     """Whether a token sees only itself and those before it, for reading from left to right."""
     dropout: float = 0.1
@@ -77,6 +99,7 @@ class EncoderConfig(Config):
             raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
         self._check_sharing()
         self._check_family()
+        self._check_modern()
         for name in ("segments", "position_offset"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be 0 or more")
@@ -105,6 +128,7 @@ class EncoderConfig(Config):
             "ALBERT": self.embedding is not None,
             "RoBERTa": self.position_offset > 0,
             "DistilBERT": self.pooling == "relu",
+            "ModernBERT": self.norm == "before",
         }
         names = [name for name, is_so in wired.items() if is_so]
         if len(names) > 1:
@@ -115,6 +139,36 @@ class EncoderConfig(Config):
             raise ConfigError(
                 "DistilBERT has no segments and a norm_epsilon of 1e-12", remedy="set them so"
             )
+
+    def _check_modern(self) -> None:
+        """What no family has is refused: no folder could say it."""
+        wired = {
+            "norm before": self.norm == "before",
+            "rotary positions": self.positions == "rotary",
+            "a gated feed-forward network": self.gated,
+            "no biases": not self.biases,
+            "pooling gelu": self.pooling == "gelu",
+            "a window": self.window is not None,
+        }
+        lacking = [name for name, is_so in wired.items() if not is_so]
+        if len(lacking) == len(wired) and self.pooled == "first":
+            return
+        if lacking:
+            raise ConfigError(f"a ModernBERT has {lacking[0]}", remedy="set all of its wiring")
+        if self.segments:
+            raise ConfigError("ModernBERT has no segments", remedy="set segments to 0")
+        if self.hidden // self.heads % 2:
+            raise ConfigError(
+                f"heads are {self.hidden // self.heads} wide",
+                remedy="rotary positions need an even number",
+            )
+        for name in ("theta", "local_theta"):
+            if not 1 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must exceed 1")
+        for name in ("window", "global_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
 
 
 class Encoder(nn.Module):
@@ -131,6 +185,7 @@ class Encoder(nn.Module):
             segments=config.segments,
             positions=config.positions,
             position_offset=config.position_offset,
+            biases=config.biases,
             dropout=config.dropout,
             norm_epsilon=config.norm_epsilon,
         )
@@ -140,11 +195,20 @@ class Encoder(nn.Module):
                 heads=config.heads,
                 feed_forward=config.feed_forward,
                 activation=config.activation,
+                gated=config.gated,
+                biases=config.biases,
+                norm=config.norm,
+                first=number == 0,
                 dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 norm_epsilon=config.norm_epsilon,
             )
-            for _ in range(config.groups or config.layers)
+            for number in range(config.groups or config.layers)
+        )
+        self.final_norm: nn.Module = (
+            nn.LayerNorm(config.hidden, eps=config.norm_epsilon, bias=config.biases)
+            if config.norm == "before"
+            else nn.Identity()
         )
 
     def forward(self, batch: Batch, read: Places | None = None) -> Hidden:
@@ -156,53 +220,46 @@ class Encoder(nn.Module):
         """
         tokens = batch.tokens
         if torch.is_grad_enabled() and not batch.ids.is_cuda:
-            batch = _with_spare_sequence(batch)
+            batch = with_spare_sequence(batch)
         if read is None or self.config.causal:
             return self.hidden_states(batch)[-1][:tokens]
-        *before, last = self._layers()
-        spans = Spans(batch.offsets, batch.lengths)
+        *before, (last, seen) = self._layers(batch)
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
-        for block in before:
+        for block, spans in before:
             hidden = block(hidden, spans)
-        read = _with_spare_places(read, tokens)
-        own = last(hidden, spans, read)
+        read = with_spare_places(read, tokens)
+        own = self.final_norm(last(hidden, seen, read))
         return hidden.new_zeros(tokens, hidden.shape[1], dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
 
     def hidden_states(self, batch: Batch, last: int | None = None) -> list[Hidden]:
-        """The embeddings and every layer's output, each (tokens, hidden), up to a layer's."""
-        spans = Spans(batch.offsets, batch.lengths, self.config.causal)
+        """The embeddings and every layer's output, each (tokens, hidden), up to a layer's.
+
+        With norms before each layer, the output of the very last one is normed.
+        """
         states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
-        for block in self._layers()[:last]:
+        for block, spans in self._layers(batch)[:last]:
             states.append(block(states[-1], spans))
+        if len(states) > self.config.layers:
+            states[-1] = self.final_norm(states[-1])
         return states
 
-    def _layers(self) -> list[nn.Module]:
-        """The block of each layer."""
-        each = self.config.layers // len(self.blocks)
-        return [block for block in self.blocks for _ in range(each)]
+    def _layers(self, batch: Batch) -> list[tuple[nn.Module, Spans]]:
+        """The block of each layer, and what its attention sees."""
+        config = self.config
+        wide = Spans(
+            batch.offsets, batch.lengths, config.causal, rotation=self._turns(batch, False)
+        )
+        near = wide
+        if config.window is not None:
+            local, reach = self._turns(batch, True), config.window // 2
+            near = Spans(batch.offsets, batch.lengths, window=reach, rotation=local)
+        each = config.layers // len(self.blocks)
+        blocks = [block for block in self.blocks for _ in range(each)]
+        return [(b, near if n % config.global_every else wide) for n, b in enumerate(blocks)]
 
-
-def _with_spare_sequence(batch: Batch) -> Batch:
-    """The batch with one sequence more where that gives it a usual number of tokens."""
-    spare = evened(batch.tokens, FEW) - batch.tokens
-    if not spare:
-        return batch
-    more = batch.ids.new_zeros(spare)
-    return replace(
-        batch,
-        ids=torch.cat([batch.ids, more]),
-        segments=torch.cat([batch.segments, more]),
-        positions=torch.cat([batch.positions, more]),
-        offsets=torch.cat([batch.offsets, batch.offsets[-1:] + spare]),
-        lengths=(*batch.lengths, spare),
-    )
-
-
-def _with_spare_places(read: Tensor, tokens: int) -> Tensor:
-    """The places with some of the others where that gives a usual number of them."""
-    spare = evened(len(read)) - len(read)
-    if read.is_cuda or not spare:
-        return read
-    unread = torch.ones(tokens, dtype=torch.bool)
-    unread[read] = False
-    return torch.cat([read, unread.nonzero().flatten()[:spare]]).sort().values
+    def _turns(self, batch: Batch, local: bool) -> Rotation | None:
+        config = self.config
+        if config.positions != "rotary":
+            return None
+        theta = config.local_theta if local else config.theta
+        return rotation(batch.positions, config.hidden // config.heads, theta)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from bertsmith.models.encoder import Pooling
-from bertsmith.shapes import AtTargets, Hidden, Logits, Offsets, Pooled, Table
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.shapes import AtPlaces, AtTargets, Hidden, Logits, Offsets, Pooled, Table
 
 Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
 """What a head on top of the encoder tells: one class of a text, any number of classes, a number or
@@ -31,38 +31,64 @@ READS_FIRST = frozenset({"classify", "choose"})
 """Heads that read the pooled first token of a sequence; the others read every token."""
 
 
+def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
+    """Whether a head reads what the pooler makes: of tokens, too, in a ModernBERT."""
+    return head in READS_FIRST or (head is not None and encoder.pooling == "gelu")
+
+
 class Pooler(nn.Module):
     """The first token's hidden state through a dense layer and tanh (Devlin et al. 2018: C).
 
     In the classifiers of DistilBERT it is a ReLU, and in those of RoBERTa (Liu et al. 2019) there
-    is dropout before the layer too.
+    is dropout before the layer too. Below the heads of ModernBERT (Warner et al. 2024) it is a GELU
+    and a norm after it, and a sequence may be the mean of its tokens.
     """
 
-    def __init__(self, hidden: int, pooling: Pooling = "tanh", dropout: float = 0.0) -> None:
+    def __init__(self, encoder: EncoderConfig, dropout: float = 0.0) -> None:
         super().__init__()
-        self.pooling = pooling
+        self.pooling, self.pooled = encoder.pooling, encoder.pooled
         self.dropout = nn.Dropout(dropout)
-        self.dense = nn.Linear(hidden, hidden)
+        self.dense = nn.Linear(encoder.hidden, encoder.hidden, bias=encoder.biases)
+        self.norm: nn.Module = nn.Identity()
+        if encoder.pooling == "gelu":
+            self.norm = nn.LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
+        self.approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
 
-    def forward(self, hidden: Hidden, starts: Offsets) -> Pooled:
-        """From (tokens, hidden) and where sequences begin, (sequences,), to (sequences, hidden)."""
-        pooled = self.dense(self.dropout(hidden[starts]))
-        return pooled.relu() if self.pooling == "relu" else pooled.tanh()  # type: ignore[no-any-return]
+    def forward(self, hidden: Hidden, offsets: Offsets) -> Pooled:
+        """From (tokens, hidden) and the sequences' offsets to (sequences, hidden)."""
+        if self.pooled == "mean":
+            return self.features(_means(hidden, offsets))
+        return self.features(hidden[offsets[:-1]])
+
+    def features(self, read: AtPlaces) -> AtPlaces:
+        """What becomes of the values of sequences, or of tokens, (places, hidden)."""
+        values = self.dense(self.dropout(read))
+        if self.pooling == "gelu":
+            return self.norm(F.gelu(values, approximate=self.approximate))  # type: ignore[no-any-return]
+        return values.relu() if self.pooling == "relu" else values.tanh()  # type: ignore[no-any-return]
+
+
+def _means(hidden: Hidden, offsets: Offsets) -> Pooled:
+    """The mean of each sequence's tokens."""
+    lengths = offsets.diff()
+    sequence = torch.arange(len(lengths), device=hidden.device)
+    owner = sequence.repeat_interleave(lengths, output_size=len(hidden))
+    sums = hidden.new_zeros(len(lengths), hidden.shape[1]).index_add(0, owner, hidden)
+    return sums / lengths[:, None]
 
 
 class MaskedLMHead(nn.Module):
     """Predicts token ids; its output matrix is the token embedding table (tied), plus a bias.
 
-    `width` is that of the table, the encoder's `hidden` but in an ALBERT.
+    The table is as wide as the encoder but in an ALBERT.
     """
 
-    def __init__(
-        self, hidden: int, width: int, vocabulary: int, norm_epsilon: float, approximate: str
-    ) -> None:
+    def __init__(self, encoder: EncoderConfig, approximate: str) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden, width)
-        self.norm = nn.LayerNorm(width, eps=norm_epsilon)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        width = encoder.embedding or encoder.hidden
+        self.dense = nn.Linear(encoder.hidden, width, bias=encoder.biases)
+        self.norm = nn.LayerNorm(width, eps=encoder.norm_epsilon, bias=encoder.biases)
+        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         self.approximate = approximate
 
     def forward(self, hidden: AtTargets, table: Table) -> Logits:

@@ -12,7 +12,15 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.encoder import Encoder, EncoderConfig
-from bertsmith.models.heads import HEADS, READS_FIRST, HeadName, MaskedLMHead, Pooler, Predicts
+from bertsmith.models.heads import (
+    HEADS,
+    READS_FIRST,
+    HeadName,
+    MaskedLMHead,
+    Pooler,
+    Predicts,
+    reads_pooler,
+)
 from bertsmith.shapes import (
     AtTargets,
     ClassLogits,
@@ -67,10 +75,18 @@ class ModelConfig(Config):
     def _check_family(self) -> None:
         """Whether the family has such heads."""
         encoder = self.encoder
-        if self.next_sentence and (encoder.position_offset or encoder.pooling == "relu"):
+        if self.next_sentence and (encoder.position_offset or encoder.pooling != "tanh"):
             raise ConfigError(
-                "RoBERTa and DistilBERT have no next-sentence head", remedy="take a BERT or ALBERT"
+                "RoBERTa, DistilBERT and ModernBERT have no next-sentence head",
+                remedy="take a BERT or ALBERT",
             )
+        if encoder.pooling == "gelu" and self.pooler != (self.head is not None):
+            raise ConfigError(
+                "ModernBERT has a pooler below its head, and only there",
+                remedy=f"set pooler to {'true' if self.head else 'false'}",
+            )
+        if encoder.pooling == "gelu" and self.masked_lm and self.head is not None:
+            raise ConfigError("ModernBERT has one head", remedy="set masked_lm to false")
         if encoder.pooling == "relu" and self.pooler and self.head not in READS_FIRST:
             raise ConfigError(
                 "DistilBERT has no pooler but below class, classes, number and choice",
@@ -101,19 +117,13 @@ class Model(nn.Module):
             # RoBERTa's classifier has the layer for itself
             before = encoder.position_offset > 0 and config.head == "classify"
             dropout = config.classifier_dropout if before else 0.0
-            self.pooler = Pooler(encoder.hidden, encoder.pooling, dropout)
+            self.pooler = Pooler(encoder, dropout)
         self.heads = nn.ModuleDict()
         if config.masked_lm:
             # RoBERTa's head keeps to the exact GELU
             tanh = encoder.activation == "gelu_tanh" and not encoder.position_offset
             approximate = "tanh" if tanh else "none"
-            self.heads["masked_lm"] = MaskedLMHead(
-                encoder.hidden,
-                encoder.embedding or encoder.hidden,
-                encoder.vocabulary,
-                encoder.norm_epsilon,
-                approximate,
-            )
+            self.heads["masked_lm"] = MaskedLMHead(encoder, approximate)
         if config.next_sentence:
             self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
         if config.head is not None:
@@ -128,7 +138,7 @@ class Model(nn.Module):
     def pooled(self, hidden: Hidden, batch: Batch) -> Pooled:
         """One vector a sequence, (sequences, hidden)."""
         assert self.pooler is not None
-        return self.pooler(hidden, batch.starts)  # type: ignore[no-any-return]
+        return self.pooler(hidden, batch.offsets)  # type: ignore[no-any-return]
 
     def masked_lm(self, hidden: AtTargets) -> Logits:
         """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
@@ -146,11 +156,18 @@ class Model(nn.Module):
 
     def tag(self, hidden: Hidden) -> TagLogits:
         """Logits (tokens, labels), in the order of the config's labels."""
-        return self.heads["tag"](self.classifier_dropout(hidden))  # type: ignore[no-any-return]
+        return self.heads["tag"](self.classifier_dropout(self._by_token(hidden)))  # type: ignore[no-any-return]
 
     def span(self, hidden: Hidden) -> SpanLogits:
         """Logits (tokens, 2): the answer begins here, it ends here (Devlin et al. 2018, 4.2)."""
-        return self.heads["span"](hidden)  # type: ignore[no-any-return]
+        return self.heads["span"](self._by_token(hidden))  # type: ignore[no-any-return]
+
+    def _by_token(self, hidden: Hidden) -> Hidden:
+        """What a head that reads every token is given of them."""
+        if not reads_pooler(self.config.head, self.config.encoder):
+            return hidden
+        assert self.pooler is not None
+        return self.pooler.features(hidden)
 
     def choose(self, hidden: Hidden, batch: Batch) -> Scores:
         """Scores (sequences,), one an option; those of a question stand in a row."""
@@ -167,7 +184,20 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
         model = Model(config)
     model.to_empty(device="cpu")
     initialise(model, torch.Generator().manual_seed(seed), config.encoder.initial_std)
+    if config.encoder.norm == "before":
+        _calm(model.encoder)
     return model
+
+
+@torch.no_grad()
+def _calm(encoder: Encoder) -> None:
+    """Scale what layers add to the stream down, so that their sum stays in bounds.
+
+    Shoeybi et al. 2019, section 4: by the root of two sums a layer. Norms after each sum need none.
+    """
+    for name, parameter in encoder.blocks.named_parameters():
+        if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+            parameter.mul_((2 * encoder.config.layers) ** -0.5)
 
 
 @torch.no_grad()

@@ -46,6 +46,9 @@ PRESETS: dict[str, Preset] = {
     "albert-xlarge": Preset("albert", "xlarge", 30_000, "59"),
     # 235 in the last version of the paper; what is published comes to 222.6, here and elsewhere
     "albert-xxlarge": Preset("albert", "xxlarge", 30_000, "233"),
+    # Warner et al. 2024
+    "modernbert-base": Preset("modernbert", "base", 50_368, "149"),
+    "modernbert-large": Preset("modernbert", "large", 50_368, "395"),
 }
 """Presets by name."""
 
@@ -53,5 +56,5 @@ PRESETS: dict[str, Preset] = {
 def preset_config(preset: Preset) -> ModelConfig:
     """The parts that the published count is of: encoder and pooler, for some a head too."""
     encoder = FAMILIES[preset.family](preset.size, preset.vocabulary)
-    pooler = preset.family != "distilbert"
+    pooler = preset.family not in ("distilbert", "modernbert")
     return ModelConfig(encoder=encoder, pooler=pooler, masked_lm=preset.masked_lm)

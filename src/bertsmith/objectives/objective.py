@@ -30,7 +30,8 @@ class Objective:
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
         """The loss of each term whose targets the batch carries."""
-        hidden = model.encoder(batch, self.read(batch))
+        all_read = model.config.encoder.pooled == "mean"
+        hidden = model.encoder(batch, None if all_read else self.read(batch))
         return Losses(
             parts={
                 name: term(model, hidden, batch, batch.targets[name])

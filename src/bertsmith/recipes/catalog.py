@@ -8,7 +8,7 @@ from pathlib import Path
 from bertsmith.errors import ConfigError
 from bertsmith.recipes.continuing import continued
 from bertsmith.recipes.pretrain_settings import PretrainConfig
-from bertsmith.recipes.published import albert, paper, roberta
+from bertsmith.recipes.published import albert, modern, paper, roberta
 from bertsmith.recipes.quick import quick
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.hub import model_folder
@@ -21,6 +21,7 @@ RECIPES: dict[str, Recipe] = {
     "paper": paper,
     "roberta": roberta,
     "albert": albert,
+    "modern": modern,
 }
 
 

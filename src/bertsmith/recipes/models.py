@@ -106,7 +106,8 @@ def parameters(config: ModelConfig) -> int:
 
 def _living(encoder: EncoderConfig) -> int:
     """Values a token that live at once in the last layer, where most do."""
-    return (encoder.layers + 1 + 4) * encoder.hidden + 2 * encoder.feed_forward
+    inner = (4 if encoder.gated else 2) * encoder.feed_forward
+    return (encoder.layers + 1 + 4) * encoder.hidden + inner
 
 
 def _facts(name: str, preset: Preset) -> ModelFacts:

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.optimiser import OptimiserConfig
@@ -79,19 +80,30 @@ def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> i
     encoder, width = config.encoder, 2 if half else 4
     tokens, hidden = samples.tokens_per_batch, encoder.hidden
     # inputs of the four products and of the scores; inputs of the two norms, and the layer's own
-    layer = width * (6 * hidden + 2 * encoder.feed_forward) + 4 * 3 * hidden
-    layer += width * encoder.heads * samples.longest
+    inner = (4 if encoder.gated else 2) * encoder.feed_forward
+    layer: float = width * (6 * hidden + inner) + 4 * 3 * hidden
+    scores = encoder.heads * _met(encoder, samples.longest)
+    layer += width * scores
     # masks: a byte a value of what is dropped, scores included
     if encoder.dropout:
         layer += 2 * hidden * (1 + width)
     if encoder.attention_dropout:
-        layer += width * encoder.heads * samples.longest
+        layer += width * scores
     share = 1.0 if samples.left_to_right else samples.masking.share
     # logits, their float32, its logarithms, gradients and the copy that finds the largest
     head = share * encoder.vocabulary * (2 * width + 4 * 4)
     if samples.left_to_right:
         head = 0.0  # made in slices
     return int(tokens * (encoder.layers * layer + head))
+
+
+def _met(encoder: EncoderConfig, longest: int) -> float:
+    """Keys whose scores with a query are computed, the mean of all layers."""
+    if encoder.window is None:
+        return longest
+    everywhere = -(-encoder.layers // encoder.global_every)
+    near = min(longest, 2 * encoder.window)
+    return (everywhere * longest + (encoder.layers - everywhere) * near) / encoder.layers
 
 
 def look_at_room(

@@ -14,6 +14,7 @@ from bertsmith import __version__
 from bertsmith.batches.store import StoreIndex
 from bertsmith.errors import MissingExtra
 from bertsmith.log import say
+from bertsmith.models.catalog import Family
 from bertsmith.models.model import ModelConfig
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.continuing import new_parts
@@ -24,6 +25,13 @@ from bertsmith.training.report_training import NAMES, add_training
 from bertsmith.training.run_folder import RunFolder
 
 PREFLIGHT = "preflight.json"
+_CALLED: dict[Family, str] = {
+    "bert": "A BERT",
+    "albert": "An ALBERT",
+    "roberta": "A RoBERTa",
+    "distilbert": "A DistilBERT",
+    "modernbert": "A ModernBERT",
+}
 
 
 def model_card(
@@ -68,7 +76,7 @@ def model_card(
     origin = f"Trained further, from `{parent}`," if parent else "Pre-trained from scratch"
     base = None if run.parent is None else base_of(run.parent.folder)
     return f"""{written(head_of(config, base=base))}
-# {"An ALBERT" if family == "albert" else "A BERT"} encoder
+# {_CALLED[family]} encoder
 
 {origin} with bertsmith. Load it with `transformers` or `bertsmith`.
 

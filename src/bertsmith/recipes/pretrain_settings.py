@@ -27,12 +27,13 @@ class NetworkConfig(Config):
     """What is free in a network of a given size."""
 
     family: Family = "bert"
-    """Whose sizes these are; layers of an albert share their weights, and its tables are narrow."""
+    """Whose sizes these are; layers of an albert share their weights, and its tables are narrow; a
+    modernbert has rotary positions and takes long texts."""
     start: Literal["random", "neighbours"] = "random"
     """What weights start from: random ones, as published, or counts of which tokens stand next to
     which in the corpus, with positions to match (some seconds; BERTs only)."""
     positions: Positions = "learned"
-    """Learned, sinusoidal (not trained) or none."""
+    """Learned, sinusoidal (not trained), rotary (a modernbert's, and only its) or none."""
     position_start: Literal["sinusoidal", "random", "parent"] = "random"
     """What learned positions start from, where start is random; parent: from those of the model
     that is continued."""
@@ -41,7 +42,7 @@ class NetworkConfig(Config):
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
     longest: int = 512
-    """Position embeddings, the longest sequence the model will ever take."""
+    """The longest sequence the model will ever take; each position has an embedding, if any has."""
     dropout: float = 0.1
     """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
     attention_dropout: float = 0.1

@@ -17,7 +17,7 @@ from bertsmith.training.checkpoints import State
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Operations that training a model on a batch needs."""
-    return training_flops(config, work_of(batch, last_needed=True))
+    return training_flops(config, work_of(batch, window=config.encoder.window, last_needed=True))
 
 
 @dataclass

@@ -44,8 +44,9 @@ class ScheduleConfig(Config):
 
     warm_up: float = 0.1
     """Share of the budget in which the rate rises linearly from zero to its peak."""
-    decay: Literal["linear", "cosine", "none"] = "linear"
-    """How the rate falls to zero; none keeps it."""
+    decay: Literal["linear", "cosine", "root", "none"] = "linear"
+    """How the rate falls to zero: root is 1 less the root of the share of the decay that is over
+    (Hägele et al. 2024); none keeps it."""
     hold: float = 0.0
     """Share of the budget, after the warm-up, in which the rate stays at its peak."""
     floor: float = 0.0
@@ -69,4 +70,6 @@ class ScheduleConfig(Config):
         if self.decay == "none" or progress <= begin:
             return 1.0
         left = (1 - progress) / (1 - begin)
+        if self.decay == "root":
+            return 1 - math.sqrt(1 - left)
         return left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2

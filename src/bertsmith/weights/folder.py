@@ -14,7 +14,7 @@ from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.embeddings import FixedTable
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.catalog import family
-from bertsmith.models.heads import HEADS, READS_FIRST, Predicts
+from bertsmith.models.heads import HEADS, Predicts, reads_pooler
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
@@ -55,7 +55,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
         )
     with replaced_folder(folder, _REPLACEABLE) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
-        settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id), indent=2)
+        ends = (tokenizer.cls_id, tokenizer.sep_id)
+        settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id, ends=ends), indent=2)
         (fresh / CONFIG_FILE).write_text(settings + "\n", encoding="utf-8")
         if card:
             (fresh / CARD_FILE).write_text(card, encoding="utf-8")
@@ -83,7 +84,7 @@ def start_from(
     the folder has none, are a pure function of the seed. Raises what `load_model` raises.
     """
     files, tokenizer = _open(folder, heads=False)
-    pooler = HEADS[predicts] in READS_FIRST
+    pooler = reads_pooler(HEADS[predicts], files.config.encoder)
     wanted = dataclasses.replace(files.config, pooler=pooler, predicts=predicts, labels=labels)
     state = _fresh_heads(wanted, seed) | files.state(wanted, ())
     return _assemble(wanted, state), tokenizer
@@ -189,7 +190,8 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
     """All tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
-    prefix = f"{family(config.encoder)}." if architecture(config).endswith("Model") else ""
+    bare = architecture(config).endswith("Model")
+    prefix = names.LAYOUTS[family(config.encoder)].prefix if bare else ""
     tensors: dict[str, Tensor] = {}
     for row in names.rows(config):
         size = names.shape(row, config)
@@ -200,7 +202,8 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
         else:
             assert row.ours in (POSITIONS, SEGMENTS)
             tensor = torch.zeros(size)
-        tensors[row.hub.removeprefix(prefix)] = tensor.float().cpu()
+        name, part = row.hub.removeprefix(prefix), tensor.float().cpu()
+        tensors[name] = part if row.place[0] == 0 else torch.cat([tensors[name], part])
     return tensors
 
 

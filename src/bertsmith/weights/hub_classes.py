@@ -12,6 +12,7 @@ PREFIXES: dict[Family, str] = {
     "albert": "Albert",
     "roberta": "Roberta",
     "distilbert": "DistilBert",
+    "modernbert": "ModernBert",
 }
 """What the names of a family's classes begin with."""
 

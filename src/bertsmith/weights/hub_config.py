@@ -9,11 +9,11 @@ from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import FAMILIES, Family
-from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.encoder import EncoderConfig, Pooling
 from bertsmith.models.heads import HEADS, HeadName, Predicts
 from bertsmith.untrusted import read_json
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
-from bertsmith.weights.hub_keys import DEFAULTS, KEYS
+from bertsmith.weights.hub_keys import DEFAULTS, KEYS, MODERN
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -44,6 +44,12 @@ _ONLY: dict[str, tuple[object, ...]] = {
 }
 _MOST_LABELS = 100_000
 _TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
+_ONLY_MODERN: dict[str, tuple[object, ...]] = {
+    **{key: (value,) for key, value in MODERN.items()},
+    "rope_parameters": (None,),
+    "layer_types": (None,),
+}
+_POOLING: dict[Family, Pooling] = {"distilbert": "relu", "modernbert": "gelu"}
 
 
 class HubConfig:
@@ -125,7 +131,8 @@ class HubConfig:
         if self.family != "bert" and self._data.get("is_decoder") is True:
             kind = self.family.upper()
             self._refuse(f"is_decoder is True, which no {kind} can be", "leave it out")
-        for key, values in _ONLY.items():
+        modern = self.family == "modernbert"
+        for key, values in (_ONLY | _ONLY_MODERN if modern else _ONLY).items():
             if key in self._data and self._data[key] not in values:
                 self._refuse(
                     f"{key} is {self._data[key]!r}, which changes the result",
@@ -139,6 +146,7 @@ class HubConfig:
             key = keys["activation"]
             self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
         groups = self._integer("groups") if "groups" in keys else None
+        modern = self._modern() if self.family == "modernbert" else {}
         distilled, offset = self.family == "distilbert", self._position_offset()
         segments = self._integer("segments") if "segments" in keys else 0
         return EncoderConfig(
@@ -155,13 +163,43 @@ class HubConfig:
             segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
             positions=self._positions(),
             activation=_ACTIVATIONS[activation],
-            pooling="relu" if distilled else "tanh",
+            pooling=_POOLING.get(self.family, "tanh"),
             causal=self._data.get("is_decoder") is True,
             dropout=self._number("dropout"),
             attention_dropout=self._number("attention_dropout"),
             norm_epsilon=1e-12 if distilled else self._number("norm_epsilon"),
             initial_std=self._number("initial_std"),
+            **modern,
         )
+
+    def _modern(self) -> dict[str, Any]:
+        """The wiring of a ModernBERT; what its files might say otherwise is refused."""
+        pooled = {"cls": "first", "mean": "mean"}.get(self._data.get("classifier_pooling", "cls"))
+        if pooled is None:
+            self._refuse(
+                f"classifier_pooling is {self._data['classifier_pooling']!r}",
+                "it can be cls or mean",
+            )
+        activation = self._value("activation")
+        for key, same in (
+            ("classifier_activation", activation),
+            ("embedding_dropout", self._value("dropout")),
+        ):
+            if self._data.get(key, same) != same:
+                self._refuse(
+                    f"{key} is {self._data[key]!r}", f"only {same!r} as elsewhere can be followed"
+                )
+        local_theta = "theta" if self._value("local_theta") is None else "local_theta"
+        return {
+            "theta": self._number("theta"),
+            "local_theta": self._number(local_theta),
+            "window": self._integer("window"),
+            "global_every": self._integer("global_every"),
+            "gated": True,
+            "norm": "before",
+            "biases": False,
+            "pooled": pooled,
+        }
 
     def _position_offset(self) -> int:
         """The row of the first position, which a RoBERTa counts from its padding id."""
@@ -176,6 +214,8 @@ class HubConfig:
         usual = "learned"
         if self.family == "distilbert" and self._data.get("sinusoidal_pos_embds") is True:
             usual = "sinusoidal"
+        if self.family == "modernbert":
+            return "rotary"
         found = self._data.get("bertsmith_positions", usual)
         known = next((each for each in _POSITIONS if each == found), None)
         if known is None:

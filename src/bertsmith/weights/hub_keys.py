@@ -44,6 +44,24 @@ KEYS: dict[Family, dict[str, str]] = {
         "classifier_dropout": "seq_classif_dropout",
         "initial_std": "initializer_range",
     },
+    "modernbert": {
+        "vocabulary": "vocab_size",
+        "hidden": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "feed_forward": "intermediate_size",
+        "longest": "max_position_embeddings",
+        "theta": "global_rope_theta",
+        "local_theta": "local_rope_theta",
+        "window": "local_attention",
+        "global_every": "global_attn_every_n_layers",
+        "activation": "hidden_activation",
+        "dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+        "classifier_dropout": "classifier_dropout",
+        "norm_epsilon": "norm_eps",
+        "initial_std": "initializer_range",
+    },
 }
 """Keys by the names of our settings. `longest` counts the rows that are not used too."""
 
@@ -69,5 +87,26 @@ DEFAULTS: dict[Family, dict[str, Any]] = {
     },
     "roberta": _BERT_DEFAULTS,
     "distilbert": _BERT_DEFAULTS | {"classifier_dropout": 0.2},
+    "modernbert": {
+        "theta": 160_000.0,
+        "local_theta": 10_000.0,
+        "window": 128,
+        "global_every": 3,
+        "activation": "gelu",
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "classifier_dropout": 0.0,
+        "norm_epsilon": 1e-5,
+        "initial_std": 0.02,
+    },
 }
 """What `transformers` takes for settings that are not there; it has none for sizes."""
+
+MODERN: dict[str, Any] = {
+    "attention_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "mlp_bias": False,
+    "norm_bias": False,
+}
+"""What a ModernBERT might have otherwise, and we cannot follow: its defaults in `transformers`."""

@@ -8,11 +8,14 @@ from bertsmith.models.catalog import family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights.hub_classes import PROBLEMS, architecture
-from bertsmith.weights.hub_keys import KEYS
+from bertsmith.weights.hub_keys import KEYS, MODERN
 
 
-def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
-    """The settings of a model, and what `transformers` cannot say under keys of our own."""
+def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
+    """The settings of a model, and what `transformers` cannot say under keys of our own.
+
+    `pad_id` and `ends` are the ids of padding and of what a sequence begins and ends with.
+    """
     encoder = config.encoder
     kind = family(encoder)
     keys = KEYS[kind]
@@ -27,7 +30,7 @@ def hub_config(config: ModelConfig, *, pad_id: int) -> dict[str, Any]:
     data[keys["activation"]] = "gelu_new" if encoder.activation == "gelu_tanh" else "gelu"
     data[keys["classifier_dropout"]] = config.classifier_dropout
     data[keys["longest"]] = encoder.longest + encoder.position_offset
-    data |= _wiring(encoder)
+    data |= _modern(encoder, ends) if kind == "modernbert" else _wiring(encoder)
     if config.labels:
         data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
@@ -54,3 +57,17 @@ def _wiring(encoder: EncoderConfig) -> dict[str, Any]:
     if encoder.positions != "learned":
         data["bertsmith_positions"] = encoder.positions
     return data
+
+
+def _modern(encoder: EncoderConfig, ends: tuple[int, int]) -> dict[str, Any]:
+    """What a ModernBERT says of its wiring, and ids that it would take to be the published ones."""
+    first, last = ends
+    return MODERN | {
+        "bos_token_id": first,
+        "classifier_activation": "gelu_new" if encoder.activation == "gelu_tanh" else "gelu",
+        "classifier_pooling": "mean" if encoder.pooled == "mean" else "cls",
+        "cls_token_id": first,
+        "embedding_dropout": encoder.dropout,
+        "eos_token_id": last,
+        "sep_token_id": last,
+    }

@@ -11,12 +11,18 @@ Part = Literal["encoder", "pooler", "masked_lm", "next_sentence"] | HeadName
 
 
 class Row(NamedTuple):
-    """One tensor: the part it belongs to, its two names, and its shape by the names of its axes."""
+    """One tensor: the part it belongs to, its two names, and its shape by the names of its axes.
+
+    Where several tensors of ours stand in one of a file, along its first axis, `place` is which of
+    how many this one is. Blocks before `first` have none.
+    """
 
     part: Part
     ours: str
     hub: str
     shape: tuple[str | int, ...]
+    place: tuple[int, int] = (0, 1)
+    first: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,16 @@ class Layout:
     """All there are, one row for all layers."""
     tied: dict[str, str]
     """Copies that some tools write beside the tensor they are tied to."""
+    prefix: str
+    """What the names of an encoder's tensors begin with, but in the file of a bare encoder."""
+    one_head: bool = False
+    """Whether heads name their layers alike, so that a file holds but the one its config names."""
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """What names begin with in the file of a bare encoder."""
+        own = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
+        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in own)
 
 
 Names = tuple[tuple[str, str, tuple[str | int, ...]], ...]

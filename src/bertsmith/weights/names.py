@@ -11,6 +11,7 @@ from bertsmith.weights.layout import Layout, Part, Row
 from bertsmith.weights.names_albert import ALBERT
 from bertsmith.weights.names_bert import BERT
 from bertsmith.weights.names_distilbert import DISTILBERT
+from bertsmith.weights.names_modernbert import MODERNBERT
 from bertsmith.weights.names_roberta import ROBERTA
 
 LAYOUTS: dict[Family, Layout] = {
@@ -18,6 +19,7 @@ LAYOUTS: dict[Family, Layout] = {
     "albert": ALBERT,
     "roberta": ROBERTA,
     "distilbert": DISTILBERT,
+    "modernbert": MODERNBERT,
 }
 
 COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
@@ -59,13 +61,13 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part]) -> list[Row]:
         several = "{block}" in row.ours
         found += [
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
-            for i in range((encoder.groups or encoder.layers) if several else 1)
+            for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
         ]
     return found
 
 
 def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
-    """The shape the tensor of a row has in a file."""
+    """The shape of the tensor of a row."""
     encoder = config.encoder
     sizes = {
         "vocabulary": encoder.vocabulary,
@@ -80,10 +82,16 @@ def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
     return tuple(axis if isinstance(axis, int) else sizes[axis] for axis in row.shape)
 
 
+def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
+    """The shape of the tensor in a file that the tensor of a row is, or is a part of."""
+    first, *others = shape(row, config)
+    return (first * row.place[1], *others)
+
+
 def standard(hub: str, kind: Family = "bert") -> str:
     """A name as some tool wrote it, but with the family's prefix and today's norms."""
-    if hub.partition(".")[0] in ("embeddings", "encoder", "transformer", "pooler"):
-        hub = f"{kind}.{hub}"
+    if hub.partition(".")[0] in LAYOUTS[kind].roots:
+        hub = LAYOUTS[kind].prefix + hub
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
         hub = hub.removesuffix(old) + new if hub.endswith(old) else hub
     return hub

@@ -54,6 +54,7 @@ ALBERT = Layout(
         *linear("next_sentence", "heads.next_sentence", "sop_classifier.classifier", 2, H),
         *usual_heads(),
     ),
+    prefix="albert.",
     tied={
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",

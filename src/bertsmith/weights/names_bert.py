@@ -39,6 +39,7 @@ BERT = Layout(
         *linear("next_sentence", "heads.next_sentence", "cls.seq_relationship", 2, H),
         *usual_heads(),
     ),
+    prefix="bert.",
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",

@@ -58,5 +58,6 @@ DISTILBERT = Layout(
         *linear("tag", "heads.tag", "classifier", "labels", H),
         *linear("span", "heads.span", "qa_outputs", 2, H),
     ),
+    prefix="distilbert.",
     tied={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
 )

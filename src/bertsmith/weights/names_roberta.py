@@ -26,6 +26,7 @@ ROBERTA = Layout(
         *linear("span", "heads.span", "qa_outputs", 2, H),
         *linear("choose", "heads.choose", "classifier", 1, H),
     ),
+    prefix="roberta.",
     tied={
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",

@@ -75,7 +75,7 @@ class ModelFiles:
         for row in rows:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
-        return {row.ours: self._weights.read(self._stored[row.hub]) for row in rows}
+        return {row.ours: self._read(row) for row in rows}
 
     def _check_memory(self, values: int) -> None:
         """A file may have holes and be larger than the disk."""
@@ -85,6 +85,12 @@ class ModelFiles:
                 f"needs {4 * values / 2**30:,.1f} GiB of memory where this machine has "
                 f"{room / 2**30:,.1f}"
             )
+
+    def _read(self, row: Row) -> Tensor:
+        """The tensor of a row, a copy where it is a part of one in the file."""
+        number, count = row.place
+        whole = self._weights.read(self._stored[row.hub])
+        return whole if count == 1 else whole.chunk(count)[number].clone()
 
     def _config(self, parts: Set[Part]) -> ModelConfig:
         """The config of a model of these parts."""
@@ -139,6 +145,8 @@ class ModelFiles:
     def _looked_for(self) -> list[Part]:
         """The parts that the family has and that the file may hold."""
         heads: list[Part] = ["masked_lm", "next_sentence"]
+        if self._layout.one_head:
+            heads = [head for head in heads if head in self._hub.heads]
         heads += [head for head in dict.fromkeys(HEADS.values()) if head in self._hub.heads]
         wanted: list[Part] = ["encoder", "pooler", *(heads if self._heads else ())]
         return [part for part in wanted if self._rows(part)]
@@ -166,7 +174,7 @@ class ModelFiles:
         """Tell of tensors that are not used; refuse those that would change the encoder."""
         used = {row.hub for row in names.rows_of(self._encoder, parts)}
         known = {row.hub for part in self._looked_for() for row in self._rows(part)}
-        own = f"{self._family}."
+        own = self._layout.prefix
         counters = {own + name for name in names.COUNTERS}
         unknown = sorted(set(self._stored) - used - self._layout.tied.keys() - counters)
         inner = [name for name in unknown if name.startswith(own) and name not in known]
@@ -182,7 +190,7 @@ class ModelFiles:
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
         found = self._weights.entries[self._stored[row.hub]].shape
-        expected = names.shape(row, config)
+        expected = names.shape_in_file(row, config)
         if found != expected:
             self._refuse(
                 f"tensor {row.hub} has the shape {found} where config.json asks for {expected}"

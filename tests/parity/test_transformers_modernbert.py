@@ -1,0 +1,225 @@
+"""ModernBERT on what is its own: long texts, training, means, and what its files may say."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch, Target, pack
+from bertsmith.errors import ConfigError, ModelFolderError
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.models.modernbert import modernbert
+from bertsmith.objectives.classify import Classify
+from bertsmith.objectives.losses import Loss
+from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.weights import names
+from bertsmith.weights.folder import load_model, save_model, start_from
+from families import ENCODERS, LABELS
+from parity.comparing import BOUND, TOKENIZER, compare, farthest, sequences, varied
+from parity.modern import (
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+    ModernBertModel,
+    there,
+)
+
+LONG = (2100, 1, 300, 17)
+
+
+def loaded(theirs: Any, folder: Path) -> Model:  # noqa: ANN401
+    theirs.save_pretrained(folder)
+    TOKENIZER.save(folder)
+    return load_model(folder)[0]
+
+
+def long_batch() -> tuple[Batch, Tensor, Tensor]:
+    """Packed, and padded with a mask."""
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(5, 99, (len(LONG), max(LONG)), generator=generator)
+    mask = torch.arange(max(LONG)) < torch.tensor(LONG)[:, None]
+    rows = [row[:n].numpy() for row, n in zip(ids, LONG, strict=True)]
+    return pack(rows, [np.zeros_like(row) for row in rows]), ids * mask, mask
+
+
+@pytest.mark.parametrize("changes", [{}, {"global_attn_every_n_layers": 2, "local_attention": 50}])
+@torch.no_grad()
+def test_long_texts_give_the_hidden_states_of_transformers(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    theirs = varied(ModernBertModel(there(**changes)))
+    ours = loaded(theirs, tmp_path)
+    packed, ids, mask = long_batch()
+    out = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    *states, last = ours.encoder.hidden_states(packed)
+    for mine, other in zip(states, out.hidden_states, strict=False):
+        assert farthest(mine, other[mask]) < BOUND
+    assert farthest(last, out.last_hidden_state[mask]) < BOUND
+    # alone, and in training, with the last layer at some tokens only
+    begin = LONG[0] + LONG[1]
+    alone = pack([ids[2, :300].numpy()], [np.zeros(300, np.int64)])
+    assert farthest(ours.encoder(alone), last[begin : begin + 300]) < 2e-6
+    read = torch.arange(0, packed.tokens, 7)
+    with torch.enable_grad():
+        trained = ours.encoder(packed, read).detach()
+    assert farthest(trained[read], last[read]) < 2e-6
+
+
+def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> None:
+    theirs = varied(ModernBertForMaskedLM(there())).train()
+    ours = loaded(theirs, tmp_path).train()
+    packed, ids, mask = long_batch()
+    chosen = (torch.rand(ids.shape, generator=torch.Generator().manual_seed(6)) < 0.3) & mask
+    words = torch.randint(5, 99, ids.shape, generator=torch.Generator().manual_seed(8))
+    target = Target(at=chosen[mask].nonzero().flatten(), labels=words[chosen])
+    packed = dataclasses.replace(packed, targets={"masked_lm": target})
+    expected = theirs(
+        input_ids=ids, attention_mask=mask, labels=words.masked_fill(~chosen, -100)
+    ).loss
+    expected.backward()
+    found = PRETRAINING(ours, packed).total()
+    found.backward()
+    assert math.isclose(found.item(), expected.item(), rel_tol=1e-5)
+    gradients = {name: each.grad for name, each in theirs.named_parameters()}
+    rows = names.rows(ours.config)
+    assert {row.hub for row in rows} == gradients.keys()
+    for row in rows:
+        mine, other = ours.get_parameter(row.ours).grad, gradients[row.hub]
+        assert mine is not None
+        assert other is not None
+        number, count = row.place
+        part = other.chunk(count)[number]
+        assert float(part.abs().max()) > 0
+        assert farthest(mine, part) < 1e-5, row.ours
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+def test_sequences_may_be_the_mean_of_their_tokens(tmp_path: Path, activation: str) -> None:
+    named = {"id2label": dict(enumerate(LABELS)), "label2id": {n: i for i, n in enumerate(LABELS)}}
+    config = there(
+        classifier_pooling="mean", hidden_activation=activation, classifier_activation=activation,
+        **named,
+    )  # fmt: skip
+    theirs = varied(ModernBertForSequenceClassification(config))
+    ours = loaded(theirs, tmp_path / "theirs")
+    assert ours.config.encoder.pooled == "mean"
+    compare(ours, theirs)
+    save_model(tmp_path / "ours", ours, TOKENIZER)
+    again = ModernBertForSequenceClassification.from_pretrained(tmp_path / "ours")
+    compare(ours, again.eval())
+    # the whole of the last layer is computed, whoever asks for less
+    packed, _ = sequences()
+    target = Target(at=torch.arange(6), labels=torch.tensor([0, 1, 2, 3, 4, 0]))
+    packed = dataclasses.replace(packed, targets={"classify": target})
+
+    def classify(model: Model, hidden: Tensor, batch: Batch, target: Target) -> Loss:
+        assert farthest(hidden.detach(), model.encoder.hidden_states(batch)[-1].detach()) < 1e-6
+        return Classify()(model, hidden, batch, target)
+
+    Objective({"classify": classify}, at_targets=frozenset())(ours, packed)
+
+
+def test_a_new_head_begins_with_the_layer_of_masked_lm_as_in_transformers(tmp_path: Path) -> None:
+    theirs = varied(ModernBertForMaskedLM(there()))
+    theirs.save_pretrained(tmp_path)
+    TOKENIZER.save(tmp_path)
+    ours, _ = start_from(tmp_path, predicts="class", labels=LABELS)
+    again = ModernBertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
+    assert ours.pooler is not None
+    state = again.state_dict()
+    for name, each in ours.pooler.state_dict().items():
+        assert torch.equal(each, state[f"head.{name}"])
+    found = ours.state_dict()["encoder.final_norm.weight"]
+    assert torch.equal(found, state["model.final_norm.weight"])
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"norm_bias": True}, "norm_bias is True, which changes the result"),
+    ({"attention_bias": True}, "attention_bias is True"),
+    ({"mlp_bias": True}, "mlp_bias is True"),
+    ({"classifier_bias": True}, "classifier_bias is True"),
+    ({"decoder_bias": False}, "decoder_bias is False"),
+    ({"classifier_pooling": "max"}, "classifier_pooling is 'max'; it can be cls or mean"),
+    ({"classifier_activation": "relu"}, "classifier_activation is 'relu'"),
+    ({"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
+    ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is "),
+    ({"layer_types": ["full_attention"]}, "layer_types is "),
+    ({"embedding_dropout": 0.3}, "embedding_dropout is 0.3"),
+    ({"local_attention": 0}, "local_attention is 0"),
+    ({"global_attn_every_n_layers": None}, "global_attn_every_n_layers is None"),
+    ({"global_rope_theta": 0.5}, "theta is 0.5; it must exceed 1"),
+    ({"num_attention_heads": 32}, "heads are 1 wide"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), REFUSED)
+def test_what_cannot_be_followed_is_refused_by_name(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    model = build_model(ModelConfig(encoder=ENCODERS["modernbert"], pooler=False), seed=1)
+    save_model(tmp_path / "model", model, TOKENIZER)
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelFolderError, match=told):
+        load_model(tmp_path / "model")
+
+
+def test_local_positions_are_the_global_ones_where_nothing_is_said(tmp_path: Path) -> None:
+    theirs = varied(ModernBertModel(there(local_rope_theta=None, global_rope_theta=500.0)))
+    ours = loaded(theirs, tmp_path)
+    assert (ours.config.encoder.theta, ours.config.encoder.local_theta) == (500.0, 500.0)
+    compare(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"gated": False}, "a ModernBERT has a gated feed-forward network"),
+        ({"positions": "learned"}, "a ModernBERT has rotary positions"),
+        ({"biases": True}, "a ModernBERT has no biases"),
+        ({"window": None}, "a ModernBERT has a window"),
+        ({"pooling": "tanh"}, "a ModernBERT has pooling gelu"),
+        ({"norm": "after"}, "a ModernBERT has norm before"),
+        ({"segments": 2}, "ModernBERT has no segments"),
+        ({"causal": True}, "ModernBERT reads no text from left to right"),
+        ({"embedding": 12}, "cannot be both ALBERT and ModernBERT"),
+        ({"global_every": 0}, "global_every is 0"),
+    ],
+)
+def test_a_wiring_of_no_family_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        dataclasses.replace(ENCODERS["modernbert"], **change)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"next_sentence": True, "pooler": True}, "have no next-sentence head"),
+        ({"masked_lm": True, "pooler": True}, "has a pooler below its head"),
+        ({"predicts": "span", "pooler": False}, "has a pooler below its head"),
+        ({"predicts": "span", "masked_lm": True}, "has one head"),
+    ],
+)
+def test_heads_that_it_has_not_are_refused(parts: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        ModelConfig(encoder=ENCODERS["modernbert"], **parts)
+
+
+def test_sums_of_layers_start_small() -> None:
+    encoder: EncoderConfig = modernbert("tiny", 99)
+    model = build_model(ModelConfig(encoder=encoder, pooler=False, masked_lm=True), seed=1)
+    for name, parameter in model.encoder.blocks.named_parameters():
+        if parameter.dim() == 2:
+            narrow = name.endswith(("output.weight", "down.weight"))
+            # a normal cut at two deviations has 0.88 of its deviation
+            expected = 0.02 * 0.88 / math.sqrt(6 if narrow else 1)
+            assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
