@@ -25,7 +25,8 @@ from invented import invented_documents
 
 ROOT = Path(__file__).parents[1]
 README, TOUR = "README.md", "docs/tour.md"
-PAGES = (README, TOUR, "docs/many-machines.md", "CONTRIBUTING.md", "CHANGELOG.md")
+CONTINUED = ("docs/fine-tuning.md", "docs/folders.md")
+PAGES = (README, TOUR, *CONTINUED, "docs/many-machines.md", "CONTRIBUTING.md", "CHANGELOG.md")
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
 
@@ -158,15 +159,25 @@ def follower(tmp_path: Path) -> Follower:
 
 
 def test_the_readme_can_be_followed(follower: Follower, tmp_path: Path) -> None:
-    for block in blocks(page(README)):
-        if block.language == "python":
-            follower.snippets(README, [block])
-        elif block.language == "bash":
-            for command in commands(block):
-                follower.shell(command)
+    follow(README, follower)
     assert (tmp_path / "answers.jsonl").read_text(encoding="utf-8").count("\n") == 2
     missing = [name for name in files_of_runs() if not list(tmp_path.glob(f"*/{name}"))]
     assert missing == []
+    # these pages go on where that one ends
+    for name in CONTINUED:
+        follow(name, follower)
+
+
+def follow(name: str, follower: Follower) -> None:
+    """Do what a page says, block by block."""
+    shell = [block for block in blocks(page(name)) if block.language == "bash"]
+    for block in shell:
+        for command in commands(block):
+            follower.shell(command)
+    snippets = [block for block in blocks(page(name)) if block.language == "python"]
+    for together in [[each] for each in snippets] if name == README else [snippets]:
+        if together:
+            follower.snippets(name, together)
 
 
 def test_the_tour_can_be_walked(tmp_path: Path) -> None:
