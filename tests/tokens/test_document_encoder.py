@@ -15,7 +15,8 @@ from bertsmith.text.documents import tidy
 from bertsmith.text.sentences import split_sentences
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.chunks import ChunkTable, Encoded
-from bertsmith.tokens.documents import DocumentEncoder, EncodedText
+from bertsmith.tokens.documents import DocumentEncoder
+from bertsmith.tokens.encoded import EncodedText
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from bertsmith.errors import VocabularyError
-from bertsmith.tokens import learning
+from bertsmith.tokens import counting
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import count_words, learn_wordpiece
 from bertsmith.tokens.statistics import measure_fit
@@ -90,7 +90,7 @@ def test_a_stream_is_read_once() -> None:
 
 
 def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "_MOST_CHUNKS", 3)
+    monkeypatch.setattr(counting, "_MOST_CHUNKS", 3)
     counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
     assert counts["a"] == 4
     assert len(counts) <= 3

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith import __version__
-from bertsmith.errors import ConfigError, ModelFolderError
+from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.log import progress, say
 from bertsmith.models.model import ModelConfig
 from bertsmith.recipes.card import base_of, head_of, written
@@ -65,6 +65,12 @@ def extend(
     parent = model_folder(model)
     network, tokenizer = load_model(parent)
     opened = Corpus(corpus, text_column=text_column, layout=layout)
+    if not isinstance(tokenizer.rules, BasicRules):
+        raise VocabularyError(
+            f"its vocabulary is of the kind {tokenizer.kind}",
+            where=model,
+            remedy="pieces can be added to WordPiece vocabularies only",
+        )
     counted = _Counted(tokenizer.rules)
     with progress("reading", opened.total_bytes, "B") as bar:
         for text in counted.reading(opened):

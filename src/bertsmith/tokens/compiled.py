@@ -1,65 +1,50 @@
-"""tokenizer.json, the file of the compiled tokenizers: read with suspicion, written in full."""
+"""What the files tokenizer.json of all kinds have in common, for reading and for writing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS, check_vocabulary
-from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+from bertsmith.tokens.vocabulary import MOST_PIECES
+
+COMPILED_FILE = "tokenizer.json"
 
 
-def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The vocabulary of a parsed tokenizer.json, and its normaliser's settings.
+def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
+    """A part of a tokenizer that must be of a kind. Raises `ModelFolderError`."""
+    found = data.get(key)
+    if not isinstance(found, dict) or found.get("type") != kind:
+        raise refused(f"its {key} is no {kind}", where, "only BERT's own kinds can be followed")
+    return found
 
-    Raises `ModelFolderError` unless it describes BERT's own rules and WordPiece, and
-    `VocabularyError` for a vocabulary that is none.
+
+def check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], where: Path) -> None:
+    """Raise `ModelFolderError` unless all settings that are there have one of the values expected.
+
+    A value is a tuple where several will do.
     """
-    model = _part(data, "model", "WordPiece", where)
-    normaliser = _part(data, "normalizer", "BertNormalizer", where)
-    _part(data, "pre_tokenizer", "BertPreTokenizer", where)
-    expected = {
-        "unk_token": "[UNK]",
-        "continuing_subword_prefix": CONTINUES,
-        "max_input_chars_per_word": LONGEST_WORD,
-    }
     for key, value in expected.items():
-        if model.get(key, value) != value:
-            raise _refused(f"{key} is {str(model[key])[:50]!r}", where, f"it must be {value!r}")
-    if normaliser.get("clean_text", True) is not True:
-        raise _refused("clean_text is off", where, "only BERT's own rules can be followed")
-    vocabulary = _dense(model.get("vocab"), where)
-    check_vocabulary(vocabulary, where)
-    added = data.get("added_tokens") or []
-    for token in added if isinstance(added, list) else [added]:
-        content = token.get("content") if isinstance(token, dict) else token
-        if content not in SPECIALS:
-            raise _refused(
-                f"the token {str(content)[:50]!r} was added to the vocabulary",
-                where,
-                "added tokens are not followed: use a folder whose vocabulary holds every token",
+        values = value if isinstance(value, tuple) else (value,)
+        if key in settings and not any(_same(settings[key], each) for each in values):
+            raise refused(
+                f"{key} is {str(settings[key])[:50]!r}", where, f"it must be {values[0]!r}"
             )
-    return vocabulary, normaliser
 
 
-def _part(data: dict[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
-    part = data.get(key)
-    if not isinstance(part, dict) or part.get("type") != kind:
-        raise _refused(f"its {key} is no {kind}", where, "only BERT's WordPiece can be read")
-    return part
+def _same(value: object, expected: object) -> bool:
+    return type(value) is type(expected) and value == expected
 
 
-def _dense(table: object, where: Path) -> tuple[str, ...]:
+def dense(table: object, where: Path) -> tuple[str, ...]:
     """The pieces by id, when the ids are exactly 0 to n-1."""
     if not isinstance(table, dict) or len(table) > MOST_PIECES:
-        raise _refused("its vocabulary is no table of pieces", where, "save the tokenizer again")
+        raise refused("its vocabulary is no table of pieces", where, "save the tokenizer again")
     pieces: list[str | None] = [None] * len(table)
     for piece, number in table.items():
         if type(number) is not int or not 0 <= number < len(pieces) or pieces[number] is not None:
-            raise _refused(
+            raise refused(
                 f"the piece {piece[:50]!r} has the id {str(number)[:20]}",
                 where,
                 f"ids must be the numbers 0 to {len(pieces) - 1}, each once",
@@ -68,52 +53,46 @@ def _dense(table: object, where: Path) -> tuple[str, ...]:
     return tuple(piece for piece in pieces if piece is not None)
 
 
-def _refused(what: str, where: Path, remedy: str) -> ModelFolderError:
-    return ModelFolderError(what, where=where, remedy=remedy)
-
-
-def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
-    """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
-    ids = {piece: number for number, piece in enumerate(vocabulary)}
-
-    def special(piece: str) -> dict[str, Any]:
-        return {"SpecialToken": {"id": piece, "type_id": 0}}
-
-    first = {"Sequence": {"id": "A", "type_id": 0}}
-    second = {"Sequence": {"id": "B", "type_id": 1}}
-    last = {"SpecialToken": {"id": "[SEP]", "type_id": 1}}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = sorted((ids[piece], piece) for piece in SPECIALS)
+def added_in(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The added tokens of a tokenizer by their text, nonsense by its own."""
+    added = data.get("added_tokens") or []
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": piece, **flags, "special": True} for number, piece in added
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": rules.space_cjk,
-            "strip_accents": rules.strip_accents,
-            "lowercase": rules.lowercase,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [special("[CLS]"), first, special("[SEP]")],
-            "pair": [special("[CLS]"), first, special("[SEP]"), second, last],
-            "special_tokens": {
-                piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
-                for piece in ("[CLS]", "[SEP]")
-            },
-        },
-        "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": CONTINUES,
-            "max_input_chars_per_word": LONGEST_WORD,
-            "vocab": ids,
+        str(token.get("content") if isinstance(token, dict) else token): token
+        for token in (added if isinstance(added, list) else [added])
+    }
+
+
+def added_tokens(
+    ids: Mapping[str, int], specials: Sequence[str], mask: Mapping[str, bool]
+) -> list[dict[str, Any]]:
+    """The special tokens as tokenizer.json has them, by their ids; `mask` are flags of the last."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return [
+        {"id": number, "content": piece, **flags, **(mask if piece == specials[-1] else {})}
+        | {"special": True}
+        for number, piece in sorted((ids[piece], piece) for piece in specials)
+    ]
+
+
+def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
+    """What puts the special tokens around one text or two."""
+
+    def special(piece: str, number: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": piece, "type_id": number}}
+
+    second = int(segments)
+    first = [special(cls, 0), {"Sequence": {"id": "A", "type_id": 0}}, special(sep, 0)]
+    pair = [*first, {"Sequence": {"id": "B", "type_id": second}}, special(sep, second)]
+    return {
+        "type": "TemplateProcessing",
+        "single": first,
+        "pair": pair,
+        "special_tokens": {
+            piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in (cls, sep)
         },
     }
+
+
+def refused(what: str, where: Path, remedy: str) -> ModelFolderError:
+    """An error about a file we cannot follow."""
+    return ModelFolderError(what, where=where, remedy=remedy)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bertsmith.errors import VocabularyError
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.cutting import PieceTable
 from bertsmith.tokens.mining import MinedPiece, PieceMiner, rarest_worth_adding
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -44,6 +45,7 @@ def extend_vocabulary(
     added when no others occur `rarest` times and save any. Raises `VocabularyError` when there are
     none, or when the vocabulary would be too large.
     """
+    assert isinstance(tokenizer.rules, BasicRules)
     if not 1 <= count <= MOST_PIECES - tokenizer.size:
         raise VocabularyError(
             f"{count} pieces cannot be added to {tokenizer.size}",

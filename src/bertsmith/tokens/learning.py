@@ -7,7 +7,7 @@ and breaks ties by those numbers, so it is handed the whole alphabet, in order, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 from tokenizers import Tokenizer as CompiledTokenizer
@@ -17,12 +17,12 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.counting import BoundedCounter, repeated
 from bertsmith.tokens.refining import refine
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
 
-_MOST_CHUNKS = 2_000_000
 _LARGEST_ALPHABET = 1000
 
 
@@ -78,26 +78,21 @@ def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
 class WordCounter:
     """Counts the words of texts as they come, in bounded memory.
 
-    Counts stretches between blanks first, so the rules run once for each different one. Beyond two
-    million of them the rarest are forgotten, so rare words are counted low.
+    Counts stretches between blanks first, so the rules run once for each different one.
     """
 
     def __init__(self, rules: BasicRules) -> None:
         self._rules = rules
-        self._chunks: Counter[str] = Counter()
+        self._chunks = BoundedCounter()
 
     def add(self, text: str) -> None:
         """Count the words of a text."""
-        self._chunks.update(text.split())
-        lowest = 1
-        while len(self._chunks) > _MOST_CHUNKS:
-            self._chunks = Counter({chunk: n for chunk, n in self._chunks.items() if n > lowest})
-            lowest *= 2
+        self._chunks.add(text.split())
 
     def words(self) -> Counter[str]:
         """How often each word occurs, in order of first occurrence; none of over 100 characters."""
         words: Counter[str] = Counter()
-        for chunk, number in self._chunks.items():
+        for chunk, number in self._chunks.counts.items():
             for word in self._rules.words(chunk):
                 if len(word) <= LONGEST_WORD:
                     words[word] += number
@@ -124,13 +119,6 @@ def _train(words: Counter[str], start: list[str], size: int, min_frequency: int)
     )
     compiled = CompiledTokenizer(WordPiece(unk_token="[UNK]"))
     compiled.pre_tokenizer = WhitespaceSplit()
-    compiled.train_from_iterator(_repeated(words), trainer)
+    compiled.train_from_iterator(repeated(words), trainer)
     ids: dict[str, int] = compiled.get_vocab()
     return sorted(ids, key=ids.__getitem__)
-
-
-def _repeated(words: Counter[str]) -> Iterator[str]:
-    """Each word as often as it was counted: the trainer takes text, not counts."""
-    for word, number in words.items():
-        for done in range(0, number, 10_000):
-            yield f"{word} " * min(10_000, number - done)

@@ -13,7 +13,11 @@ from bertsmith.tokens.wordpiece import WordPiece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyFit:
-    """Counts over a text: its words by the basic rules, their pieces, the words that are [UNK]."""
+    """Counts over a text: its words, their pieces, and what is unknown of them.
+
+    Words are those of the basic rules with WordPiece, of which [UNK] stands for a whole one; with
+    other kinds they are what blanks part.
+    """
 
     words: int
     pieces: int
@@ -36,8 +40,11 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     for text in texts:
         (ids,) = tokenizer.encode([text], specials_in_text=False)
         pieces += len(ids)
-        # every word begins with exactly one piece that goes on none
-        words += int(np.count_nonzero(~tokenizer.continues[ids]))
+        if tokenizer.kind == "wordpiece":
+            # every word begins with exactly one piece that goes on none
+            words += int(np.count_nonzero(~tokenizer.continues[ids]))
+        else:
+            words += len(text.split())
         unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
     return VocabularyFit(words=words, pieces=pieces, unknown=unknown)
 

@@ -1,8 +1,8 @@
-"""Text to token ids and back, with a WordPiece vocabulary.
+"""Text to token ids and back, with a vocabulary of any kind.
 
-Ids are those of the reference Python tokenizer on any string. The compiled tokenizers are not used
-here: they differ from the reference on some characters, and remembering the ids of each blank-free
-stretch of text makes plain Python several times faster than they are on one thread.
+Ids are those of the reference Python tokenizers on any string. The compiled tokenizers are not used
+here: they differ from the reference on some characters, and remembering the ids of each stretch of
+text makes plain Python several times faster than they are on one thread.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from numpy.typing import NDArray
 
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens import folder as folders
-from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.spans import Encoding, joined
-from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
-from bertsmith.tokens.wordpiece import CONTINUES
-from bertsmith.tokens.wordpiece_text import WordPieceText
+from bertsmith.tokens.vocabulary import KindName, check_vocabulary, is_placeholder
 
 
 class Tokenizer:
-    """A WordPiece vocabulary with the rules that cut text into words.
+    """A vocabulary with the rules that turn text into its ids; the rules say of what kind it is.
 
     `vocabulary[id]` is the piece of an id; `continues` (size,) marks the pieces that go on a word;
     `ordinary_ids` are those a random replacement may draw (no specials, no placeholders);
     `fingerprint` is the SHA-256 of the vocabulary and the rules, which a token store keeps.
+    A text is to stand as ``cls text sep``, a pair as ``cls text sep text sep``, with `separators`
+    of these in its middle; `segments` tells whether the second text is of segment 1.
     """
 
     vocabulary: tuple[str, ...]
-    rules: BasicRules
+    rules: Rules
+    kind: KindName
     size: int
     lowercase: bool
     pad_id: int
@@ -43,23 +44,29 @@ class Tokenizer:
     sep_id: int
     mask_id: int
     special_ids: frozenset[int]
+    separators: int
+    segments: bool
     continues: NDArray[np.bool_]
     ordinary_ids: NDArray[np.int64]
     fingerprint: str
 
-    def __init__(self, vocabulary: Sequence[str], rules: BasicRules) -> None:
+    def __init__(self, vocabulary: Sequence[str], rules: Rules) -> None:
         """Raises `VocabularyError` for a vocabulary without the special tokens, or with doubles."""
-        check_vocabulary(vocabulary)
+        kind = kind_of(rules)
+        by_line = kind.name == "wordpiece"
+        check_vocabulary(vocabulary, specials=kind.specials, lines=by_line)
         self.vocabulary = tuple(vocabulary)
         self.rules = rules
+        self.kind, self.separators, self.segments = kind.name, kind.separators, kind.segments
         self.size = len(self.vocabulary)
-        self.lowercase = rules.lowercase
+        self.lowercase = kind.lowercase(rules)
         ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = (
-            ids[piece] for piece in SPECIALS
+            ids[piece] for piece in kind.specials
         )
-        self.special_ids = frozenset(ids[piece] for piece in SPECIALS)
-        self.continues = np.array([piece.startswith(CONTINUES) for piece in self.vocabulary])
+        self.special_ids = frozenset(ids[piece] for piece in kind.specials)
+        self.continues = np.fromiter(map(kind.goes_on, self.vocabulary), np.bool_, self.size)
+        self.continues[sorted(self.special_ids)] = False
         self.ordinary_ids = np.array(
             [
                 number
@@ -68,20 +75,21 @@ class Tokenizer:
             ],
             np.int64,
         )
-        parts = [list(self.vocabulary), rules.lowercase, rules.strips, rules.space_cjk]
+        parts = [list(self.vocabulary), *kind.identity(rules)]
         self.fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        self._text = WordPieceText(self.vocabulary, rules, self.unknown_id)
+        self._joined = kind.joined
+        self._text = kind.encoder(self.vocabulary, rules, self.unknown_id)
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], BasicRules]]:
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], Rules]]:
         return Tokenizer, (self.vocabulary, self.rules)
 
     def encode(
         self, texts: Sequence[str], *, specials_in_text: bool = True
     ) -> list[NDArray[np.int32]]:
-        """The ids of each text, (pieces,), without [CLS] and [SEP] around them.
+        """The ids of each text, (pieces,), without special tokens around them.
 
-        With `specials_in_text` a literal "[MASK]" becomes the mask's id, as in the reference;
-        without it, text never yields a special id but [UNK]: what corpora want.
+        With `specials_in_text` a literal "[MASK]" (of WordPiece) becomes the mask's id, as in the
+        reference; without it, text never yields a special id but the unknown's: what corpora want.
         """
         assert not isinstance(texts, str), "encode takes a list of texts"
         return [
@@ -105,12 +113,14 @@ class Tokenizer:
         return [self.vocabulary[number] for number in self.encode([text])[0]]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids: pieces joined, "##" undone, one blank between words."""
+        """The text of some ids: pieces joined as their kind has it.
+
+        Of WordPiece there is one blank between words; bytes that are no UTF-8 are U+FFFD.
+        """
         for number in ids:
             if not 0 <= number < self.size:
                 raise VocabularyError(f"id {number} is none of a vocabulary of {self.size}")
-        words = " ".join(self.vocabulary[number] for number in ids)
-        return words.replace(" " + CONTINUES, "").strip()
+        return self._joined([self.vocabulary[number] for number in ids])
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -122,9 +132,9 @@ class Tokenizer:
         return cls(*folders.read_folder(folder))
 
     def save(self, folder: Path, *, longest: int | None = None) -> None:
-        """Write vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
+        """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
-        `transformers` reads them (BertTokenizer, BertTokenizerFast, AutoTokenizer); `longest` is
-        the model's limit in tokens. Raises `DiskError`.
+        `transformers` reads them (BertTokenizer and the like, fast ones too, AutoTokenizer);
+        `longest` is the model's limit in tokens. Raises `DiskError`.
         """
         folders.write_folder(folder, self.vocabulary, self.rules, longest=longest)

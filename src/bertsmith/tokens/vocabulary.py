@@ -1,26 +1,40 @@
-"""What makes a list of pieces a BERT vocabulary."""
+"""What makes a list of pieces a vocabulary."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from bertsmith.errors import VocabularyError
 
+KindName = Literal["wordpiece", "byte-bpe", "unigram"]
+"""The kinds of vocabularies; `bertsmith.tokens.kinds` tells them apart."""
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MOST_PIECES = 1_000_000
 
-_PLACEHOLDER = re.compile(r"\[unused\d+\]")
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
 
 
 def is_placeholder(piece: str) -> bool:
-    """Whether a piece only keeps a place, as BERT's [unused0] to [unused993]."""
+    """Whether a piece only keeps a place, as BERT's [unused0], RoBERTa's madeupword0000."""
     return _PLACEHOLDER.fullmatch(piece) is not None
 
 
-def check_vocabulary(vocabulary: Sequence[str], where: Path | None = None) -> None:
-    """Raise `VocabularyError` unless these pieces, one a line in vocab.txt, make a vocabulary."""
+def check_vocabulary(
+    vocabulary: Sequence[str],
+    where: Path | None = None,
+    *,
+    specials: Sequence[str] = SPECIALS,
+    lines: bool = True,
+) -> None:
+    """Raise `VocabularyError` unless these pieces make a vocabulary with some special tokens.
+
+    `lines` tells that `where` has one a line, as vocab.txt.
+    """
     if not vocabulary:
         raise VocabularyError("holds no pieces", where=where, remedy="learn a vocabulary first")
     if len(vocabulary) > MOST_PIECES:
@@ -29,31 +43,32 @@ def check_vocabulary(vocabulary: Sequence[str], where: Path | None = None) -> No
             where=where,
             remedy="is it a vocabulary? It must have one piece a line",
         )
-    lines: dict[str, int] = {}
+    places: dict[str, int] = {}
     for line, piece in enumerate(vocabulary, start=1):
-        if not piece or "\n" in piece or "\r" in piece or not _encodes(piece):
+        broken = lines and ("\n" in piece or "\r" in piece)
+        if not piece or broken or not _encodes(piece):
             raise VocabularyError(
                 "a piece is empty, holds a line break or cannot be written as UTF-8",
                 where=where,
-                line=line,
+                line=line if lines else None,
                 remedy="every line must hold one piece",
             )
-        if piece in lines:
+        if piece in places:
             raise VocabularyError(
-                f"the piece {piece[:50]!r} stands on line {lines[piece]} already",
+                f"the piece {piece[:50]!r} stands on line {places[piece]} already",
                 where=where,
-                line=line,
+                line=line if lines else None,
                 remedy="a piece has one id: remove the double",
             )
-        lines[piece] = line
-    missing = [special for special in SPECIALS if special not in lines]
+        places[piece] = line
+    missing = [special for special in specials if special not in places]
     if missing:
         raise VocabularyError(
             f"lacks the special tokens {' '.join(missing)}",
             where=where,
-            remedy="a BERT vocabulary has [PAD] [UNK] [CLS] [SEP] [MASK], each on its own line",
+            remedy=f"a vocabulary of this kind has {' '.join(specials)}, each once",
         )
-    if len(lines) == len(SPECIALS):
+    if len(places) == len(specials):
         raise VocabularyError(
             "holds nothing but special tokens", where=where, remedy="learn a vocabulary first"
         )

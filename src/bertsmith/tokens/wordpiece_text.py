@@ -39,8 +39,11 @@ class WordPieceText:
         self._chunks = Remembered(self._chunk_ids)
         self._chunk_spans = Remembered(self._spans_of)
 
-    def ids(self, text: str, *, specials_in_text: bool) -> Iterator[Sequence[int]]:
-        """The ids of a text, in parts."""
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """The ids of a text, in parts; the same wherever it stands."""
+        del inside
         if not specials_in_text or "[" not in text:
             return self._plain(text)
         parts = _LITERAL_SPECIAL.split(text)

@@ -28,8 +28,8 @@ from bertsmith.weights.writing import write_tensors
 
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
 _TOKENIZER_FILES = (
-    "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 _READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *_TOKENIZER_FILES))
 _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}

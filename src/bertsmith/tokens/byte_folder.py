@@ -1,0 +1,142 @@
+"""The files of a byte-level vocabulary in a model folder.
+
+vocab.json                the id of each piece
+merges.txt                a first line with a version, then the pairs that are joined, in order
+tokenizer_config.json     whether a blank goes before a text, and the like
+tokenizer.json            read where the first two are not there
+special_tokens_map.json   the names of the special tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import ModelFolderError
+from bertsmith.tokens.byte_compiled import byte_tokenizer, read_compiled_bytes
+from bertsmith.tokens.byte_rules import ByteRules
+from bertsmith.tokens.compiled import added_tokens, dense
+from bertsmith.tokens.files import json_bytes, read_json, read_text
+from bertsmith.tokens.settings import NAMES, SETTINGS_FILE, SPECIALS_FILE, Settings
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
+
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+COMPILED_FILE = "tokenizer.json"
+
+_VERSION = "#version"
+_DAMAGED = "the file is damaged: save or download the folder again"
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
+    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    settings = Settings(place, BYTE_SPECIALS, blanks=True)
+    compiled = place / COMPILED_FILE
+    said: dict[str, Any] = {}
+    if (place / VOCABULARY_FILE).is_file():
+        path = place / VOCABULARY_FILE
+        vocabulary = dense(read_json(path), path)
+        merges = _read_merges(place / MERGES_FILE)
+        where = place / MERGES_FILE
+        if "add_prefix_space" not in settings.said and compiled.is_file():
+            said = read_compiled_bytes(read_json(compiled), compiled)[2]
+    elif compiled.is_file():
+        vocabulary, merges, said = read_compiled_bytes(read_json(compiled), compiled)
+        where = compiled
+    else:
+        raise ModelFolderError(
+            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
+            where=place,
+            remedy="was the tokenizer saved here?",
+        )
+    check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
+    _check_merges(merges, vocabulary, where)
+    prefix = settings.switch("add_prefix_space")
+    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4])
+    return vocabulary, ByteRules(
+        merges=merges,
+        prefix_blank=bool(said.get("add_prefix_space") if prefix is None else prefix),
+        # RobertaTokenizer has it so where no file says anything
+        mask_takes_blank=said.get("mask_takes_blank", True) if takes_blank is None else takes_blank,
+    )
+
+
+def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
+    if not path.is_file():
+        raise ModelFolderError(
+            f"has no {MERGES_FILE}",
+            where=path.parent,
+            remedy=f"put it beside {VOCABULARY_FILE}: it says how pieces are joined",
+        )
+    first, *lines = read_text(path).replace("\r\n", "\n").split("\n")
+    # transformers passes over the first line and what stands behind the last line feed
+    if not first.startswith(_VERSION) or not lines or lines[-1]:
+        raise ModelFolderError(
+            f"does not begin with a line {_VERSION!r} or end with a line feed",
+            where=path,
+            remedy=_DAMAGED,
+        )
+    merges = [tuple(line.split()) for line in lines[:-1]]
+    for number, merge in enumerate(merges, start=2):
+        if len(merge) != 2:
+            raise ModelFolderError(
+                "is no pair of pieces with a blank between them",
+                where=path,
+                line=number,
+                remedy=_DAMAGED,
+            )
+    return tuple((merge[0], merge[1]) for merge in merges)
+
+
+def _check_merges(
+    merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path
+) -> None:
+    """Raise `ModelFolderError` unless all joins are of pieces, to pieces, and different."""
+    known = set(vocabulary)
+    if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):
+        raise ModelFolderError(
+            f"a pair is joined twice, or more than {MOST_PIECES:,} are",
+            where=where,
+            remedy=_DAMAGED,
+        )
+    for first, second in merges:
+        if (first + second).split() != [first + second]:
+            raise ModelFolderError(
+                "a pair that is joined holds white space", where=where, remedy=_DAMAGED
+            )
+        if not {first, second, first + second} <= known:
+            raise ModelFolderError(
+                f"{first[:30]!r} and {second[:30]!r} are joined, but not all three are pieces",
+                where=where,
+                remedy="vocabulary and merges must be of one tokenizer",
+            )
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """The contents of the five files."""
+    names = dict(zip(NAMES, BYTE_SPECIALS, strict=True))
+    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})
+    settings: dict[str, Any] = {
+        "tokenizer_class": "RobertaTokenizer",
+        "add_prefix_space": rules.prefix_blank,
+        "added_tokens_decoder": {
+            str(each["id"]): {key: value for key, value in each.items() if key != "id"}
+            for each in added
+        },
+        **names,
+    }
+    if longest is not None:
+        settings["model_max_length"] = longest
+    merges = "".join(f"{first} {second}\n" for first, second in rules.merges)
+    return {
+        VOCABULARY_FILE: json_bytes(ids),
+        MERGES_FILE: f"{_VERSION}: 0.2\n{merges}".encode(),
+        COMPILED_FILE: json_bytes(byte_tokenizer(ids, rules, added)),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }

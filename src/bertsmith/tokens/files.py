@@ -1,0 +1,84 @@
+"""Small files of a tokenizer: read with suspicion, and written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import DiskError, ModelFolderError, VocabularyError
+
+LARGEST_FILE = 64 * 2**20
+
+ErrorKind = type[VocabularyError | ModelFolderError]
+
+
+def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
+    """The bytes of a file. Raises `error_kind` when it is too long or unreadable."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE:
+            raise error_kind(
+                f"is {size // 2**20} MiB long",
+                where=path,
+                remedy=f"a tokenizer's file has at most {LARGEST_FILE // 2**20} MiB",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise error_kind(f"cannot be read: {error.strerror}", where=path) from error
+
+
+def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
+    """The text of a file. Raises `error_kind` when it is too long, unreadable or not UTF-8."""
+    raw = read_bytes(path, error_kind)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise error_kind(
+            "is not UTF-8",
+            where=path,
+            line=raw.count(b"\n", 0, error.start) + 1,
+            remedy="save it as UTF-8",
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file of JSON. Raises `ModelFolderError`."""
+    text = read_text(path)
+    remedy = "the file is damaged: save or download the folder again"
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ModelFolderError(
+            f"not JSON: {error.msg}", where=path, line=error.lineno, remedy=remedy
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFolderError(f"not JSON: {error}", where=path, remedy=remedy) from error
+    if not isinstance(data, dict):
+        raise ModelFolderError("holds no JSON object", where=path, remedy=remedy)
+    return data
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made; each is complete or absent. Raises `DiskError`."""
+    parts = {folder / f".{name}.part": folder / name for name in contents}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, content in zip(parts, contents.values(), strict=True):
+            part.write_bytes(content)
+        for part, path in parts.items():
+            part.replace(path)
+    except OSError as error:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink()
+        raise DiskError(
+            f"cannot be written: {error.strerror}", where=folder, remedy="free some space"
+        ) from error
+
+
+def json_bytes(data: dict[str, Any]) -> bytes:
+    """An object as a file of JSON."""
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
