@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertsmith.text.layout import Layout
+from bertsmith.tokens.vocabulary import KindName
 
 
 def learn_vocabulary(
@@ -12,23 +13,34 @@ def learn_vocabulary(
     *,
     out: Path,
     size: int = 30_000,
+    kind: KindName = "wordpiece",
     cased: bool = False,
     text_column: str = "text",
     layout: Layout = "auto",
 ) -> None:
-    """Learn a WordPiece vocabulary from your text.
+    """Learn a vocabulary from your text.
 
     Args:
         corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
         out: folder for the vocabulary
         size: entries, special tokens included
-        cased: keep capitals and accents
+        kind: wordpiece as BERT's and DistilBERT's; byte-bpe as RoBERTa's, which spells everything
+            and knows no unknown words; unigram as ALBERT's (SentencePiece), the likeliest cutting
+        cased: keep capitals and accents; byte-bpe always does
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
     """
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
-    recipe(corpus, out=out, size=size, cased=cased, text_column=text_column, layout=layout)
+    recipe(
+        corpus,
+        out=out,
+        size=size,
+        kind=kind,
+        cased=cased,
+        text_column=text_column,
+        layout=layout,
+    )
 
 
 def extend_vocabulary(

@@ -118,7 +118,7 @@ def test_a_store_and_what_is_said_of_it(
     assert sum(part.documents for part in parts) == 39
     assert (store.index.duplicates, held_out.index.duplicates) == (1, 0)
     first, last = said(capsys)
-    assert first == describe_store(TokenStore(out))
+    assert first == describe_store(TokenStore(out), "[UNK]")
     assert first.startswith(f"corpus: 39 documents, {sum(part.sentences for part in parts):,} sent")
     assert "(0.00 % [UNK]); 1 duplicates left out; " in first
     assert first.endswith(f" {held_out.index.documents} documents held out")

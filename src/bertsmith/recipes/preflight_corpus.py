@@ -68,6 +68,7 @@ def look_at_vocabulary(
     """Whether the pieces suit the text; `rows` has the model, `inherited` from another one."""
     index = store.index
     unknown = index.unknown / index.tokens
+    name = tokenizer.vocabulary[tokenizer.unknown_id]
     ordinary = tokenizer.ordinary_ids
     unused = float(np.mean(seen.counts[ordinary] == 0))
     where = "it" if seen.whole else f"{short_number(seen.tokens)} tokens of it"
@@ -94,7 +95,7 @@ def look_at_vocabulary(
             (3.0, math.inf),
             f"the vocabulary cuts these words into small pieces: {_OWN_VOCABULARY}",
         ),
-        judged("[UNK]", f"{percent(unknown)} of the tokens", unknown, (0.01, 0.1), _OWN_VOCABULARY),
+        judged(name, f"{percent(unknown)} of the tokens", unknown, (0.01, 0.1), _OWN_VOCABULARY),
     ]
 
 

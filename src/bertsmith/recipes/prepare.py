@@ -48,7 +48,7 @@ def prepare(
             moved=lambda position: bar.move_to(position.read),
         )
     store = TokenStore(out)
-    say(describe(store))
+    say(describe(store, tokenizer.vocabulary[tokenizer.unknown_id]))
     single = index.documents == 1
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")
@@ -57,8 +57,8 @@ def prepare(
     return store
 
 
-def describe(store: TokenStore) -> str:
-    """One line about a store."""
+def describe(store: TokenStore, unknown_name: str) -> str:
+    """One line about a store, and how much of it its vocabulary does not know."""
     index = store.index
     held_out = TokenStore(store.folder / HELD_OUT).index if store.held_out() else None
     every: list[StoreIndex] = [index, *([held_out] if held_out else [])]
@@ -68,7 +68,7 @@ def describe(store: TokenStore) -> str:
     return (
         f"corpus: {documents:,} documents, {sum(part.sentences for part in every):,} sentences, "
         f"{short_number(sum(part.words for part in every))} words, "
-        f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % [UNK]); "
+        f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{index.duplicates:,} duplicates left out; "
         f"{held_out.documents if held_out else 0:,} documents held out"
     )

@@ -51,14 +51,16 @@ def paper(model: str, budget: Budget) -> PretrainConfig:
 def roberta(model: str, budget: Budget) -> PretrainConfig:
     """RoBERTa as published, on your vocabulary: Liu et al. 2019.
 
+        bertsmith vocab learn CORPUS --kind byte-bpe --size 50265 --out vocab
+        bertsmith prepare CORPUS --vocab vocab --out store
         bertsmith pretrain store --recipe roberta --out run --model base --steps 500000
 
     Sections 4 and 5 and table 9: new masks each epoch, full sentences that go on into the next
     document and no next sentence; 8,192 sequences of 512 tokens a step, here in 256 batches. AdamW
     at 6e-4 (4e-4 from large on) with a second moment of 0.98, warming up for 24,000 (30,000) of
-    500,000 steps, then falling linearly; dropout 0.1, gradients of any length. The published one
-    has byte-level BPE of 50,265 entries where this takes the WordPiece vocabulary of your store,
-    and no segments where this has BERT's, of which it uses the first.
+    500,000 steps, then falling linearly; dropout 0.1, gradients of any length. The vocabulary is
+    your store's: the published one has byte-level BPE of 50,265 entries, as above, and no segments
+    where this has BERT's, of which it uses the first.
 
     Cost: 2.1 trillion tokens; the authors needed a day on 1,024 V100s for a fifth of that with
     large. Expected, of 160 GB of text: base 87.6 % on MNLI and 94.8 % on SST-2, large 90.2 % and
@@ -80,13 +82,15 @@ def roberta(model: str, budget: Budget) -> PretrainConfig:
 def albert(model: str, budget: Budget) -> PretrainConfig:
     """ALBERT as published, on your vocabulary: Lan et al. 2019.
 
+        bertsmith vocab learn CORPUS --kind unigram --out vocab
+        bertsmith prepare CORPUS --vocab vocab --out store
         bertsmith pretrain store --recipe albert --out run --model base --steps 125000
 
     Section 4.1: one block for all layers and tables 128 wide; masks of one to three whole words
     and sentence order; 4,096 sequences of up to 512 tokens a step, a tenth of them shorter, here
     in 128 batches. LAMB at 0.00176, warming up for 3,125 of 125,000 steps, then falling linearly;
-    no dropout (section 4.8). The published one has a SentencePiece vocabulary where this takes the
-    WordPiece vocabulary of your store.
+    no dropout (section 4.8). The vocabulary is your store's: the published one is SentencePiece's
+    unigram of 30,000 pieces, as above.
 
     Cost: 262 billion tokens; the layers of an ALBERT are fewer to store, not fewer to compute, so
     base is no faster than BERT's. Expected, of the first release: base 81.6 % on MNLI, 90.3 % on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from bertsmith.log import progress, say
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.documents import Document
 from bertsmith.text.layout import Layout
+from bertsmith.tokens.byte_learning import learn_byte_bpe
 from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.statistics import VocabularyFit, measure_fit
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.unigram_learning import learn_unigram
+from bertsmith.tokens.vocabulary import KindName
 
 _FIT_PARAGRAPHS = 2000
 
@@ -25,11 +28,15 @@ def learn_vocabulary(
     *,
     out: Path,
     size: int = 30_000,
+    kind: KindName = "wordpiece",
     cased: bool = False,
     text_column: str = "text",
     layout: Layout = "auto",
 ) -> Tokenizer:
-    """Learn a WordPiece vocabulary of `size` pieces from a corpus and save it in a new folder."""
+    """Learn a vocabulary of `size` pieces from a corpus and save it in a new folder.
+
+    One of the kind byte-bpe is always `cased`.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     tokenizer, fit = learn_from(
@@ -37,6 +44,7 @@ def learn_vocabulary(
         total=opened.total_bytes,
         size=size,
         cased=cased,
+        kind=kind,
     )
     with new_folder(out) as partial:
         tokenizer.save(partial)
@@ -48,7 +56,12 @@ def learn_vocabulary(
 
 
 def learn_from(
-    documents: Iterable[Document], *, total: int, size: int, cased: bool
+    documents: Iterable[Document],
+    *,
+    total: int,
+    size: int,
+    cased: bool,
+    kind: KindName = "wordpiece",
 ) -> tuple[Tokenizer, VocabularyFit]:
     """A vocabulary, and how it fits the end of the text; `total` is about the text's bytes."""
     tail: deque[str] = deque(maxlen=_FIT_PARAGRAPHS)
@@ -62,15 +75,26 @@ def learn_from(
             bar.move_to(total)
             bar.note("joining pieces")
 
-        tokenizer = learn_wordpiece(texts(), size=size, lowercase=not cased)
+        tokenizer = _LEARN[kind](texts(), size, cased)
     return tokenizer, measure_fit(tokenizer, tail)
+
+
+_LEARN: dict[KindName, Callable[[Iterable[str], int, bool], Tokenizer]] = {
+    "wordpiece": lambda texts, size, cased: learn_wordpiece(texts, size=size, lowercase=not cased),
+    "byte-bpe": lambda texts, size, cased: learn_byte_bpe(texts, size=size),
+    "unigram": lambda texts, size, cased: learn_unigram(
+        texts, size=size, lowercase=not cased, keep_accents=cased
+    ),
+}
 
 
 def describe(tokenizer: Tokenizer, fit: VocabularyFit) -> str:
     """One line about a vocabulary."""
+    unknown = tokenizer.vocabulary[tokenizer.unknown_id]
     return (
         f"vocabulary: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}; "
-        f"{fit.pieces_per_word:.2f} pieces a word, {100 * fit.unknown_share:.2f} % of words [UNK]"
+        f"{fit.pieces_per_word:.2f} pieces a word, {100 * fit.unknown_share:.2f} % of words "
+        f"{unknown}"
     )
 
 
