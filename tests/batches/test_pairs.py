@@ -1,42 +1,55 @@
+"""Texts and pairs are surrounded and cut as the tokenizers of transformers do it."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer
+from transformers import AlbertTokenizerFast, BertTokenizer, RobertaTokenizer
 
-from bertsmith.batches.pairs import encode_pair
+from bertsmith.batches.pairs import encode_pair, second_begins, specials_around
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.byte_learning import learn_byte_bpe
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.unigram_learning import learn_unigram
+from bertsmith.tokens.vocabulary import SPECIALS
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TEXTS = ["some words of a text, and some more words of it"] * 3
+
+Reference = BertTokenizer | RobertaTokenizer | AlbertTokenizerFast
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> BertTokenizer:
-    path: Path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
-    path.write_text("\n".join([*SPECIALS, *"abcdefg"]), encoding="utf-8")
-    return BertTokenizer(str(path))
+def make(kind: str) -> tuple[Tokenizer, type[Reference]]:
+    if kind == "wordpiece":
+        return Tokenizer([*SPECIALS, *"abcdefg"], BasicRules(lowercase=True)), BertTokenizer
+    if kind == "byte-bpe":
+        return learn_byte_bpe(TEXTS, size=270), RobertaTokenizer
+    return learn_unigram(TEXTS, size=60), AlbertTokenizerFast
 
 
-@pytest.mark.parametrize("longest", [5, 6, 11, 16])
-def test_pairs_are_cut_as_transformers_cuts_them(reference: BertTokenizer, longest: int) -> None:
-    for first in range(14):
-        for second in (None, *range(14)):
-            texts = [np.arange(first) + 5]
-            if second is not None:
-                texts.append(np.arange(second) + 105)
-            ids, segments = encode_pair(
-                texts[0],
-                texts[1] if second is not None else None,
-                cls_id=2,
-                sep_id=3,
-                longest=longest,
-            )
-            expected = reference.prepare_for_model(
-                *(text.tolist() for text in texts),
-                truncation="longest_first",
-                max_length=longest,
-            )
-            assert ids.tolist() == expected["input_ids"]
-            assert segments.tolist() == expected["token_type_ids"]
-            assert len(ids) <= longest
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-bpe", "unigram"])
+def test_pairs_are_cut_as_transformers_cuts_them(kind: str, tmp_path: Path) -> None:
+    ours, reference = make(kind)
+    assert ours.kind == kind
+    ours.save(tmp_path)
+    theirs = reference.from_pretrained(tmp_path)
+    for longest in (6, 7, 11, 16):
+        for first in range(14):
+            for second in (None, *range(14)):
+                texts = [np.arange(first) + 5, np.arange(second or 0) + 105]
+                pair = second is not None
+                ids, segments = encode_pair(
+                    ours, texts[0], texts[1] if pair else None, longest=longest
+                )
+                expected = theirs.prepare_for_model(
+                    *(text.tolist() for text in texts[: 1 + pair]),
+                    truncation="longest_first",
+                    max_length=longest,
+                    return_token_type_ids=True,
+                )
+                assert ids.tolist() == expected["input_ids"]
+                assert segments.tolist() == expected["token_type_ids"]
+                assert len(ids) <= longest
+                if second and first + second + specials_around(ours, pair=True) <= longest:
+                    assert ids[second_begins(ours, first)] == 105

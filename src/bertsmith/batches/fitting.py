@@ -38,7 +38,7 @@ def fitted(
     Of a pair the longer text is cut, or taken in windows beside as much of the other as may stay.
     """
     kept_first, kept_second = kept(
-        len(first), None if second is None else len(second), longest=longest
+        tokenizer, len(first), None if second is None else len(second), longest=longest
     )
     long = kept_first < len(first) or (second is not None and kept_second < len(second))
     if long and fit == "windows":
@@ -47,10 +47,7 @@ def fitted(
         one = _shortened(first, kept_first, fit)
         two = None if second is None else _shortened(second, kept_second, fit)
         pairs, cut = [(one, two)], long
-    sequences = [
-        encode_pair(one, two, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, longest=longest)
-        for one, two in pairs
-    ]
+    sequences = [encode_pair(tokenizer, one, two, longest=longest) for one, two in pairs]
     return Fitted(sequences, long, cut)
 
 

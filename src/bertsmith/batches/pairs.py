@@ -1,20 +1,25 @@
-"""One text or a pair of texts as one sequence: [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
+"""One text or a pair of texts as one sequence, as the vocabulary's kind has it.
+
+[CLS] A [SEP]    [CLS] A [SEP] B [SEP]        of WordPiece and unigram vocabularies
+<s> A </s>       <s> A </s></s> B </s>        of byte-level ones
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.tokens.tokenizer import Tokenizer
+
 Ids = NDArray[np.int32]
 Segments = NDArray[np.int8]
 
 
 def encode_pair(
+    tokenizer: Tokenizer,
     first: NDArray[np.integer],
     second: NDArray[np.integer] | None,
     *,
-    cls_id: int,
-    sep_id: int,
     longest: int,
 ) -> tuple[Ids, Segments]:
     """Token ids and segment numbers, each (length,), of a text or a pair (Devlin et al. 2018).
@@ -23,25 +28,36 @@ def encode_pair(
     the longer text of a pair, token by token, of the second where both are of one length.
     """
     kept_first, kept_second = kept(
-        len(first), None if second is None else len(second), longest=longest
+        tokenizer, len(first), None if second is None else len(second), longest=longest
     )
-    cls, sep = np.array([cls_id]), np.array([sep_id])
+    cls, sep = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
     parts = [cls, first[:kept_first], sep]
     if second is not None:
-        parts += [second[:kept_second], sep]
+        parts += [sep] * (tokenizer.separators - 1) + [second[:kept_second], sep]
     ids = np.concatenate(parts).astype(np.int32)
     segments = np.zeros(len(ids), np.int8)
-    segments[kept_first + 2 :] = 1
+    if tokenizer.segments:
+        segments[second_begins(tokenizer, kept_first) :] = 1
     return ids, segments
 
 
-def kept(first: int, second: int | None, *, longest: int) -> tuple[int, int]:
+def second_begins(tokenizer: Tokenizer, first: int) -> int:
+    """The place of the second text of a pair whose first one has so many tokens."""
+    return 1 + first + tokenizer.separators
+
+
+def specials_around(tokenizer: Tokenizer, *, pair: bool) -> int:
+    """Special tokens around one text, or around and between two."""
+    return 2 + tokenizer.separators * pair
+
+
+def kept(tokenizer: Tokenizer, first: int, second: int | None, *, longest: int) -> tuple[int, int]:
     """How many tokens of texts of these lengths fit into `longest`, special tokens included."""
+    budget = longest - specials_around(tokenizer, pair=second is not None)
     if second is None:
-        assert longest >= 3
-        return min(first, longest - 2), 0
-    assert longest >= 5
-    budget = longest - 3
+        assert budget >= 1
+        return min(first, budget), 0
+    assert budget >= 1
     if first + second <= budget:
         return first, second
     kept_second = min(second, max(budget // 2, budget - first))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.batches.masking import Masking, MaskingConfig, following
+from bertsmith.batches.pairs import encode_pair, specials_around
 from bertsmith.batches.randomness import bits, permuted, stream
 from bertsmith.batches.segments import PAIRED, Sample, Segments, Text
 from bertsmith.batches.store import TokenStore
@@ -95,13 +96,19 @@ class PretrainingBatches:
                 "--samples.text within_documents",
             )
         self.config = config
-        self._cls, self._sep = [tokenizer.cls_id], [tokenizer.sep_id]
+        self._tokenizer = tokenizer
         self._ordinary = np.ones(tokenizer.size, bool)
         self._ordinary[sorted(tokenizer.special_ids)] = False
         self._seed = seed
         self._masking = Masking(config.masking, tokenizer)
         self._segments = Segments(
-            store, config.text, config.longest, tokenizer.continues, seed, config.short
+            store,
+            config.text,
+            config.longest,
+            tokenizer.continues,
+            seed,
+            config.short,
+            tokenizer.separators,
         )
 
     @property
@@ -168,14 +175,15 @@ class PretrainingBatches:
             targets[self.config.text] = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
         return replace(batch, targets=targets)
 
-    def _with_specials(self, sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        ids = np.concatenate(
-            [self._cls, *(piece for part in sample.parts for piece in (part, self._sep))]
-        )
-        segments = np.zeros(len(ids), np.int64)
+    def _with_specials(self, sample: Sample) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        made = self._tokenizer
         if sample.label is not None:
-            segments[len(sample.parts[0]) + 2 :] = 1
-        return ids, segments
+            first, second = sample.parts
+            longest = len(first) + len(second) + specials_around(made, pair=True)
+            return encode_pair(made, first, second, longest=longest)
+        ends = [part for text in sample.parts for part in (text, [made.sep_id])]
+        ids = np.concatenate([[made.cls_id], *ends]).astype(np.int32)
+        return ids, np.zeros(len(ids), np.int8)
 
 
 def _target(at: NDArray[np.int64], labels: NDArray[np.int64]) -> Target:

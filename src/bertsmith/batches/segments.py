@@ -62,13 +62,17 @@ class Segments:
         continues: NDArray[np.bool_],
         seed: int,
         short: float = 0.0,
+        separators: int = 1,
     ) -> None:
-        """Sequences of at most `longest` tokens, [CLS] and [SEP] included."""
+        """Sequences of at most `longest` tokens, special ones included.
+
+        `separators` of them stand between two texts.
+        """
         self._store = store
         self._short = short
         self._text = text
         self._seed = seed
-        self.specials = 3 if text in PAIRED else 2
+        self.specials = 2 + separators * (text in PAIRED)
         self._windows = Windows(
             store,
             longest - self.specials,

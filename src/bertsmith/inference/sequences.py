@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import encode_examples
-from bertsmith.batches.pairs import Ids, Segments, encode_pair
+from bertsmith.batches.pairs import Ids, Segments, encode_pair, specials_around
 from bertsmith.errors import ExampleError
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -59,10 +59,7 @@ def read_text(
         edges = window_edges(tokenizer.continues[found], longest - 2)
         parts = [found[begin:end] for begin, end in pairwise(edges)]
     read = sum(map(len, parts))
-    sequences = [
-        encode_pair(part, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, longest=longest)
-        for part in parts
-    ]
+    sequences = [encode_pair(tokenizer, part, None, longest=longest) for part in parts]
     return ReadText(
         ids=[ids for ids, _ in sequences],
         segments=[segments for _, segments in sequences],
@@ -83,7 +80,7 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
     left_out = 0
     if encoded.cut[0]:
         whole = tokenizer.encode([example.text, example.text_pair or ""])
-        left_out = sum(map(len, whole)) + 3 - longest
+        left_out = sum(map(len, whole)) + specials_around(tokenizer, pair=True) - longest
     return ReadText(ids=encoded.ids, segments=encoded.segments, spans=None, left_out=left_out)
 
 

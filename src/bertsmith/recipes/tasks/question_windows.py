@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.pairs import encode_pair
+from bertsmith.batches.pairs import encode_pair, second_begins, specials_around
 from bertsmith.batches.text_windows import WindowedExamples, window_of
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.text.squad import Question
@@ -42,7 +42,8 @@ def question_windows(
     ids, segments, owners, begins, offsets = [], [], [], [], []
     own, labels, long, pieces = [], [], [], []
     contexts: dict[str, Encoding] = {}
-    most = min(_LONGEST_QUESTION, room.longest - 3 - _SHORTEST_CONTEXT)
+    free = room.longest - specials_around(tokenizer, pair=True)
+    most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
     cut = []
     for number, row in enumerate(rows):
         if row.context not in contexts:
@@ -51,28 +52,23 @@ def question_windows(
         context = contexts[row.context]
         whole = tokenizer.encode([row.question])[0]
         question = whole[:most]
-        inner = room.longest - 3 - len(question)
+        inner = free - len(question)
+        offset = second_begins(tokenizer, len(question))
         starts, window = window_of(len(context), inner, min(room.overlap, inner // 2))
         answer = _answer(context, row) if labelled else None
         pieces.append((context.starts, context.ends))
         for which, start in enumerate(starts):
             part = context.ids[start : start + inner]
-            sequence, segment = encode_pair(
-                question,
-                part,
-                cls_id=tokenizer.cls_id,
-                sep_id=tokenizer.sep_id,
-                longest=room.longest,
-            )
+            sequence, segment = encode_pair(tokenizer, question, part, longest=room.longest)
             ids.append(sequence)
             segments.append(segment)
             owners.append(number)
             begins.append(start)
-            offsets.append(len(question) + 2)
+            offsets.append(offset)
             own.append(window[start : start + len(part)] == which)
             long.append(len(starts) > 1)
             cut.append(len(question) < len(whole))
-            labels.append(_place(answer, start, len(part), len(question) + 2))
+            labels.append(_place(answer, start, len(part), offset))
     count = len(ids)
     return QuestionWindows(
         ids=ids,

@@ -52,11 +52,7 @@ def word_windows(
         starts, window = window_of(len(encoded), inner, room.overlap)
         for which, start in enumerate(starts):
             sequence, segment = encode_pair(
-                encoded.ids[start : start + inner],
-                None,
-                cls_id=tokenizer.cls_id,
-                sep_id=tokenizer.sep_id,
-                longest=room.longest,
+                tokenizer, encoded.ids[start : start + inner], None, longest=room.longest
             )
             own = asked[window[first[asked]] == which] if len(asked) else asked
             ids.append(sequence)
