@@ -17,10 +17,10 @@ from bertsmith.tokens.vocabulary import SPECIALS
 
 TEXTS = ["some words of a text, and some more words of it"] * 3
 
-Reference = BertTokenizer | RobertaTokenizer | AlbertTokenizerFast
+Reference = type[BertTokenizer | RobertaTokenizer | AlbertTokenizerFast]
 
 
-def make(kind: str) -> tuple[Tokenizer, type[Reference]]:
+def make(kind: str) -> tuple[Tokenizer, Reference]:
     if kind == "wordpiece":
         return Tokenizer([*SPECIALS, *"abcdefg"], BasicRules(lowercase=True)), BertTokenizer
     if kind == "byte-bpe":

@@ -168,6 +168,9 @@ def test_what_goes_on_a_word() -> None:
     on = {piece for piece, goes in zip(vocabulary, made.continues.tolist(), strict=True) if goes}
     assert {"ab", "b", "7", "Ã", "©"} <= on
     assert not {"Ġa", "Ġ", ".", "'s", "Ċ", "<s>", "<mask>"} & on
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    shown = [made.shown(ids[piece]) for piece in ("Ġa", "ab", "'s", "Ġ", "<mask>")]
+    assert shown == ["a", "##ab", "'s", "Ġ", "<mask>"]
 
 
 @pytest.fixture(scope="module")

@@ -167,9 +167,11 @@ def test_the_extended_folder_gives_equal_ids_in_transformers(tmp_path: Path) -> 
 
 def test_better_than_the_most_frequent_unknown_words_on_held_out_novels(data_folder: Path) -> None:
     tokenizer = Tokenizer.load(data_folder / "vocab" / "bert-base-uncased-vocab.txt")
+    rules = tokenizer.rules
+    assert isinstance(rules, BasicRules)
     novels = sorted((data_folder / "text" / "novels").glob("*.txt"))[::16]
     counts = [
-        count_words([path.read_text(encoding="utf-8", errors="replace")[:200_000]], tokenizer.rules)
+        count_words([path.read_text(encoding="utf-8", errors="replace")[:200_000]], rules)
         for path in novels
     ]
     held_out, mined = counts[0], sum(counts[1:], Counter[str]())

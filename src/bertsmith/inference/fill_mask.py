@@ -29,7 +29,7 @@ _MASKS = 256
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A piece of the vocabulary, and the probability that it stands behind a mask."""
+    """A piece as `Tokenizer.shown` has it, and the probability that it stands behind a mask."""
 
     piece: str
     probability: float
@@ -101,7 +101,7 @@ def _fillings(
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
-                    Filling(tokenizer.vocabulary[piece], share)
+                    Filling(tokenizer.shown(piece), share)
                     for share, piece in zip(shares, ids, strict=True)
                 ]
             )

@@ -21,6 +21,7 @@ from bertsmith.tokens import folder as folders
 from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.spans import Encoding, joined
 from bertsmith.tokens.vocabulary import KindName, check_vocabulary, is_placeholder
+from bertsmith.tokens.wordpiece import CONTINUES
 
 
 class Tokenizer:
@@ -121,6 +122,14 @@ class Tokenizer:
             if not 0 <= number < self.size:
                 raise VocabularyError(f"id {number} is none of a vocabulary of {self.size}")
         return self._joined([self.vocabulary[number] for number in ids])
+
+    def shown(self, number: int) -> str:
+        """A piece for readers: as text, with "##" before what goes on a word, in every kind."""
+        piece = self.vocabulary[number]
+        if self.kind == "wordpiece" or number in self.special_ids:
+            return piece
+        text = self._joined([piece]).strip() or piece
+        return CONTINUES + text if self.continues[number] else text
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

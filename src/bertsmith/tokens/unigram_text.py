@@ -21,8 +21,8 @@ from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 _MASK = UNIGRAM_SPECIALS[-1]
 _STRETCH = re.compile(r"\S+")
-# of a sum of 32 bits, with some to spare
-_ROUNDING = 2.0**-21
+# what rounding to 32 bits may change, of a sum, at each of the pieces of two cuttings
+_ROUNDING = 2.0**-23
 
 
 _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
