@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,14 @@ import pytest
 
 from bertsmith.cli import main
 from bertsmith.models.presets import PRESETS, preset_config
-from bertsmith.recipes.models import TOKENS, inference_memory, models, parameters
+from bertsmith.recipes.models import (
+    TOKENS,
+    ModelFacts,
+    inference_memory,
+    models,
+    parameters,
+    show,
+)
 
 # one batch through the encoder, in a process of its own
 RUN = """
@@ -35,17 +43,20 @@ print(1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmH
 @pytest.mark.parametrize("width", [4, 2])
 def test_the_memory_told_is_about_what_is_taken(width: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, "bert-medium", str(width)],
+        [sys.executable, "-c", RUN, "minilm-6-384", str(width)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    config = preset_config(PRESETS["bert-medium"])
+    config = preset_config(PRESETS["minilm-6-384"])
     told = inference_memory(config, tokens=TOKENS, width=width)
     assert 0.75 * int(done.stdout) < told < 1.3 * int(done.stdout)
 
 
-def test_every_preset_is_told() -> None:
-    facts = {each.name: each for each in models()}
-    assert facts.keys() == PRESETS.keys()
+def test_every_preset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["tokens_per_batch"] == TOKENS
+    facts = {each["name"]: ModelFacts(**each) for each in told["models"]}
+    assert list(facts) == list(PRESETS)
     base = facts["bert-base-uncased"]
     assert (base.layers, base.hidden, base.heads, base.vocabulary) == (12, 768, 12, 30_522)
     assert base.parameters == parameters(preset_config(PRESETS["bert-base-uncased"])) == 109_482_240
@@ -53,16 +64,12 @@ def test_every_preset_is_told() -> None:
         assert 2 * each.parameters < each.inference_bf16 < each.inference_fp32 < each.training_fp32
         # weights, gradients, two moments, and weights and moments once more while they are saved
         assert each.training_fp32 > 28 * each.parameters
-    shared, own = facts["albert-base"], facts["bert-base-uncased"]
-    assert shared.training_fp32 < own.training_fp32
+    assert facts["albert-base"].training_fp32 < base.training_fp32
 
 
-def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["tokens_per_batch"] == TOKENS
-    assert [each["name"] for each in told["models"]] == list(PRESETS)
-    assert main(["models"]) == 0
+def test_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    show(models(["bert-tiny", "distilbert-base"]))
     shown = capsys.readouterr().out
-    assert "distilbert-base" in shown
-    assert "66.4" in shown
+    assert re.search(r"bert-tiny +2/128 +4\.4 +4\.4", shown)
+    assert re.search(r"distilbert-base +6/768 +66\.4 +66", shown)
+    assert max(map(len, shown.splitlines())) <= 80

@@ -13,13 +13,14 @@ from bertsmith.batches.batch import pack
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.errors import ConfigError
 from bertsmith.models.catalog import Family, family
-from bertsmith.models.model import Model
+from bertsmith.models.distilbert import distilbert
+from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.recipes.pretrain import pretrain
 from bertsmith.recipes.pretrain_settings import PretrainConfig
 from bertsmith.recipes.published import roberta
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
-from bertsmith.weights.folder import load_model, save_model, start_from
+from bertsmith.weights.folder import load_model, save_model
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -63,11 +64,19 @@ def test_what_is_trained_loads_in_transformers(
     assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * (kind == "roberta")
     assert model.config.encoder.dropout == 0.1
     same_as_theirs(model, first.folder / "model")
-    classifier, _ = start_from(first.folder / "model", labels=("a", "b"))
-    save_model(tmp_path / "classifier", classifier, tokenizer)
-    again = pretrain(store, out=tmp_path / "again", parent=tmp_path / "classifier", steps=2)
-    assert again.model.config.encoder == replace(model.config.encoder)
-    same_as_theirs(load_model(again.folder / "model")[0], again.folder / "model")
+
+
+def test_a_classifier_goes_on_as_a_language_model(
+    store: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """The layer between its first token and its classes is no pooler that could be kept."""
+    encoder = distilbert("tiny", tokenizer.size, longest=61)
+    config = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b"))
+    save_model(tmp_path / "classifier", build_model(config, seed=1), tokenizer)
+    again = pretrain(store, out=tmp_path / "run", parent=tmp_path / "classifier", steps=2)
+    model, _ = load_model(again.folder / "model")
+    assert model.config == ModelConfig(encoder=encoder, pooler=False, masked_lm=True)
+    same_as_theirs(model, again.folder / "model")
 
 
 @pytest.mark.parametrize("kind", ["roberta", "distilbert"])
