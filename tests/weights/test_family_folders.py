@@ -80,7 +80,7 @@ def test_positions_begin_where_the_padding_says(tmp_path: Path, pad_id: int, lon
     [
         ({"pad_token_id": -1}, "pad_token_id is -1"),
         ({"pad_token_id": None}, "pad_token_id is None"),
-        ({"pad_token_id": 24}, "max_position_embeddings is 25; it must be .* at least 26"),
+        ({"pad_token_id": 24}, "max_position_embeddings is 25; it must be .* 26"),
         ({"is_decoder": True}, "is_decoder is True, which no ROBERTA can be"),
         ({"type_vocab_size": 2}, r"token_type_embeddings.weight has the shape \(1, 32\)"),
         ({"model_type": "bert"}, "lacks the tensor bert"),
