@@ -78,6 +78,25 @@ def test_all_sizes_at_once(folder: Path, opened: Opened) -> None:
     refused(opened(folder))
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
+def test_a_table_that_is_not_in_the_file_is_not_made_of_any_size(
+    folder: Path, opened: Opened, positions: str
+) -> None:
+    header, data = header_of(folder / WEIGHTS)
+    name = "bert.embeddings.position_embeddings.weight"
+    begin, end = header.pop(name)["data_offsets"]
+    for key, entry in header.items():
+        if key != "__metadata__" and entry["data_offsets"][0] >= end:
+            entry["data_offsets"] = [place + begin - end for place in entry["data_offsets"]]
+    with_header(folder / WEIGHTS, header, data[:begin] + data[end:])
+    change_json(folder / CONFIG, bertsmith_positions=positions)
+    assert opened(folder)["error"] is None
+    change_json(folder / CONFIG, max_position_embeddings=2**31 - 1)
+    answer = opened(folder)
+    harmless(answer)
+    assert answer["told"] or positions == "none"
+
+
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, WORDS, *TOKENIZER])
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_special_files(folder: Path, opened: Opened, name: str, kind: str) -> None:

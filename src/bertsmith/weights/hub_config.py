@@ -174,7 +174,9 @@ class HubConfig:
 
     def _modern(self) -> dict[str, Any]:
         """The wiring of a ModernBERT; what its files might say otherwise is refused."""
-        pooled = {"cls": "first", "mean": "mean"}.get(self._data.get("classifier_pooling", "cls"))
+        pooled = {"cls": "first", "mean": "mean"}.get(
+            str(self._data.get("classifier_pooling", "cls"))
+        )
         if pooled is None:
             self._refuse(
                 f"classifier_pooling is {self._data['classifier_pooling']!r}",

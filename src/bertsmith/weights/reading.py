@@ -28,6 +28,9 @@ _ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
 _MOST_TENSORS = 20_000
 
+# positions whose table is made where the file has none, so that no config asks for terabytes
+_MOST_MADE = 2**13
+
 
 class ModelFiles:
     """`config.json` and the weights of a folder.
@@ -206,6 +209,9 @@ class ModelFiles:
         """Positions and segments that some other tool has trained since are no constants more."""
         for ours, hub in self._constants().items():
             if hub not in self._stored:
+                made = ours == POSITIONS and self._encoder.positions == "sinusoidal"
+                if made and self._encoder.longest > _MOST_MADE:
+                    self._refuse(f"lacks the tensor {hub} of {self._encoder.longest:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])
             constant = torch.zeros_like(table)
