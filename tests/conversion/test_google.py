@@ -265,6 +265,9 @@ def test_checkpoints_that_cannot_be_converted(tmp_path: Path) -> None:
     bundles.write(folder / "turned.ckpt", values | {kernel: values[kernel].T})
     with pytest.raises(ModelFolderError, match="has the shape"):
         convert(folder / "turned.ckpt", tmp_path / "out")
+    bundles.write(folder / "twice.ckpt", values | {f"module/{kernel}": values[kernel]})
+    with pytest.raises(ModelFolderError, match=r"twice.*second time as module/bert"):
+        convert(folder / "twice.ckpt", tmp_path / "out")
     bundles.write(folder / "foreign.ckpt", {"dense/kernel": np.zeros((2, 2), np.float32)})
     with pytest.raises(ModelFolderError, match="no variable of Google's BERT"):
         convert(folder / "foreign.ckpt", tmp_path / "out")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from bertsmith.errors import ModelFolderError
 from bertsmith.models.catalog import Family
+from bertsmith.weights.conversion.google_config import CONFIG_FILES, google_config, hub_config
 from bertsmith.weights.conversion.google_names import hub_name, variable
 from bertsmith.weights.conversion.staging import (
     Change,
@@ -39,34 +39,10 @@ from bertsmith.weights.writing import write_tensors
 
 WRITTEN = "bert_model.ckpt"
 
-_CONFIGS: dict[Family, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
-_EPSILON = 1e-12
-"""What Google's code adds to a variance, whatever the config says."""
-_SIZES = (
-    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
-    "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
-    "num_hidden_layers", "type_vocab_size", "vocab_size",
-)  # fmt: skip
-_OURS = (
-    "bertsmith_positions", "bertsmith_segments", "classifier_dropout", "id2label", "label2id",
-    "problem_type",
-)  # fmt: skip
-"""Settings that Google's code does not know, and passes over; they bring a model back as it was."""
-_ACTIVATION = "bertsmith_activation"
-_ALBERT_ONLY = {
-    "net_structure_type": 0,
-    "gap_size": 0,
-    "num_memory_blocks": 0,
-    "inner_group_num": 1,
-}
 _OPTIMISER = re.compile(
     r"(^|/)(adam_[mv]|lamb_[mv]|(AdamWeightDecay|LAMB|Adafactor)\w*|Adam(_\d+)?)$"
     r"|^(global_step|beta[12]_power|loss_scale|good_steps)$"
 )
-_HEADS = {
-    "qa_outputs.weight": "ForQuestionAnswering",
-    "classifier.weight": "ForSequenceClassification",
-}
 _CASED = re.compile(r"(^|[_\-.])(multi_)?cased([_\-.]|$)")
 _LOWERCASE = re.compile(r"uncased|^(multilingual|chinese)_L-12_H-768_A-12$")
 
@@ -99,7 +75,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
         check_file(path, home.resolve())
     bundle = TensorBundle(prefix)
     kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
-    place = home / _CONFIGS[kind]
+    place = home / CONFIG_FILES[kind]
     if not place.exists():
         raise ModelFolderError(
             f"has no {place.name} beside it",
@@ -113,7 +89,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
             where=bundle.index,
             remedy="name a checkpoint that google-research/bert or /albert wrote",
         )
-    write_json(folder / "config.json", _hub_config(read_settings(place), kind, tensors))
+    write_json(folder / "config.json", hub_config(read_settings(place), kind, tensors))
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     _carry_vocabulary(home, folder)
     return moves
@@ -125,7 +101,7 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
     `ModelFolderError` for what Google's code could not compute.
     """
     config = read_settings(source / "config.json")
-    google = _google_config(config, source)
+    google = google_config(config, source)
     file, moves = TensorFile(source / "model.safetensors"), Moves()
     tensors: dict[str, Tensor] = {}
     task = config["architectures"][0]
@@ -142,7 +118,7 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
         change: Change = "transposed" if made.transposed else "renamed"
         moves.done.append(Move(source=name, target=made.name, change=change))
     write_bundle(folder / WRITTEN, tensors)
-    write_json(folder / _CONFIGS["bert"], google)
+    write_json(folder / CONFIG_FILES["bert"], google)
     copy_files(source, folder, ("vocab.txt", "tokenizer_config.json"))
     return moves
 
@@ -160,50 +136,18 @@ def _renamed(bundle: TensorBundle, kind: Family) -> tuple[Moves, dict[str, Tenso
             )
             continue
         target, transposed = found
+        if target in tensors:
+            raise ModelFolderError(
+                f"holds {target} twice, the second time as {name[:80]}",
+                where=bundle.index,
+                remedy="name a checkpoint of one model",
+            )
         tensor = bundle.read(name)
         turned = transposed and tensor.dim() == 2
         tensors[target] = tensor.t() if turned else tensor
         change: Change = "transposed" if turned else "renamed"
         moves.done.append(Move(source=name, target=target, change=change))
     return moves, tensors
-
-
-def _hub_config(google: dict[str, Any], kind: Family, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    config = google | {"model_type": kind, "layer_norm_eps": _EPSILON}
-    if kind == "albert":
-        if google.get("hidden_act") == "gelu":
-            # there the name means the tanh formula
-            config["hidden_act"] = "gelu_new"
-        for key, only in _ALBERT_ONLY.items():
-            if google.get(key, only) != only:
-                raise ModelFolderError(
-                    f"{key} is {google[key]!r}, not {only}", where=_CONFIGS[kind]
-                )
-    config["hidden_act"] = config.pop(_ACTIVATION, config.get("hidden_act"))
-    task = next((task for name, task in _HEADS.items() if name in tensors), "ForPreTraining")
-    prefix = "Albert" if kind == "albert" else "Bert"
-    return config | {"architectures": [prefix + task]}
-
-
-def _google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
-    refused = {
-        "model_type": ("bert",),
-        "layer_norm_eps": (_EPSILON,),
-        "is_decoder": (False, None),
-    }
-    for key, values in refused.items():
-        if config.get(key) not in values:
-            raise ModelFolderError(
-                f"{key} is {config.get(key)!r}, where Google's code has {values[0]!r}",
-                where=source,
-                remedy="only what it computes alike can be written for it",
-            )
-    data = {key: config[key] for key in _SIZES} | {
-        key: config[key] for key in _OURS if key in config
-    }
-    if data["hidden_act"] != "gelu":
-        data |= {"hidden_act": "gelu", _ACTIVATION: data["hidden_act"]}
-    return dict(sorted(data.items()))
 
 
 def _carry_vocabulary(home: Path, folder: Path) -> None:
