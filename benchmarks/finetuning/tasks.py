@@ -9,8 +9,9 @@ from typing import Any
 
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData, split
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import GLUE, TASKS
-from bertsmith.recipes.tasks.task import Reading, Task
+from bertsmith.recipes.tasks.task import Task
 from bertsmith.text.columns import Columns
 
 SETTINGS = FinetuneConfig(epochs=3, batch=32, rate=5e-5, baseline=False)

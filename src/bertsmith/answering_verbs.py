@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.command import Verb
-from bertsmith.reading_options import Layout, OnBad, Scheme, reading_of
+from bertsmith.config import Config
+from bertsmith.finetune_verbs import named_columns
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
 
@@ -24,8 +25,8 @@ def predict(
     no_answer: float | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
-    on_bad: OnBad = "fail",
     device: str = "auto",
+    settings: Config | None = None,
 ) -> None:
     """Answer for texts, by what the model folder was taught, or fill in [MASK].
 
@@ -45,24 +46,18 @@ def predict(
             is best
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
-        on_bad: what becomes of bad rows; quarantine puts them into FILE.bad.jsonl
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import predict as recipe
+    from bertsmith.recipes.reading import Reading
 
-    reading = reading_of(text=text_column, text_pair=text_pair_column, on_bad=on_bad)
+    columns = {"text": text_column, "text_pair": text_pair_column}
+    reading = (settings or Reading()).override(**named_columns(columns))
+    assert isinstance(reading, Reading)
     recipe(
-        model,
-        file,
-        top=top,
-        format=format,
-        reading=reading,
-        longest=longest,
-        long=long,
-        stride=stride,
-        no_answer=no_answer,
-        device=device,
-    )
+        model, file, top=top, format=format, reading=reading, longest=longest, long=long,
+        stride=stride, no_answer=no_answer, device=device,
+    )  # fmt: skip
 
 
 def evaluate(
@@ -75,61 +70,51 @@ def evaluate(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
-    label_columns: str | None = None,
-    group_column: str | None = None,
-    layout: Layout = "table",
-    label_until: str | None = None,
-    tag_column: int = -1,
-    scheme: Scheme = "auto",
-    on_bad: OnBad = "fail",
     device: str = "auto",
     json: bool = False,
+    settings: Config | None = None,
 ) -> None:
     """Score a fine-tuned model on labelled examples, with 95 % intervals.
 
     Labels are compared by name, whatever the order in which the file has them.
 
     Args:
-        model: folder of a fine-tuned model
+        model: folder of a fine-tuned model, or hub:owner/name, or with @revision
         file: labelled examples
         longest: tokens of a text that are read at once, where that is less than the model can
         long: what is read of longer texts: head, tail, head+tail, or windows, all of it
-        stride: tokens that two windows share, where words or answers are looked for
+        stride: tokens that two windows share, where words or answers are looked for; a third of
+            all where none are named
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
         label_column: column of the label
-        label_columns: columns of 0 and 1, with commas between their names, for several labels
-        group_column: column of what names the query, for ranking
-        layout: label-first for lines of a label, a blank and a text
-        label_until: keep labels up to this sign, as the colon in ENTY:animal
-        tag_column: column of the tags from 0, or from the end below it
-        scheme: how tags say where an entity begins
-        on_bad: what becomes of bad rows; quarantine puts them into FILE.bad.jsonl
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.evaluate import evaluate as recipe
+    from bertsmith.recipes.reading import Reading
 
+    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
+    reading = (settings or Reading()).override(**named_columns(columns))
+    assert isinstance(reading, Reading)
     scores = recipe(
-        model,
-        file,
-        reading=reading_of(
-            text_column, text_pair_column, label_column, label_columns, group_column,
-            layout, label_until, tag_column, scheme, on_bad,
-        ),
-        longest=longest,
-        long=long,
-        stride=stride,
-        device=device,
-    )  # fmt: skip
+        model, file, reading=reading, longest=longest, long=long, stride=stride, device=device
+    )
     if json:
         print(json_format.dumps(scores))
+
+
+def _reading() -> type[Config]:
+    from bertsmith.recipes.reading import Reading
+
+    return Reading
 
 
 ANSWERING_VERBS = {
     "predict": Verb(
         function=predict,
+        settings=_reading,
         examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
     ),
-    "evaluate": Verb(function=evaluate, examples=("spam/model test.csv",)),
+    "evaluate": Verb(function=evaluate, settings=_reading, examples=("spam/model test.csv",)),
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
-from bertsmith.reading_options import Layout, OnBad, Scheme, reading_of
 
 TaskName = Literal["classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank"]
 
@@ -28,79 +28,44 @@ def finetune(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
-    label_columns: str | None = None,
-    group_column: str | None = None,
-    layout: Layout = "table",
-    label_until: str | None = None,
-    tag_column: int = -1,
-    scheme: Scheme = "auto",
-    on_bad: OnBad = "fail",
     device: str = "auto",
     tensorboard: bool = False,
     settings: Config | None = None,
 ) -> None:
     """Teach a model folder a task from labelled examples, with several seeds.
 
-    Tasks, told from the data where none is named:
-      classify     one class a text, or a pair of texts: .csv, .tsv, .jsonl, .parquet, or a folder
-                   with a file or a folder a class
-      multi-label  any number of classes: a list, a|b, or columns of 0 and 1
-      regression   a number a text or pair
-      rank         query, passage, relevance
-      choice       one of several options: SWAG's .csv, COPA's .xml, .jsonl
-      tag          tags of words: CoNLL's columns, .conllu, .jsonl with entities
-      span         answers in texts: SQuAD's .json, .jsonl
-
-    A run that was stopped goes on with the same command.
+    The task is told from the data: a class a text or pair, any number of classes, a number,
+    relevance to a query, one of several options, tags of words, answers in a text. A run that was
+    stopped goes on with the same command.
 
     Args:
         model: folder of a pre-trained model, or hub:owner/name, or with @revision
-        train: labelled examples
+        train: labelled examples: tables, CoNLL's columns, SQuAD's JSON, a folder of classes
         out: folder of the run, and of the model in it
         dev: labelled examples to measure with; a tenth of the others where none are given
         task: what is to be learned, where the data do not tell
         seeds: how often to train; the scores come with their mean and spread
-        grid: first choose rate, batch and epochs on dev (--search.rates and so on say out of what)
-        minutes: minutes of training for the grid; as many cells as fit are tried, in random order
-        curve: also train with a half of the examples, a quarter and so on, three seeds each
-        baselines: also measure static vectors, each layer of the frozen encoder, a mix of them, and
-            the same network from random weights; TF-IDF always is, unless --baseline false
+        grid: first choose rate, batch and epochs on dev, out of those below (--search.rates ...)
+        minutes: minutes of training for the grid; as many cells as fit, in random order
+        curve: also train with half of the examples, a quarter and so on, with three seeds
+        baselines: also measure static vectors, every layer of the frozen encoder, a mix of them,
+            and the same network from random weights
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
         label_column: column of the label
-        label_columns: columns of 0 and 1, with commas between their names, for several labels
-        group_column: column of what names the query, for ranking
-        layout: label-first for lines of a label, a blank and a text
-        label_until: keep labels up to this sign, as the colon in ENTY:animal
-        tag_column: column of the tags from 0, or from the end below it
-        scheme: how tags say where an entity begins
-        on_bad: what becomes of bad rows; quarantine puts them into TRAIN.bad.jsonl
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
     """
     from bertsmith.recipes.finetune import finetune as recipe
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
-    settings = settings or FinetuneConfig()
-    assert isinstance(settings, FinetuneConfig)
+    given = settings or FinetuneConfig()
+    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
+    chosen = given.override(**named_columns(columns))
+    assert isinstance(chosen, FinetuneConfig)
     recipe(
-        model,
-        train,
-        out=out,
-        dev=dev,
-        task=task,
-        seeds=seeds,
-        reading=reading_of(
-            text_column, text_pair_column, label_column, label_columns, group_column,
-            layout, label_until, tag_column, scheme, on_bad,
-        ),
-        settings=settings,
-        grid=grid,
-        minutes=minutes,
-        curve=curve,
-        baselines=baselines,
-        device=device,
-        tensorboard=tensorboard,
+        model, train, out=out, dev=dev, task=task, seeds=seeds, settings=chosen, grid=grid,
+        minutes=minutes, curve=curve, baselines=baselines, device=device, tensorboard=tensorboard,
     )  # fmt: skip
 
 
@@ -172,6 +137,11 @@ def compare(first: Path, second: Path, *, json: bool = False) -> None:
         print(json_format.dumps(figures))
 
 
+def named_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
+    """The columns that were named, by the paths of the settings that hold them."""
+    return {f"columns.{role}": name for role, name in columns.items() if name is not None}
+
+
 def _finetune_settings() -> type[Config]:
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
@@ -187,6 +157,7 @@ FINETUNE_VERBS = {
             "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
             "run/model train.conll --dev dev.conll --out names --grid --minutes 60",
             "run/model train.jsonl --out spam --baselines --curve",
+            "run/model questions.label --out kinds --columns.layout label-first",
         ),
     ),
     "glue": Verb(

@@ -222,7 +222,7 @@ def test_a_disk_that_fills_while_training_goes_on(shell: Shell, disk: Disk) -> N
     assert steps == [*range(1, 7)]
 
 
-@pytest.mark.parametrize("size", [10, 900, 30_000])
+@pytest.mark.parametrize("size", [10, 4000, 30_000])
 def test_finetuning_goes_on_with_the_same_command(
     shell: Shell, limited: Limited, size: int
 ) -> None:

@@ -30,7 +30,7 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
     Path("a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     status, told = shell.run("finetune {model} a.jsonl --out run --seeds 1 --epochs 1 --batch 8")
     assert status == 0
-    assert "1 of 20 examples were longer than the limit and were cut" in told
+    assert "1 of 20 texts (5.0 %) were longer than 40 tokens: only their beginning was read" in told
     status, told = shell.run("predict run/model a.jsonl")
     assert status == 0
     assert told == "1 of 20 texts were longer than 40 tokens and were cut\n"

@@ -48,8 +48,8 @@ class _Ended:
         """What tells the dev rows."""
         run, settings = self.run, self.run.settings
         if run.dev_hash is not None:
-            return run.dev_hash, run.reading
-        return run.train_hash, run.reading, settings.dev_share, settings.seed
+            return run.dev_hash, settings.reading
+        return run.train_hash, settings.reading, settings.dev_share, settings.seed
 
 
 def compare(first: Path, second: Path) -> dict[str, Any]:

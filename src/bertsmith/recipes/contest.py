@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bertsmith.batches.randomness import permuted, stream
+from bertsmith.errors import ConfigError
 from bertsmith.models.model import Model, build_model
 from bertsmith.recipes.evaluate import interval_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -37,6 +38,16 @@ class Asked:
     minutes: float | None = None
     curve: bool = False
     baselines: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}", remedy="it must be at least 1")
+        if self.minutes is not None and not self.grid:
+            raise ConfigError(
+                "--minutes are for --grid", remedy="leave them out, or give --grid too"
+            )
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ from bertsmith.errors import ExampleError, ModelFolderError
 from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.log import say
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_of
-from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Task
+from bertsmith.recipes.tasks.task import Evidence, Room, Task
 from bertsmith.recipes.telling import in_words, percent
 from bertsmith.recipes.trial import measure
 from bertsmith.weights.folder import load_model

@@ -24,19 +24,18 @@ import torch
 
 from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
-from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.recipes.contest import Asked, Contest
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune_report import write_report
 from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.labelled import read_labelled
+from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.scores import describe, tell, write_card
 from bertsmith.recipes.starting import check_layers
 from bertsmith.recipes.tasks.recognising import task_for
-from bertsmith.recipes.tasks.task import Reading, Room, Task
+from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.recipes.trial import prepare
 from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
@@ -67,8 +66,6 @@ class FinetuneRun(Config):
     """The examples to measure with, None for a share of the training file."""
     dev_hash: str | None
     """SHA-256 of their file."""
-    reading: Reading
-    """How the files are read."""
     labels: tuple[str, ...]
     """The names of the model's outputs, in its order."""
     seeds: int
@@ -99,8 +96,7 @@ def finetune(
     dev: Path | None = None,
     task: str | None = None,
     seeds: int = 5,
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008
+    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
     grid: bool = False,
     minutes: float | None = None,
     curve: bool = False,
@@ -118,39 +114,20 @@ def finetune(
     place, model = device_named(device), model_folder(model)
     if tensorboard:
         require_tensorboard()
-    _check(seeds, minutes, grid=grid)
-    chosen, why = task_for(train, task, reading)
+    asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
+    chosen, why = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_layers(base, settings)
     data = read_labelled(
         chosen,
         train,
         dev,
-        reading,
+        settings.reading,
         known_labels=base.config.labels,
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
-    run = FinetuneRun(
-        task=chosen.name,
-        model=model.resolve(),
-        origin=origin(model),
-        model_hash=weights_hash(model),
-        train=train.resolve(),
-        train_hash=hash_of(train),
-        dev=None if dev is None else dev.resolve(),
-        dev_hash=None if dev is None else hash_of(dev),
-        reading=reading,
-        labels=data.labels,
-        seeds=seeds,
-        grid=grid,
-        minutes=minutes,
-        curve=curve,
-        baselines=baselines,
-        threads=torch.get_num_threads(),
-        device=place.type,
-        settings=settings,
-    )
+    run = _resolved(model, train, dev, data, asked, settings, place)
     prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
     folder = RunFolder(out)
     with folder.owned():
@@ -168,10 +145,37 @@ def finetune(
             trials=Trials(folder, tensorboard=tensorboard),
             make_model=model_maker(run.model, chosen, data.labels, place),
         )
-        asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
-        if why:
-            say(why)
-        return _carry_out(contest, asked, run)
+        return _carry_out(contest, asked, run, why)
+
+
+def _resolved(
+    model: Path,
+    train: Path,
+    dev: Path | None,
+    data: LabelledData[Any],
+    asked: Asked,
+    settings: FinetuneConfig,
+    device: torch.device,
+) -> FinetuneRun:
+    return FinetuneRun(
+        task=data.task.name,
+        model=model.resolve(),
+        origin=origin(model),
+        model_hash=weights_hash(model),
+        train=train.resolve(),
+        train_hash=hash_of(train),
+        dev=None if dev is None else dev.resolve(),
+        dev_hash=None if dev is None else hash_of(dev),
+        labels=data.labels,
+        seeds=asked.seeds,
+        grid=asked.grid,
+        minutes=asked.minutes,
+        curve=asked.curve,
+        baselines=asked.baselines,
+        threads=torch.get_num_threads(),
+        device=device.type,
+        settings=settings,
+    )
 
 
 def hash_of(path: Path) -> str:
@@ -200,17 +204,9 @@ def model_maker(
     return make
 
 
-def _check(seeds: int, minutes: float | None, *, grid: bool) -> None:
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}", remedy="it must be at least 1")
-    if minutes is not None and not grid:
-        raise ConfigError("--minutes are for --grid", remedy="leave them out, or give --grid too")
-    if minutes is not None and not minutes > 0:
-        raise ConfigError(f"minutes is {minutes}", remedy="it must be above 0")
-
-
-def _carry_out(contest: Contest, asked: Asked, run: FinetuneRun) -> FinetuneOutcome:
-    for line in describe(contest.prepared):
+def _carry_out(contest: Contest, asked: Asked, run: FinetuneRun, why: str) -> FinetuneOutcome:
+    bad = contest.settings.reading.bad_rows.told()
+    for line in filter(None, (why, bad, *describe(contest.prepared))):
         say(line)
     try:
         outcome = contest.hold(asked)

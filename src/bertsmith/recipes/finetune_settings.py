@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.recipes.reading import Reading
+from bertsmith.text.bad_rows import OnBad
+from bertsmith.text.columns import USUAL, Columns
+from bertsmith.text.conll import USUAL_TAGS, TagColumns
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.precision import Precision
@@ -92,6 +97,12 @@ class FinetuneConfig(Config):
     """Also train TF-IDF + a linear model, to see what the model is worth."""
     search: SearchConfig = field(default_factory=SearchConfig)
     """What --grid tries."""
+    columns: Columns = USUAL
+    """Columns of texts and labels."""
+    tags: TagColumns = USUAL_TAGS
+    """Columns of words and tags."""
+    on_bad: OnBad = "fail"
+    """What becomes of bad rows: fail, skip, or quarantine, which puts them into FILE.bad.jsonl."""
 
     def __post_init__(self) -> None:
         least = {
@@ -111,6 +122,11 @@ class FinetuneConfig(Config):
             raise ConfigError(f"warm_up is {self.warm_up}", remedy="it must be in [0, 1]")
         if not 0 < self.layer_decay <= 1:
             raise ConfigError(f"layer_decay is {self.layer_decay}", remedy="it must be in (0, 1]")
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How the files are read."""
+        return Reading(columns=self.columns, tags=self.tags, on_bad=self.on_bad)
 
     def fit(self, steps: int, seed: int) -> FitConfig:
         """What the training loop is told for so many steps."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from bertsmith.batches.randomness import permuted, stream
 from bertsmith.errors import ExampleError
-from bertsmith.recipes.tasks.task import Reading, Row, Task
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.task import Row, Task
 
 # purpose of the random stream, unlike those of batches
 _SPLIT = 201

@@ -17,10 +17,11 @@ from bertsmith.inference.windows import ROWS, windows
 from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.raw_texts import RawTexts
 from bertsmith.recipes.tasks.span import Span
 from bertsmith.recipes.tasks.table import task_of
-from bertsmith.recipes.tasks.task import Reading, Room, Task
+from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.recipes.texts import Texts
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model

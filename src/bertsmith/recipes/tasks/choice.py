@@ -16,7 +16,8 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.choose import Choose
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Scores, Task
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.text.choices import Choice as Question
 from bertsmith.text.choices import read_choices
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_named
-from bertsmith.recipes.tasks.task import Reading, Task
+from bertsmith.recipes.tasks.task import Task
 from bertsmith.text.recognising import recognise
 
 # a pair of texts has a class as a single text has

@@ -19,8 +19,9 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.span import Span as SpanObjective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.question_windows import QuestionWindows, question_windows
-from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Scores, Task
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
 from bertsmith.text.squad import Question, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer

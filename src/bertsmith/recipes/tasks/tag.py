@@ -18,8 +18,9 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tag import Tag as TagObjective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.raw_texts import RawTexts
-from bertsmith.recipes.tasks.task import Evidence, Reading, Room, Scores, Task
+from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.weighing import balanced_weights
 from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
 from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -26,9 +25,7 @@ from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.text.bad_rows import BadRows, OnBad
-from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.conll import USUAL_TAGS, TagColumns
+from bertsmith.recipes.reading import Reading
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Evidence = NDArray[np.float64]
@@ -50,23 +47,6 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading(Config):
-    """How files of examples are read."""
-
-    columns: Columns = USUAL
-    """Columns that were named."""
-    tags: TagColumns = USUAL_TAGS
-    """Columns of words and tags."""
-    on_bad: OnBad = "fail"
-    """What becomes of bad rows: fail, skip, or quarantine, which keeps them beside the file."""
-
-    @cached_property
-    def bad_rows(self) -> BadRows:
-        """What takes the bad rows, and counts them over all files that are read with this."""
-        return BadRows(self.on_bad)
 
 
 @dataclass(frozen=True, kw_only=True)

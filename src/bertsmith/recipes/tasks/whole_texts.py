@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.errors import ExampleError
 from bertsmith.inference.windows import text_length
-from bertsmith.recipes.tasks.task import Reading, Room, Task
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.recipes.texts import Texts
 from bertsmith.text.examples import Example, Kind, read_examples
 from bertsmith.text.glue import GlueTask
