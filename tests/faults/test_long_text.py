@@ -33,7 +33,7 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
     assert "1 of 20 texts (5.0 %) were longer than 40 tokens: only their beginning was read" in told
     status, told = shell.run("predict run/model a.jsonl")
     assert status == 0
-    assert told == "1 of 20 texts were longer than 40 tokens and were cut\n"
+    assert told == "1 of 20 texts were longer than 40 tokens: --long says what is read of them\n"
 
 
 def test_a_long_text_with_a_mask_is_refused(shell: Shell) -> None:
