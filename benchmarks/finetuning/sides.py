@@ -13,8 +13,8 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import ExampleBatches
 from bertsmith.batches.pretraining import Place
 from bertsmith.models.model import Model
-from bertsmith.objectives.losses import Losses
 from bertsmith.recipes.finetune import model_maker, room_of
+from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import prepare_model
 from bertsmith.recipes.trial import Prepared, prepare, run_trial
 from bertsmith.training.loop import fit
@@ -84,22 +84,23 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, steps: i
     settings, timed = learned.settings, Steps(warm=5)
     prepare_model(net, settings, seed)
     objective = learned.data.task.objective(learned.data.train, learned.data.labels, settings)
-    source = ExampleBatches(prepared.train, units_per_batch=settings.batch, seed=seed)
 
-    class Timed:
-        """The batches, a step being over when the next one is asked for."""
+    with met_rows(net, prepared.train) as examples:
+        source = ExampleBatches(examples, units_per_batch=settings.batch, seed=seed)
 
-        def take(self, place: Place) -> tuple[Batch, Place]:
-            if self.tokens:
-                timed.count(self.tokens)
-            batch, after = source.take(place)
-            self.tokens = batch.tokens
-            return batch, after
+        class Timed:
+            """The batches, a step being over when the next one is asked for."""
 
-        tokens = 0
+            tokens = 0
 
-    def losses(model: Model, batch: Batch) -> Losses:
-        return objective(model, batch)
+            def take(self, place: Place) -> tuple[Batch, Place]:
+                if self.tokens:
+                    timed.count(self.tokens)
+                batch, after = source.take(place)
+                self.tokens = batch.tokens
+                return batch, after
 
-    fit(settings.fit(steps + 1, seed), net, losses, Timed())
+        # a line of the log is written as seldom as in a whole training
+        config = replace(settings.fit(steps + 1, seed), log_every=20)
+        fit(config, net, objective, Timed())
     return timed.ended()

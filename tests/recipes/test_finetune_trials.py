@@ -18,6 +18,7 @@ from bertsmith.layers.attention import SelfAttention
 from bertsmith.models.model import Model
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import check_layers, prepare_model, set_dropout
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.task import Room
@@ -136,6 +137,36 @@ def test_what_is_frozen_keeps_its_weights_and_all_else_moves(
             assert same, name
         elif parameter.dim() > 1:
             assert not same, name
+
+
+def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
+    prepared: Prepared, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row for row in prepared.data.train if row.line % 4 == 0]
+    few = prepare(replace(prepared.data, train=rows), prepared.tokenizer, prepared.room)
+    met = np.unique(np.concatenate(few.train.ids))
+    model = make_model(1)
+    table = model.encoder.embeddings.tokens
+    before = table.weight.detach().clone()
+    with met_rows(model, few.train) as examples:
+        part = model.encoder.embeddings.tokens
+        assert part.weight.shape == (len(met), 24)
+        for ids, known in zip(examples.ids, few.train.ids, strict=True):
+            assert torch.equal(part.weight[ids], before[known])
+    assert model.encoder.embeddings.tokens is table
+    assert torch.equal(table.weight, before)
+    # without decay the others would not move anyway: it is the same training
+    config = replace(CONFIG, weight_decay=0.0)
+    found = run_trial(make_model, few, config, 1)
+    monkeypatch.setattr("bertsmith.recipes.met_rows._MOST", 0.0)
+    whole = run_trial(make_model, few, config, 1)
+    losses = [[loss for _, loss in each[0].losses] for each in (found, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    for name, parameter in whole[2].named_parameters():
+        difference = parameter - found[2].get_parameter(name)
+        assert float(difference.detach().abs().max()) < 1e-5, name
+    other = np.setdiff1d(np.arange(37), met)
+    assert torch.equal(found[2].encoder.embeddings.tokens.weight.detach()[other], before[other])
 
 
 def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import POINTS, FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import prepare_model
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -136,21 +138,23 @@ def run_trial(
     assert folder is not None or not config.patience
     model = make_model(seed)
     prepare_model(model, config, seed)
-    source = ExampleBatches(prepared.train, units_per_batch=config.batch, seed=seed)
-    steps = config.epochs * source.batches
+    steps = config.epochs * -(-len(prepared.train) // config.batch)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = task.objective(data.train, data.labels, config)
     watched = _Watched(objective, every=max(1, steps // POINTS))
-    state = fit(
-        config.fit(steps, seed),
-        model,
-        watched,
-        source,
-        measure=_dev_measure(prepared) if config.patience else None,
-        folder=folder,
-        title=title,
-    )
+    # dev has other tokens, so that to be measured on it meanwhile the model has to be whole
+    part = nullcontext(prepared.train) if config.patience else met_rows(model, prepared.train)
+    with part as examples:
+        state = fit(
+            config.fit(steps, seed),
+            model,
+            watched,
+            ExampleBatches(examples, units_per_batch=config.batch, seed=seed),
+            measure=_dev_measure(prepared) if config.patience else None,
+            folder=folder,
+            title=title,
+        )
     if config.patience:
         assert folder is not None
         _take_best(model, folder, state)
