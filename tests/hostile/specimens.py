@@ -54,7 +54,7 @@ def _save_sharded(whole: Path, folder: Path) -> None:
     shutil.copytree(whole, folder)
     weights = TensorFile(folder / "model.safetensors")
     tensors = {name: weights.read(name) for name in weights.entries}
-    index = {}
+    index: dict[str, str] = {}
     for number in range(3):
         home = f"model-{number + 1:05}-of-00003.safetensors"
         part = {name: tensors[name] for name in sorted(tensors)[number::3]}
