@@ -105,9 +105,9 @@ def show(figures: dict[str, dict[str, float]], curves: dict[str, list[tuple[int,
     console.print(table)
     losses = [loss for points in curves.values() for _, loss in points]
     low, high = min(losses), max(losses)
-    for number, (step, _) in enumerate(min(curves.values(), key=len)):
+    for number in range(min(map(len, curves.values()))):
         for kind, points in curves.items():
-            loss = points[number][1]
+            step, loss = points[number]
             bar = "#" * (1 + round((_WIDE - 1) * (loss - low) / max(high - low, 1e-9)))
             console.print(f"{step:>6} {kind:<11}{bar} {loss:.2f}", highlight=False)
 

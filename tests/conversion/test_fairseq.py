@@ -30,10 +30,6 @@ from bertsmith.weights.conversion.unpickling import read_weights
 from bertsmith.weights.folder import load_model
 from conversion.reference import varied
 
-# until both are there
-pytest.importorskip("bertsmith.models.roberta")
-pytest.importorskip("bertsmith.tokens.byte_rules")
-
 Tensors = dict[str, Tensor]
 
 MERGES = ("t h", "th e", "Ġ the", "i n", "Ġ in", "a n", "an d", "Ġ and", "e r", "o n")

@@ -14,8 +14,8 @@ import pytest
 from transformers import AlbertTokenizerFast, AutoTokenizer
 
 from bertsmith.errors import ModelFolderError, VocabularyError
+from bertsmith.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
 from bertsmith.tokens.charsmap import CharsMap
-from bertsmith.tokens.protobuf import Damaged, bytes_field, fields, float_field, number_field
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.unigram_learning import learn_unigram
 from bertsmith.tokens.unigram_rules import UnigramRules
@@ -119,8 +119,8 @@ def piece(text: bytes, score: bytes = b"", kind: int = 1) -> bytes:
 HOSTILE_MODELS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "holds no pieces"),
     "text": (b"[PAD]\n[UNK]\n", "SentencePiece"),
-    "cut off": (model()[:-1] + b"\x1a\x7f", "longer than the file"),
-    "an endless number": (b"\x08" + b"\xff" * 20, "does not end"),
+    "cut off": (model()[:-1] + b"\x1a\x7f", "longer than its message"),
+    "an endless number": (b"\x08" + b"\xff" * 20, "without an end"),
     "BPE": (model(trainer=number_field(3, 2)), "type BPE"),
     "word": (model(trainer=number_field(3, 3)), "type word"),
     "bytes": (model(trainer=number_field(35, 1)), "falls back to bytes"),
@@ -155,7 +155,7 @@ def test_hostile_models(case: str, tmp_path: Path) -> None:
 def test_fields_of_messages() -> None:
     data = number_field(3, -1) + bytes_field(40, b"text") + float_field(2, 0.5)
     assert list(fields(data)) == [(3, 2**64 - 1), (40, b"text"), (2, struct.pack("<f", 0.5))]
-    with pytest.raises(Damaged, match="type 3"):
+    with pytest.raises(Damaged, match="kind 3"):
         list(fields(b"\x0b"))
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.tokens.charsmap import CharsMap
-from bertsmith.tokens.files import read_bytes
-from bertsmith.tokens.protobuf import (
+from bertsmith.protocol_buffers import (
     Damaged,
     Value,
     as_bytes,
@@ -25,6 +23,8 @@ from bertsmith.tokens.protobuf import (
     float_field,
     number_field,
 )
+from bertsmith.tokens.charsmap import CharsMap
+from bertsmith.tokens.files import read_bytes
 from bertsmith.tokens.unigram_rules import UnigramRules
 from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
 

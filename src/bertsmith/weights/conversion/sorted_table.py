@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from bertsmith.protocol_buffers import read_varint, varint
 from bertsmith.weights.conversion.checksum import crc32c, masked
-from bertsmith.weights.conversion.protocol_buffers import read_varint, varint
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48

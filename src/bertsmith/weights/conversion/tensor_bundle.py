@@ -16,13 +16,8 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import ModelFolderError
+from bertsmith.protocol_buffers import bytes_field, fields, fixed_field, number_field
 from bertsmith.weights.conversion.checksum import crc32c, masked
-from bertsmith.weights.conversion.protocol_buffers import (
-    bytes_field,
-    fixed32_field,
-    read_fields,
-    varint_field,
-)
 from bertsmith.weights.conversion.sorted_table import is_table, read_table, written_table
 from bertsmith.weights.writing import raw_bytes, write_bytes, write_parts
 
@@ -122,19 +117,19 @@ class TensorBundle:
 
 def write_bundle(prefix: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors of float32, on the CPU, as a checkpoint of one shard; raises `DiskError`."""
-    version = varint_field(1, 1)
-    entries = {b"": varint_field(1, 1) + bytes_field(3, version)}
+    version = number_field(1, 1)
+    entries = {b"": number_field(1, 1) + bytes_field(3, version)}
     offset, parts = 0, []
     for name, tensor in sorted(tensors.items()):
         assert tensor.dtype == torch.float32
         raw = raw_bytes(tensor)
-        shape = b"".join(bytes_field(2, varint_field(1, size)) for size in tensor.shape)
+        shape = b"".join(bytes_field(2, number_field(1, size)) for size in tensor.shape)
         entries[name.encode()] = (
-            varint_field(1, _FLOAT32)
+            number_field(1, _FLOAT32)
             + bytes_field(2, shape)
-            + varint_field(4, offset)
-            + varint_field(5, len(raw))
-            + fixed32_field(6, masked(crc32c(raw)))
+            + number_field(4, offset)
+            + number_field(5, len(raw))
+            + fixed_field(6, masked(crc32c(raw)))
         )
         parts.append(raw)
         offset += len(raw)
@@ -165,7 +160,7 @@ def _shards(header: bytes | None) -> int:
     """How many files hold the bytes."""
     if header is None:
         raise ValueError("it has no header")
-    said = dict(read_fields(header))
+    said = dict(fields(header))
     count, order = said.get(1, 0), said.get(2, 0)
     if order != 0:
         raise ValueError("its bytes are big-endian, which cannot be read")
@@ -178,9 +173,11 @@ def _entry(message: bytes) -> Entry:
     numbers = dict.fromkeys(range(1, 7), 0)
     shape: tuple[int, ...] = ()
     slices = False
-    for number, value in read_fields(message):
+    for number, value in fields(message):
         if number == 2 and isinstance(value, bytes):
             shape = _shape(value)
+        elif number == 6 and isinstance(value, bytes):
+            numbers[6] = int.from_bytes(value, "little")
         elif number == 7:
             slices = True
         elif number in numbers and isinstance(value, int):
@@ -191,9 +188,9 @@ def _entry(message: bytes) -> Entry:
 
 def _shape(message: bytes) -> tuple[int, ...]:
     sizes: list[int] = []
-    for number, axis in read_fields(message):
+    for number, axis in fields(message):
         if number == 2 and isinstance(axis, bytes):
-            size = dict(read_fields(axis)).get(1, 0)
+            size = dict(fields(axis)).get(1, 0)
             if not isinstance(size, int) or size >= 2**48 or len(sizes) == _MOST_AXES:
                 raise ValueError("a tensor of a shape that cannot be")
             sizes.append(size)

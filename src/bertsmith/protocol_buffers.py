@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as a SentencePiece model needs it.
+"""The wire format of protocol buffers, as far as SentencePiece and TensorFlow's checkpoints use it.
 
 A message is a row of fields: a key of number and type, and a value (Protocol Buffers, Encoding).
 """
@@ -26,31 +26,32 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """
     place = 0
     while place < len(data):
-        key, place = _varint(data, place)
+        key, place = read_varint(data, place)
         kind = key & 7
         if kind == _VARINT:
-            number, place = _varint(data, place)
+            number, place = read_varint(data, place)
             yield key >> 3, number
             continue
         if kind == _BYTES:
-            size, place = _varint(data, place)
+            size, place = read_varint(data, place)
         elif kind in (_LONG, _SHORT):
             size = 8 if kind == _LONG else 4
         else:
-            raise Damaged(f"a field of type {kind}")
+            raise Damaged(f"a field of the unknown kind {kind}")
         if size > len(data) - place:
-            raise Damaged("a field is longer than the file")
+            raise Damaged("a field that is longer than its message")
         yield key >> 3, data[place : place + size]
         place += size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where what follows begins."""
     number = 0
     for count, byte in enumerate(data[place : place + _MOST_VARINT]):
         number |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return number, place + count + 1
-    raise Damaged("a number does not end")
+            return number % (1 << 64), place + count + 1
+    raise Damaged("a number without an end")
 
 
 def as_bytes(value: Value) -> bytes:
@@ -85,20 +86,26 @@ def as_float(value: Value) -> float:
 
 def number_field(number: int, value: int) -> bytes:
     """A field of a whole number."""
-    return _written(number << 3 | _VARINT) + _written(value % (1 << 64))
+    return varint(number << 3 | _VARINT) + varint(value % (1 << 64))
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """A field of a text or a message."""
-    return _written(number << 3 | _BYTES) + _written(len(value)) + value
+    return varint(number << 3 | _BYTES) + varint(len(value)) + value
+
+
+def fixed_field(number: int, value: int) -> bytes:
+    """A field of a whole number in four bytes."""
+    return varint(number << 3 | _SHORT) + value.to_bytes(4, "little")
 
 
 def float_field(number: int, value: float) -> bytes:
     """A field of a number in four bytes."""
-    return _written(number << 3 | _SHORT) + struct.pack("<f", value)
+    return varint(number << 3 | _SHORT) + struct.pack("<f", value)
 
 
-def _written(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """A number, at least 0, of seven bits a byte, the lowest first."""
     done = bytearray()
     while number >= 0x80:
         done.append(number & 0x7F | 0x80)
