@@ -15,6 +15,11 @@ NAMES = {
     "next_sentence": "next sentence",
     "sentence_order": "sentence order",
     "classify": "classes",
+    "regress": "number",
+    "rank": "relevance",
+    "choose": "options",
+    "tag": "tags",
+    "span": "answers",
 }
 """The objectives by the names that the log has for them."""
 
