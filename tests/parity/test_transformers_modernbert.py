@@ -149,6 +149,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"classifier_bias": True}, "classifier_bias is True"),
     ({"decoder_bias": False}, "decoder_bias is False"),
     ({"classifier_pooling": "max"}, "classifier_pooling is 'max'; it can be cls or mean"),
+    ({"classifier_pooling": ["cls"]}, "classifier_pooling is "),
     ({"classifier_activation": "relu"}, "classifier_activation is 'relu'"),
     ({"hidden_activation": "silu"}, "hidden_activation is 'silu'"),
     ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is "),
