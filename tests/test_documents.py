@@ -26,7 +26,8 @@ from invented import invented_documents
 ROOT = Path(__file__).parents[1]
 README, TOUR = "README.md", "docs/tour.md"
 CONTINUED = ("docs/fine-tuning.md", "docs/folders.md")
-PAGES = (README, TOUR, *CONTINUED, "docs/many-machines.md", "CONTRIBUTING.md", "CHANGELOG.md")
+OTHERS = ("docs/many-machines.md", "docs/what-is-order-worth.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = (README, TOUR, *CONTINUED, *OTHERS)
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
 
