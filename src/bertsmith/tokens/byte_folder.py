@@ -17,7 +17,7 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.tokens.byte_compiled import byte_tokenizer, read_compiled_bytes
 from bertsmith.tokens.byte_rules import ByteRules
 from bertsmith.tokens.compiled import added_tokens, dense
-from bertsmith.tokens.files import json_bytes, read_json, read_text
+from bertsmith.tokens.files import json_bytes, read_json, read_lines
 from bertsmith.tokens.settings import NAMES, SETTINGS_FILE, SPECIALS_FILE, Settings
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
 
@@ -69,7 +69,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
             where=path.parent,
             remedy=f"put it beside {VOCABULARY_FILE}: it says how pieces are joined",
         )
-    first, *lines = read_text(path).replace("\r\n", "\n").split("\n")
+    first, *lines = read_lines(path)
     # transformers passes over the first line and what stands behind the last line feed
     if not first.startswith(_VERSION) or not lines or lines[-1]:
         raise ModelFolderError(

@@ -14,6 +14,7 @@ _HEAD = 4
 _LEAF = 1 << 31
 _LABEL = _LEAF | 0xFF
 _BLANK = 0x20
+_LONGEST_MATCH, _LARGEST = 256, 2**20
 
 
 class CharsMap:
@@ -21,6 +22,8 @@ class CharsMap:
 
     def __init__(self, data: bytes) -> None:
         """Raises `ValueError` for bytes that hold no rules."""
+        if len(data) > _LARGEST:
+            raise ValueError("they are longer than 1 MiB")
         size = int.from_bytes(data[:_HEAD], "little")
         if data and (len(data) < _HEAD or size % 4 or size > len(data) - _HEAD):
             raise ValueError("its table is longer than they are")
@@ -62,7 +65,9 @@ class CharsMap:
         bases = nodes ^ (units >> 10 << ((units & 1 << 9) >> 6))
         labels = units & _LABEL
         level, depth = nodes[:1], 0
-        while len(level) and depth <= len(units):
+        while len(level):
+            if depth > _LONGEST_MATCH:
+                return True  # so deep only rules that lead in a circle
             after = nodes[(labels < 256) & np.isin(nodes ^ labels, bases[level])]
             if depth and (labels[after] == _BLANK).any():
                 return True
@@ -72,7 +77,7 @@ class CharsMap:
                 and np.isin(nodes ^ labels, bases[blank])[(labels > 0) & (labels < 256)].any()
             ):
                 return True
-            level, depth = after[labels[after] > 0], depth + 1
+            level, depth = np.unique(after[labels[after] > 0]), depth + 1
         return False
 
 

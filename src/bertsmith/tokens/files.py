@@ -8,9 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bertsmith import untrusted
 from bertsmith.errors import DiskError, ModelFolderError, VocabularyError
+from bertsmith.tokens.vocabulary import MOST_PIECES
 
-LARGEST_FILE = 64 * 2**20
+# so many that a million pieces have room, so few that no nonsense in JSON grows beyond a gigabyte
+LARGEST_FILE = 24 * 2**20
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
@@ -44,21 +47,28 @@ def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
         ) from error
 
 
+def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
+    """The lines of a file; behind the last line feed one more, if only an empty one.
+
+    Raises `error_kind` also for more lines than a vocabulary can have, before they are parted.
+    """
+    text = read_text(path, error_kind).replace("\r\n", "\n")
+    if text.count("\n") > MOST_PIECES + 1:
+        raise error_kind(
+            f"holds more than {MOST_PIECES:,} pieces",
+            where=path,
+            remedy="is it a vocabulary? It must have one piece a line",
+        )
+    return text.split("\n")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON. Raises `ModelFolderError`."""
-    text = read_text(path)
     remedy = "the file is damaged: save or download the folder again"
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ModelFolderError(
-            f"not JSON: {error.msg}", where=path, line=error.lineno, remedy=remedy
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFolderError(f"not JSON: {error}", where=path, remedy=remedy) from error
-    if not isinstance(data, dict):
-        raise ModelFolderError("holds no JSON object", where=path, remedy=remedy)
-    return data
+    found: dict[str, Any] = untrusted.read_json(
+        path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
+    )
+    return found
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from bertsmith.errors import ModelFolderError, VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.files import json_bytes, read_json, read_text
+from bertsmith.tokens.files import json_bytes, read_json, read_lines
 from bertsmith.tokens.settings import NAMES, SETTINGS_FILE, SPECIALS_FILE, Settings
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece_compiled import compiled_tokenizer, read_compiled
@@ -91,7 +91,10 @@ def _looks_uncased(vocabulary: Iterable[str]) -> bool:
 
 
 def _read_vocabulary(path: Path) -> tuple[str, ...]:
-    lines = read_text(path, VocabularyError).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = read_lines(path, VocabularyError)
+    if any("\r" in line for line in lines):
+        # as old machines ended lines
+        lines = [part for line in lines for part in line.split("\r")]
     if lines[-1] == "":
         lines.pop()
     check_vocabulary(lines, path)
