@@ -37,6 +37,7 @@ from hostile.worker import limit_memory, peak, use
 
 KINDS = ("config", "tokenizer", "header", "sentence")
 CASES_A_PROCESS = 5000
+_OTHERS = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model")
 
 
 @dataclass
@@ -112,9 +113,10 @@ class Campaign:
                 if "token" in each or "merges" in each or each.startswith(("vocab", "spiece"))
             ]
             # the compiled file is read where there is no other
-            if chance.random() < 0.3 and "vocab.txt" in names and "tokenizer.json" in names:
-                del files["vocab.txt"]
-                names.remove("vocab.txt")
+            if chance.random() < 0.3 and "tokenizer.json" in names:
+                for name in [each for each in names if each in _OTHERS]:
+                    del files[name]
+                    names.remove(name)
             name = chance.choice(names)
             files[name] = self._mutated(chance, name, files[name])
         shutil.rmtree(self._folder)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import torch
 
 from bertsmith.layers.after_pooling import Dense, UnitLength
-from bertsmith.models.catalog import family
+from bertsmith.models.catalog import Family, family
 from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.tokens.byte_learning import learn_byte_bpe
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.unigram_learning import learn_unigram
+from bertsmith.tokens.unigram_rules import UnigramRules
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bertsmith.weights.sentence_writing import save_sentence_folder
@@ -29,9 +35,35 @@ def specimens(place: Path) -> dict[str, Path]:
     for name in chosen:
         model = build_model(MODELS[name], seed=1)
         save_model(place / name, model, TOKENIZERS[family(model.config.encoder)])
+    _save_kinds(place)
     _save_sentences(place / "sentence")
     _save_sharded(place / chosen[0], place / "sharded")
-    return {name: place / name for name in (*chosen, "sentence", "sharded")}
+    return {name: place / name for name in (*chosen, "bytes", "unigram", "sentence", "sharded")}
+
+
+def _save_kinds(place: Path) -> None:
+    """A RoBERTa with a byte-level vocabulary, and an ALBERT with one of SentencePiece."""
+    texts = ["the cat sat on the mat", "a dog, in 1999, ate the cat's mat", "über naïve cafés"] * 9
+    learned = learn_unigram(texts, size=60)
+    assert isinstance(learned.rules, UnigramRules)
+    rules = replace(learned.rules, charsmap=one_exchange())
+    made: dict[str, tuple[Family, Tokenizer]] = {
+        "bytes": ("roberta", learn_byte_bpe(texts, size=300)),
+        "unigram": ("albert", Tokenizer(learned.vocabulary, rules)),
+    }
+    for name, (kind, tokenizer) in made.items():
+        config = MODELS[f"{kind}-masked_lm"]
+        config = replace(config, encoder=replace(config.encoder, vocabulary=tokenizer.size))
+        save_model(place / name, build_model(config, seed=1), tokenizer)
+
+
+def one_exchange() -> bytes:
+    """SentencePiece's compiled form of one rule: "A" becomes "b"."""
+    units = [0] * 0x80
+    units[0] = 0x40 << 10
+    units[0x40 ^ ord("A")] = ord("A") | 1 << 8 | 0x20 << 10
+    units[0x40 ^ ord("A") ^ 0x20] = 1 << 31
+    return struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + b"b\0"
 
 
 def _save_sentences(folder: Path) -> None:

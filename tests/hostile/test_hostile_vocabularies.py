@@ -1,0 +1,70 @@
+"""Files of vocabularies that grow when they are read, or keep whoever reads them busy."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ModelFolderError, VocabularyError
+from bertsmith.tokens.charsmap import CharsMap
+from bertsmith.tokens.files import LARGEST_FILE, read_json, read_lines
+from hostile.worker import peak
+
+MOST_MEMORY = 2**30
+
+
+def circle(units: int) -> bytes:
+    """Rules of normalisation whose trie leads on and on, and never ends."""
+    trie = [0] * units
+    trie[0] = 0x80 << 10
+    for unit in range(0x80, units):
+        after = unit + 1 if unit + 1 < units else 0x80
+        offset = unit ^ ord("A") ^ after
+        trie[unit] = ord("A") | (offset << 10 if offset < 1 << 21 else 0)
+    return struct.pack(f"<I{units}I", 4 * units, *trie) + b"x\0"
+
+
+def test_rules_that_lead_in_a_circle_end() -> None:
+    began = time.process_time()
+    assert CharsMap(circle(200_000)).crosses_blanks
+    assert time.process_time() - began < 2.0
+    with pytest.raises(ValueError, match="longer than 1 MiB"):
+        CharsMap(circle(300_000))
+
+
+@pytest.mark.parametrize("line", [b"\n", b"a\n", b"a b\r\n"])
+def test_more_lines_than_pieces_can_be_are_not_parted(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(line * (LARGEST_FILE // len(line)))
+    before = peak()
+    with pytest.raises(VocabularyError, match="more than 1,000,000 pieces"):
+        read_lines(path, VocabularyError)
+    assert peak() - before < MOST_MEMORY / 4
+    path.write_bytes(b"x" * (LARGEST_FILE + 1))
+    with pytest.raises(VocabularyError, match="24 MiB"):
+        read_lines(path, VocabularyError)
+
+
+@pytest.mark.faults
+def test_the_worst_json_of_the_largest_size_keeps_below_a_gigabyte(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    keys, size = [], 2
+    number = 0
+    while size < LARGEST_FILE - 20:
+        keys.append(f'"{number:x}":0')
+        size += len(keys[-1]) + 1
+        number += 1
+    path.write_text("{" + ",".join(keys) + "}")
+    keys.clear()
+    before = peak()
+    assert len(read_json(path)) == number
+    assert peak() - before < MOST_MEMORY
+    path.write_text('{"a":[' + "[]," * ((LARGEST_FILE - 20) // 3) + "[]]}")
+    assert len(read_json(path)["a"]) > 10**6
+    assert peak() - before < MOST_MEMORY
+    path.write_bytes(b" " * (LARGEST_FILE + 1))
+    with pytest.raises(ModelFolderError):
+        read_json(path)
