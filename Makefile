@@ -30,8 +30,8 @@ help: ## this list
 demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
 	@$(BIN)/bertsmith demo $(ARGS)
 
-faults: $(FOR_TEST) ## the whole of the faults: kills, flipped bits, two hours or so
-	$(BIN)/python -m pytest -m faults tests/faults $(TESTS)
+faults: $(FOR_TEST) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
+	$(BIN)/python -m pytest -m faults $(TESTS)
 
 test: lint types layers pytest ## everything below: what has to pass before a change goes in
 

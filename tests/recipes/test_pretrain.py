@@ -251,7 +251,7 @@ def test_nothing_to_go_on_with(tmp_path: Path) -> None:
 
 def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(ConfigError, match="no model size 'huge'"):
+    with pytest.raises(ConfigError, match="no BERT of the size 'huge'"):
         run(store_folder, out, model="huge")
     longer = replace(QUICK, samples=SampleConfig(longest=41))
     with pytest.raises(ConfigError, match=r"samples.longest \(41\) exceeds network.longest \(40\)"):
