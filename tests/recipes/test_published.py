@@ -62,6 +62,7 @@ def test_roberta_is_the_papers() -> None:
     """Liu et al. 2019, sections 4 and 5 and table 9."""
     for size, rate, warm_up in (("base", 6e-4, 24_000), ("large", 4e-4, 30_000)):
         run = roberta(size, BUDGET)
+        assert run.network.family == "roberta"
         assert (run.optimiser.rate, run.schedule.warm_up) == (rate, warm_up / 500_000)
         assert (run.samples.copies, run.samples.text) == (0, "across_documents")
         assert not run.samples.pairs
@@ -178,7 +179,7 @@ def test_each_runs_and_options_win(
         "modern": {"masked_lm"},
     }[name]
     theirs = AutoModelForMaskedLM.from_pretrained("run/model")
-    families = {"albert": "albert", "modern": "modernbert"}
+    families = {"albert": "albert", "modern": "modernbert", "roberta": "roberta"}
     assert theirs.config.model_type == families.get(name, "bert")
 
 

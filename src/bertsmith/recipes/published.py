@@ -59,8 +59,7 @@ def roberta(model: str, budget: Budget) -> PretrainConfig:
     document and no next sentence; 8,192 sequences of 512 tokens a step, here in 256 batches. AdamW
     at 6e-4 (4e-4 from large on) with a second moment of 0.98, warming up for 24,000 (30,000) of
     500,000 steps, then falling linearly; dropout 0.1, gradients of any length. The vocabulary is
-    your store's: the published one has byte-level BPE of 50,265 entries, as above, and no segments
-    where this has BERT's, of which it uses the first.
+    your store's: the published one has byte-level BPE of 50,265 entries, as above.
 
     Cost: 2.1 trillion tokens; the authors needed a day on 1,024 V100s for a fifth of that with
     large. Expected, of 160 GB of text: base 87.6 % on MNLI and 94.8 % on SST-2, large 90.2 % and
@@ -68,7 +67,9 @@ def roberta(model: str, budget: Budget) -> PretrainConfig:
     """
     large = model in _LARGE
     return PretrainConfig(
-        network=NetworkConfig(dropout=0.1, attention_dropout=0.1, position_start="random"),
+        network=NetworkConfig(
+            family="roberta", dropout=0.1, attention_dropout=0.1, position_start="random"
+        ),
         samples=SampleConfig(longest=512, tokens_per_batch=32 * 512, text="across_documents"),
         accumulate=256,
         optimiser=OptimiserConfig(
