@@ -51,7 +51,7 @@ _TRANSFORMER_FILES = (
     "sentence_albert_config.json",
 )  # fmt: skip
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
-_PLACE = re.compile(r"\w[\w.-]*")
+_PLACE = re.compile(r"\w[\w.-]{0,100}")
 _LARGEST_FILE = 2**20
 _LARGEST_SIDE = 2**16
 
