@@ -96,6 +96,8 @@ class UnfinishedStore:
             if self._since:
                 self._save()
             self._wait()
+        # an interruption may have come between the start of saving and the note that it goes on
+        self.close()
         return self._journal is not None and self._journal.progress is not None
 
     def discard(self) -> None:
