@@ -11,7 +11,7 @@ from bertsmith.tokens.compiled import added_in, check_settings, dense, part, ref
 from bertsmith.tokens.settings import check_added
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
 
-_MODEL: dict[str, Any] = {
+MODEL: dict[str, Any] = {
     "dropout": None,
     "unk_token": (None, "<unk>"),
     "continuing_subword_prefix": ("", None),
@@ -34,9 +34,9 @@ def read_compiled_bytes(
     """
     model = part(data, "model", "BPE", where)
     if data.get("normalizer") is not None:
-        raise refused("it has a normalizer", where, "RoBERTa's own rules have none")
+        raise refused("it has a normalizer", where, "RoBERTa's rules have none, ModernBERT's NFC")
     words = part(data, "pre_tokenizer", "ByteLevel", where)
-    check_settings(model, _MODEL, where)
+    check_settings(model, MODEL, where)
     check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
     added = added_in(data)
     check_added(added, BYTE_SPECIALS, where, blanks=True)
@@ -44,11 +44,14 @@ def read_compiled_bytes(
     mask = added.get(BYTE_SPECIALS[4])
     if isinstance(mask, dict):
         said["mask_takes_blank"] = mask.get("lstrip") is True
-    return dense(model.get("vocab"), where), _merges(model.get("merges"), where), said
+    return dense(model.get("vocab"), where), merges_in(model.get("merges"), where), said
 
 
-def _merges(table: object, where: Path) -> Merges:
-    """Pairs, or texts of two pieces with a blank between them."""
+def merges_in(table: object, where: Path) -> Merges:
+    """The merges of a model: pairs, or texts of two pieces with a blank between them.
+
+    Raises `ModelFolderError`.
+    """
     if not isinstance(table, list) or len(table) > MOST_PIECES:
         raise refused("its merges are no list of pairs", where, "save the tokenizer again")
     pairs: list[tuple[str, str]] = []
@@ -93,8 +96,7 @@ def byte_tokenizer(
         "model": {
             "type": "BPE",
             **{
-                key: value[0] if isinstance(value, tuple) else value
-                for key, value in _MODEL.items()
+                key: value[0] if isinstance(value, tuple) else value for key, value in MODEL.items()
             },
             "vocab": dict(ids),
             "merges": [list(merge) for merge in rules.merges],

@@ -51,7 +51,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
             remedy="was the tokenizer saved here?",
         )
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
-    _check_merges(merges, vocabulary, where)
+    check_merges(merges, vocabulary, where)
     prefix = settings.switch("add_prefix_space")
     takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4])
     return vocabulary, ByteRules(
@@ -89,9 +89,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
     return tuple((merge[0], merge[1]) for merge in merges)
 
 
-def _check_merges(
-    merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path
-) -> None:
+def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path) -> None:
     """Raise `ModelFolderError` unless all joins are of pieces, to pieces, and different."""
     known = set(vocabulary)
     if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):

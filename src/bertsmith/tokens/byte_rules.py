@@ -21,6 +21,8 @@ _WORD: Final = re.compile(
 _BLANKS: Final = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
+WHITE_SPACE: Final = "\t\n\x0b\x0c\r " + _BLANKS
+"""White space as Unicode has it, which is not quite Python's."""
 
 
 @dataclass(frozen=True, kw_only=True)

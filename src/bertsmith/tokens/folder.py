@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.tokens import byte_folder, unigram_folder, wordpiece_folder
+from bertsmith.tokens import byte_folder, modern_folder, unigram_folder, wordpiece_folder
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.byte_rules import ByteRules
 from bertsmith.tokens.files import read_json, write_files
 from bertsmith.tokens.kinds import Rules
+from bertsmith.tokens.modern_rules import ModernRules
 from bertsmith.tokens.settings import SETTINGS_FILE
 from bertsmith.tokens.unigram_rules import UnigramRules
 from bertsmith.tokens.vocabulary import KindName
@@ -45,7 +46,10 @@ def read_folder(place: Path) -> Read:
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
-    kind = _kind_by_class(place) or _kind_by_files(place)
+    named = _kind_by_class(place)
+    kind = named or _kind_by_files(place)
+    if kind == "byte-bpe" and named is None and modern_folder.is_modern(place):
+        return modern_folder.read_folder(place)
     if kind == "byte-bpe":
         return byte_folder.read_folder(place)
     if kind == "unigram":
@@ -62,6 +66,8 @@ def write_folder(
             contents = wordpiece_folder.files_of(vocabulary, rules, longest=longest)
         case ByteRules():
             contents = byte_folder.files_of(vocabulary, rules, longest=longest)
+        case ModernRules():
+            contents = modern_folder.files_of(vocabulary, rules, longest=longest)
         case UnigramRules():
             contents = unigram_folder.files_of(vocabulary, rules, longest=longest)
     write_files(folder, contents)
@@ -79,7 +85,7 @@ def _kind_by_class(folder: Path) -> KindName | None:
     raise ModelFolderError(
         f"the tokenizer's class is {str(name)[:50]!r}",
         where=path,
-        remedy="tokenizers of BERT, DistilBERT, RoBERTa and ALBERT can be read",
+        remedy="tokenizers of BERT, DistilBERT, RoBERTa, ModernBERT and ALBERT can be read",
     )
 
 

@@ -1,7 +1,7 @@
 """The kinds of vocabularies: what is special in each, and what turns text into its ids.
 
 wordpiece  words by BERT's rules, cut into pieces, longest first         BERT, DistilBERT
-byte-bpe   words with the blank before them, their bytes joined by pairs RoBERTa
+byte-bpe   words with the blank before them, their bytes joined by pairs RoBERTa, ModernBERT
 unigram    text without blanks, cut as is likeliest (SentencePiece)      ALBERT
 """
 
@@ -16,6 +16,8 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.byte_pairs import BLANK, read
 from bertsmith.tokens.byte_rules import ByteRules
 from bertsmith.tokens.byte_text import ByteText
+from bertsmith.tokens.modern_rules import ModernRules
+from bertsmith.tokens.modern_text import ModernText
 from bertsmith.tokens.spans import Stretch
 from bertsmith.tokens.unigram import SPACE
 from bertsmith.tokens.unigram_rules import UnigramRules
@@ -24,7 +26,7 @@ from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIAL
 from bertsmith.tokens.wordpiece import CONTINUES
 from bertsmith.tokens.wordpiece_text import WordPieceText
 
-Rules = BasicRules | ByteRules | UnigramRules
+Rules = BasicRules | ByteRules | ModernRules | UnigramRules
 
 
 class TextEncoder(Protocol):
@@ -125,6 +127,17 @@ _KINDS: dict[type, Kind] = {
         joined=_bytes,
         lowercase=lambda rules: False,
         identity=lambda rules: [rules.merges, rules.prefix_blank, rules.mask_takes_blank],
+    ),
+    ModernRules: Kind(
+        name="byte-bpe",
+        specials=SPECIALS,
+        separators=1,
+        segments=True,
+        encoder=ModernText,
+        goes_on=_goes_on_bytes,
+        joined=_bytes,
+        lowercase=lambda rules: False,
+        identity=lambda rules: [rules.to_dict()],
     ),
     UnigramRules: Kind(
         name="unigram",

@@ -20,13 +20,15 @@ _NOT_ADDED = "added tokens are not followed: use a folder whose vocabulary holds
 class Settings:
     """What the files of a folder say of its tokenizer; `said` are those of tokenizer_config.json.
 
-    Special tokens must be those of the kind, and no others may have been added.
+    Special tokens must be those of the kind, and no unknown ones may have been added.
     """
 
-    def __init__(self, folder: Path, specials: Sequence[str], *, blanks: bool) -> None:
+    def __init__(
+        self, folder: Path, specials: Sequence[str], *, blanks: bool, more: Sequence[str] = ()
+    ) -> None:
         """`specials` in the order of `NAMES`; `blanks` as for `check_added`.
 
-        Raises `ModelFolderError`.
+        `more` are tokens that may have been added beside them. Raises `ModelFolderError`.
         """
         names = dict(zip(NAMES, specials, strict=True))
         if blanks:  # kinds with names for beginning and end have them for [CLS] and [SEP]
@@ -44,7 +46,7 @@ class Settings:
             known = isinstance(entry, dict)
             added[str(entry.get("content") if known else entry)] = entry if known else None
         place = extra if extra.is_file() else self.where
-        check_added(added, specials, place, blanks=blanks)
+        check_added(added, (*specials, *more), place, blanks=blanks)
         self._added = added
 
     def switch(self, key: str) -> bool | None:

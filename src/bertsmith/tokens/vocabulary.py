@@ -16,11 +16,14 @@ BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 MOST_PIECES = 1_000_000
 
-_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftext)\|>")
 
 
 def is_placeholder(piece: str) -> bool:
-    """Whether a piece only keeps a place, as BERT's [unused0], RoBERTa's madeupword0000."""
+    """Whether a piece only keeps a place, as BERT's [unused0], RoBERTa's madeupword0000.
+
+    ModernBERT's <|padding|> and <|endoftext|> are left over from another tokenizer.
+    """
     return _PLACEHOLDER.fullmatch(piece) is not None
 
 
