@@ -35,7 +35,7 @@ def test_our_row_stands_last_with_what_there_is() -> None:
     )
     ours = dict(zip(header(), rows[-1], strict=True))
     assert len(rows) == 6
-    assert (ours["RTE"], ours["CoLA"], ours["QQP"], ours["average"]) == (
+    assert (ours["RTE"], ours["CoLA"], ours["QQP"], ours["mean"]) == (
         "66.0 ± 1.2",
         "50.0",
         "",

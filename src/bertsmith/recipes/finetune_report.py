@@ -114,9 +114,10 @@ def _add_weights(report: Report, outcome: FinetuneOutcome, base: Path) -> None:
     report.curves(
         "Weight change",
         {"change": [(float(number), change) for number, (_, change) in enumerate(changes)]},
-        x_label="layer, 0 for the embeddings",
-        y_label="length of the change over that of the weights",
+        x_label="layer",
+        y_label="relative change",
         percent=True,
-        note="; ".join(f"{name}: {percent(change)} %" for name, change in changes)
+        note="The length of the change over that of the weights, 0 being the embeddings. "
+        + "; ".join(f"{name}: {percent(change)} %" for name, change in changes)
         + f" (seed {outcome.best.seed})",
     )

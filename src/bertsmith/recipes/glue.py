@@ -148,7 +148,9 @@ def _told(
     answers: Mapping[str, Predictions],
 ) -> dict[str, Any]:
     rows = glue_rows(f"ours, from {model.name}", scores)
-    table = Table(*header())
+    # narrow enough for a terminal of 80 columns
+    table = Table(*header(), box=None, padding=(0, 1, 0, 0))
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for row in rows:

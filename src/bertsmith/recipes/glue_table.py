@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 COLUMNS = (
     ("MNLI-m", "MNLI", "accuracy"),
-    ("MNLI-mm", "MNLI-mm", "accuracy"),
+    ("-mm", "MNLI-mm", "accuracy"),
     ("QQP", "QQP", "f1"),
     ("QNLI", "QNLI", "accuracy"),
     ("SST-2", "SST-2", "accuracy"),
@@ -51,7 +51,7 @@ def glue_rows(
 
 def header() -> Row:
     """What stands above the rows."""
-    return ("", *(column for column, _, _ in COLUMNS), "average")
+    return ("", *(column for column, _, _ in COLUMNS), "mean")
 
 
 def markdown(rows: list[Row]) -> str:
