@@ -1,4 +1,4 @@
-"""Grouping of sequences: every token in one row, every row in one group."""
+"""Grouping of sequences: every token in one row, seeing its own sequence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertsmith.layers.grouping import Grouping, group
+from bertsmith.layers.grouping import Grouping, Rows, group
 
 lengths = st.lists(st.integers(1, 700), min_size=1, max_size=12)
 
@@ -16,38 +16,46 @@ def owners(counts: list[int]) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
 
 
-def check_rows(found: Grouping, sizes: list[int]) -> None:
-    """Tokens come back from their rows, in groups that hold whole sequences and fit them."""
-    tokens = torch.arange(1, sum(sizes) + 1)
-    rows = found.keys.gather(tokens)
-    assert torch.equal(found.keys.scatter(rows), tokens)
-    owner, at, seen = owners(sizes), 0, []
-    empty = torch.zeros(len(rows), dtype=torch.bool)
-    if found.keys.spare is not None:
-        empty[found.keys.spare] = True
+def tokens_of(rows: Rows, count: int) -> Tensor:
+    """The token of each row, counted from 0; -1 where a row is spare."""
+    tokens = torch.arange(count) if rows.take is None else rows.take.clone()
+    return tokens if rows.spare is None else tokens.index_fill_(0, rows.spare, -1)
+
+
+def check(found: Grouping, sizes: list[int], asked: list[int]) -> None:
+    """Every token is one row, and every query sees the tokens of its own sequence, all of them."""
+    queries = tokens_of(found.queries, sum(asked))
+    keys = tokens_of(found.keys, sum(sizes))
+    for tokens, counts in ((queries, asked), (keys, sizes)):
+        assert sorted(tokens[tokens >= 0].tolist()) == list(range(sum(counts)))
+    asking, owner = owners(asked), owners(sizes)
+    first_query = first_key = 0
     for each in found.groups:
-        assert each.first_key == at
-        for number in range(each.count):
-            part = slice(at + number * each.keys, at + (number + 1) * each.keys)
-            own = owner[rows[part][~empty[part]] - 1].unique().tolist()
-            assert len(own) == 1
-            seen += own
-            assert int((~empty[part]).sum()) == sizes[own[0]]
-            assert each.keys == 32 or each.keys <= sizes[own[0]] * 2
-            if each.hidden is not None:
-                assert torch.equal(each.hidden[number, 0, 0] == -torch.inf, empty[part])
-            else:
-                assert not empty[part].any()
-        at += each.count * each.keys
-    assert at == len(rows)
-    assert sorted(seen) == list(range(len(sizes)))
+        assert (each.first_query, each.first_key) == (first_query, first_key)
+        first_query += each.count * each.queries
+        first_key += each.count * each.keys
+        hidden = torch.zeros(1) if each.hidden is None else each.hidden
+        shape = (each.count, 1, each.queries, each.keys)
+        for number, sees in enumerate(hidden.expand(shape)[:, 0] == 0):
+            row = each.first_query + number * each.queries
+            column = each.first_key + number * each.keys
+            seen_by_all = keys[column : column + each.keys]
+            for query, seen in zip(queries[row : row + each.queries], sees, strict=True):
+                # what softmax makes of nothing is no number
+                assert seen.any()
+                if query >= 0:
+                    whose = owner == asking[query]
+                    assert torch.equal(seen_by_all[seen].sort().values, whose.nonzero()[:, 0])
+    assert (first_query, first_key) == (len(queries), len(keys))
 
 
 @settings(max_examples=30)
 @given(lengths, st.integers(1, 16))
-def test_every_token_has_a_row(sizes: list[int], heads: int) -> None:
+def test_every_token_sees_its_own_sequence(sizes: list[int], heads: int) -> None:
     found = group(sizes, heads)
-    check_rows(found, sizes)
+    check(found, sizes, sizes)
+    tokens = torch.arange(1, sum(sizes) + 1)
+    assert torch.equal(found.keys.scatter(found.keys.gather(tokens)), tokens)
     assert all(each.queries == each.keys for each in found.groups)
 
 
@@ -56,21 +64,10 @@ def test_every_token_has_a_row(sizes: list[int], heads: int) -> None:
 def test_queries_may_be_fewer_than_keys(sizes: list[int], data: st.DataObject) -> None:
     asked = [data.draw(st.integers(0, size)) for size in sizes]
     found = group(sizes, 4, asked)
-    check_rows(found, sizes)
-    owner, key_owner = owners(asked), owners(sizes)
+    check(found, sizes, asked)
     wanted = torch.arange(sum(asked))
     if len(wanted):
         assert torch.equal(found.queries.scatter(found.queries.gather(wanted)), wanted)
-    for each in found.groups:
-        for number in range(each.count):
-            first = each.first_query + number * each.queries
-            key = each.first_key + number * each.keys
-            whose = key_owner[key if found.keys.take is None else int(found.keys.take[key])]
-            for row in range(first, first + each.queries):
-                if found.queries.spare is not None and row in found.queries.spare:
-                    continue
-                token = row if found.queries.take is None else int(found.queries.take[row])
-                assert owner[token] == whose
 
 
 def test_sequences_of_one_length_stay_where_they_are() -> None:
@@ -85,11 +82,16 @@ def test_sequences_of_one_length_stay_where_they_are() -> None:
 
 def test_little_is_filled_up() -> None:
     long = [384, 390, 400, 448, 512, 509]
-    found = group(long, 4)
-    assert sorted(each.keys for each in found.groups) == [384, 448, 448, 512]
-    short = [5, 31, 32, 33, 64, 65]
-    assert sorted((each.count, each.keys) for each in group(short, 4).groups) == [
-        (1, 96),
-        (2, 64),
-        (3, 32),
-    ]
+    found = group(long, 12)
+    assert sorted(each.keys for each in found.groups) == [384, 448, 448, 448, 512, 512]
+    # one at a time: two of them would be more than two million weights
+    assert {each.count for each in found.groups} == {1}
+
+
+def test_short_sequences_share_rows() -> None:
+    found = group([18] * 28 + [40] * 4, 12)
+    # four bins with a long one and a short one, eight with three short ones
+    assert [(each.count, each.keys) for each in found.groups] == [(12, 64)]
+    # what is full is not put beside anything
+    full = group([32] * 28 + [64] * 4, 12)
+    assert sorted((each.count, each.keys) for each in full.groups) == [(4, 64), (28, 32)]

@@ -1,10 +1,11 @@
 """How the sequences of a packed batch are put together for attention on a processor.
 
-One sequence at a time, a small network waits for calls most of the time. So sequences of about the
-same length become one array, those that are shorter filled up to a multiple of 32 tokens (at which
-torch's softmax and products run about twice as fast as beside it, docs/log.md). Where all have one
-length, as most have in pre-training, nothing is filled up and nothing moved. Where a token sees its
-neighbours only, local_grouping.py cuts the sequences into blocks first.
+One sequence at a time, a small network waits for calls most of the time. So sequences become rows
+of one array, a bin of them each: as many as fit (binning.py), none seeing the others, filled up to
+a multiple of 32 tokens (at which torch's softmax and products run about twice as fast as beside it,
+docs/log.md). Where all have one length, as most have in pre-training, nothing is filled up and
+nothing moved. Where a token sees its neighbours only, local_grouping.py cuts the sequences into
+blocks first.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertsmith.layers.binning import Bins, Numbers, binned, rounded
+
 # entries of attention weights at once: what the caches of a few cores hold
 _ENTRIES = 2**21
-
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,36 +113,28 @@ class Grouping:
 def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None) -> Grouping:
     """Group sequences of these lengths; `asked` are the queries of each, None for every token."""
     sizes = np.asarray(lengths, np.int64)
-    wide = rounded(sizes)
-    order = np.argsort(wide, kind="stable")
-    counts = sizes if asked is None else np.asarray(asked, np.int64)
-    parts = list(_parts(wide[order], heads))
-    keys, spare = _rows(sizes, order, wide[order])
-    queries, rows = keys, wide[order]
+    if (sizes == rounded(sizes)).all() and (sizes == sizes[0]).all():
+        bins = [Bins(int(sizes[0]), np.arange(len(sizes)), np.arange(len(sizes)))]
+    else:
+        bins = binned(sizes, heads)
+    parts = [part for each in bins for part in each.parts(at_once(heads * each.width**2))]
+    keys = [part.stretches(sizes, part.width) for part in parts]
+    queries = keys
     if asked is not None:
+        counts = np.asarray(asked, np.int64)
         # a group in which nothing is asked still has a row, so that no product is empty
-        most = np.maximum(1, np.maximum.reduceat(counts[order], [begin for begin, _ in parts]))
-        rows = np.repeat(most, [end - begin for begin, end in parts])
-        queries, _ = _rows(counts, order, rows)
+        queries = [part.stretches(counts, max(1, part.most(counts))) for part in parts]
     groups, first_query, first_key = [], 0, 0
-    for begin, end in parts:
-        of_keys, of_queries = int(wide[order[begin]]), int(rows[begin])
-        count = end - begin
-        hidden = None
-        if spare is not None:
-            own = spare[first_key : first_key + count * of_keys].reshape(count, 1, 1, of_keys)
-            if own.any():
-                hidden = torch.zeros(own.shape).masked_fill_(torch.from_numpy(own), -torch.inf)
-        groups.append(Group(count, of_queries, of_keys, first_query, first_key, hidden))
-        first_query += count * of_queries
-        first_key += count * of_keys
-    return Grouping(tuple(groups), queries, keys)
-
-
-def rounded(lengths: Numbers) -> Numbers:
-    """Lengths rounded up to multiples of 32, long ones to steps of about an eighth."""
-    step = np.maximum(32, 2 ** np.floor(np.log2(np.maximum(lengths, 4)) - 2).astype(np.int64))
-    return np.asarray(-(-lengths // step) * step)
+    for part, of_queries, of_keys in zip(parts, queries, keys, strict=True):
+        tall = int(of_queries.sum()) // part.count
+        hidden = _hidden(part, of_queries, of_keys, sizes)
+        groups.append(Group(part.count, tall, part.width, first_query, first_key, hidden))
+        first_query += part.count * tall
+        first_key += part.count * part.width
+    order = np.concatenate([part.sequences for part in parts])
+    key_rows = _rows(sizes, order, np.concatenate(keys))
+    query_rows = key_rows if asked is None else _rows(counts, order, np.concatenate(queries))
+    return Grouping(tuple(groups), query_rows, key_rows)
 
 
 def at_once(entries: int) -> int:
@@ -163,24 +156,33 @@ def _part(rows: Tensor, first: int, count: int, each: int) -> Tensor:
     return rows[first : first + count * each].view(count, each, *rows.shape[1:]).transpose(1, 2)
 
 
-def _parts(wide: Numbers, heads: int) -> list[tuple[int, int]]:
-    """Stretches of sequences of one length, none with more attention weights than are wanted."""
-    edges = np.flatnonzero(np.diff(wide)) + 1
-    parts = []
-    for begin, end in zip([0, *edges.tolist()], [*edges.tolist(), len(wide)], strict=True):
-        most = at_once(heads * int(wide[begin]) ** 2)
-        parts += [(at, min(at + most, end)) for at in range(begin, end, most)]
-    return parts
+def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -> Tensor | None:
+    """What is added to the scores of a group: minus infinity at spare keys and at those of others.
+
+    A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
+    something.
+    """
+    spare = filled(np.zeros_like(of_keys), sizes[part.sequences], of_keys)[1]
+    unseen = spare.reshape(part.count, 1, 1, part.width)
+    if part.count < len(part.sequences):
+        asking, asked = (
+            np.repeat(part.sequences, rows).reshape(part.count, -1)
+            for rows in (of_queries, of_keys)
+        )
+        unseen = unseen | (asking[:, None, :, None] != asked[:, None, None, :])
+    if not unseen.any():
+        return None
+    return torch.zeros(unseen.shape).masked_fill_(torch.from_numpy(unseen), -torch.inf)
 
 
-def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> tuple[Rows, NDArray[np.bool_] | None]:
-    """Tokens by sequence in an order, filled up to `rows` a sequence; and which rows are spare."""
+def _rows(counts: Numbers, order: Numbers, rows: Numbers) -> Rows:
+    """Tokens by sequence in an order, filled up to `rows` of each."""
     starts = (np.cumsum(counts) - counts)[order]
     kept = counts[order]
     if np.array_equal(kept, rows) and np.array_equal(order, np.arange(len(order))):
-        return Rows(None, None, None), None
+        return Rows(None, None, None)
     take, spare = filled(starts, kept, rows)
     back = np.empty(counts.sum(), np.int64)
     back[take[~spare]] = np.flatnonzero(~spare)
     empty = torch.from_numpy(np.flatnonzero(spare)) if spare.any() else None
-    return Rows(torch.from_numpy(take), torch.from_numpy(back), empty), spare
+    return Rows(torch.from_numpy(take), torch.from_numpy(back), empty)

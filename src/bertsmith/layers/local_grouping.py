@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.layers.grouping import Group, Grouping, Numbers, Rows, at_once, filled, rounded
+from bertsmith.layers.binning import Numbers, rounded
+from bertsmith.layers.grouping import Group, Grouping, Rows, at_once, filled
 
 # of queries: shorter ones make products too small to be fast
 _SHORTEST = 64
