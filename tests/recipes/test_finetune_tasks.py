@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.predict import predict
 from bertsmith.recipes.tasks.table import TASKS, task_named
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import load_model, read_config
 
 QUICK = FinetuneConfig(
     epochs=6, batch=16, rate=4e-3, precision="fp32", dropout=0.0, baseline=False, longest=24
@@ -187,13 +188,41 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     assert list(outcome.best.scores) == ["f1", "exact_match", "f1_at_0"]
     assert outcome.best.scores["f1"] >= outcome.best.scores["f1_at_0"]
     (note,) = outcome.notes
-    threshold = float(note.split("--no-answer ")[1].split(";")[0])
+    threshold = read_config(outcome.model).no_answer
+    assert threshold is not None
+    assert f"exceeds {threshold:.4f}, tuned on these very questions" in note
     capsys.readouterr()
-    predict(outcome.model, str(dev), format="jsonl", longest=24, no_answer=threshold)
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    silent = [not each["answer"] for each in said]
-    assert silent == [each["doubt"] > threshold for each in said]
+
+    def said(no_answer: float | None) -> list[dict[str, Any]]:
+        predict(outcome.model, str(dev), format="jsonl", longest=24, no_answer=no_answer)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    # the folder knows the threshold; another may be named
+    silent = [not each["answer"] for each in said(None)]
+    # a doubt is shown to six decimals, and the threshold is one of them
+    assert silent == [each["doubt"] > threshold + 1e-6 for each in said(None)]
     assert 0 < sum(silent) < len(silent)
+    assert all(each["answer"] for each in said(math.inf))
+    # asked again, the model is scored at its own threshold, on other questions too
+    found = evaluate(outcome.model, dev, longest=24)
+    assert found["scores"]["f1"]["value"] == pytest.approx(outcome.best.scores["f1"])
+    assert "the model's own; F1" in capsys.readouterr().err
+    answers = {row["id"]: row["answers"]["text"] for row in rows}
+    right = {each["id"]: [each["answer"]] == answers[each["id"]] for each in said(None)}
+    answerable = [row for row in rows[:90] if row["answers"]["text"]]
+    some = evaluate(outcome.model, written(tmp_path / "some.jsonl", answerable), longest=24)
+    expected = np.mean([right[row["id"]] for row in answerable])
+    assert some["scores"]["exact_match"]["value"] == pytest.approx(expected)
+
+
+def test_a_model_that_always_answers_keeps_no_threshold(base_folder: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    rows = [asked(random, number, possible=True) for number in range(60)]
+    train = written(tmp_path / "train.jsonl", rows)
+    outcome = finetune(base_folder, train, out=tmp_path / "run", seeds=1, settings=QUICK)
+    assert list(outcome.best.scores) == ["f1", "exact_match"]
+    assert read_config(outcome.model).no_answer is None
+    assert not outcome.notes
 
 
 def test_a_task_that_is_not_there_and_windows_of_options_are_refused(

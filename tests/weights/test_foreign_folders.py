@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertsmith.errors import ModelFolderError, UserError
 from bertsmith.models.model import Model
-from bertsmith.weights.folder import load_model, start_from
+from bertsmith.weights.folder import load_model, save_model, start_from
 
 Tensors = dict[str, Tensor]
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -136,6 +136,20 @@ def test_the_problem_tells_what_outputs_mean(
     set_config(saved, problem_type="guessing")
     with pytest.raises(ModelFolderError, match="problem_type is 'guessing'; it can be single"):
         load_model(saved)
+
+
+@pytest.mark.parametrize("value", ["1", True, [0.5], math.nan, math.inf, 10**400])
+def test_a_threshold_that_is_no_number_is_refused(
+    saved: Path, tmp_path: Path, value: object
+) -> None:
+    spans = tmp_path / "spans"
+    model, tokenizer = start_from(saved, predicts="span")
+    model.config = dataclasses.replace(model.config, no_answer=-1.5)
+    save_model(spans, model, tokenizer)
+    assert load_model(spans)[0].config.no_answer == -1.5
+    set_config(spans, bertsmith_no_answer=value)
+    with pytest.raises(ModelFolderError, match="bertsmith_no_answer"):
+        load_model(spans)
 
 
 def started_labels(folder: Path) -> tuple[str, ...]:

@@ -52,6 +52,9 @@ class ModelConfig(Config):
     """Names of what the head tells (classes, numbers, tags) in the order of its outputs."""
     classifier_dropout: float = 0.1
     """Share of what that head reads set to zero in training."""
+    no_answer: float | None = None
+    """For spans: by how much the score of no answer has to exceed that of the best one for none to
+    be given, tuned when the model was trained; None where it always answers."""
 
     def __post_init__(self) -> None:
         if not self.pooler and (self.next_sentence or self.head in READS_FIRST):
@@ -69,6 +72,8 @@ class ModelConfig(Config):
                 f"{len(self.labels)} labels for a model that predicts {self.predicts}",
                 remedy="class, classes, number and tags want labels, one for each output",
             )
+        if self.no_answer is not None and self.predicts != "span":
+            raise ConfigError("no_answer is for a model that predicts spans")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 

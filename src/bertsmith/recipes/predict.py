@@ -48,7 +48,7 @@ def predict(
     A folder with a head for a task answers for it, one with a masked-LM head only fills masks.
     Memory does not grow with the number of rows. What is read of a text longer than `longest`
     tokens, by default the model's limit, is up to `long`; how many there were is told at the end.
-    Questions get no answer where the doubt is over `no_answer`.
+    Questions get no answer where the doubt is over `no_answer`, or over the model's own threshold.
     """
     if top < 1:
         raise ConfigError(f"top is {top}", remedy="it must be at least 1")

@@ -13,7 +13,7 @@ from bertsmith.models.encoder import EncoderConfig, Pooling
 from bertsmith.models.heads import HEADS, HeadName, Predicts
 from bertsmith.untrusted import read_json
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
-from bertsmith.weights.hub_keys import DEFAULTS, KEYS, MODERN
+from bertsmith.weights.hub_keys import DEFAULTS, KEYS, MODERN, NO_ANSWER
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -81,6 +81,16 @@ class HubConfig:
     def heads(self) -> tuple[Part, ...]:
         """The heads that the file is said to hold; a classifier where nothing is said."""
         return heads_of(self.architecture, self.family) if self.architecture else ("classify",)
+
+    @property
+    def no_answer(self) -> float | None:
+        """By how much no answer has to be likelier than the best one for none to be given."""
+        value = self._data.get(NO_ANSWER)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not abs(value) <= _LARGEST_NUMBER:
+            self._refuse(f"{NO_ANSWER} is {value!r}", "it must be a number")
+        return float(value)
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """What a head of so many outputs predicts."""

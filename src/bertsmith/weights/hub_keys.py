@@ -22,6 +22,9 @@ _USUAL = {
     "initial_std": "initializer_range",
 }
 
+# a setting of ours that transformers passes over
+NO_ANSWER = "bertsmith_no_answer"
+
 KEYS: dict[Family, dict[str, str]] = {
     "bert": _USUAL,
     "albert": _USUAL

@@ -8,7 +8,7 @@ from bertsmith.models.catalog import family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights.hub_classes import PROBLEMS, architecture
-from bertsmith.weights.hub_keys import KEYS, MODERN
+from bertsmith.weights.hub_keys import KEYS, MODERN, NO_ANSWER
 
 
 def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
@@ -36,6 +36,8 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         data["problem_type"] = PROBLEMS[config.predicts]
+    if config.no_answer is not None:
+        data[NO_ANSWER] = config.no_answer
     return dict(sorted(data.items()))
 
 

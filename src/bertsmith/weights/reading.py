@@ -113,6 +113,7 @@ class ModelFiles:
             predicts=predicts,
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
+            no_answer=self._hub.no_answer if predicts == "span" else None,
         )
 
     def _outputs(self, head: HeadName) -> int:

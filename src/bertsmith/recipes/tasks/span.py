@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,9 +59,9 @@ class SpanAnswer:
 class Span(Task[Question]):
     """Evidence: exact match and F1 of the best answer, its doubt, and whether there is an answer.
 
-    Where some questions have none, the answer is none where the doubt is over a threshold, which is
-    tuned on the very rows that are scored, as the official script does. What is told to people is
-    silent where the doubt is over `no_answer`.
+    The answer is none where the doubt is over `no_answer`. Without one, and where some questions
+    have no answer, a threshold is tuned on the very rows that are scored, as the official script
+    does; the model keeps it.
     """
 
     no_answer: float | None = None
@@ -142,28 +142,46 @@ class Span(Task[Question]):
         return np.array(found, np.float64)
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
-        """F1 and exact match; at the threshold that is best for F1 if some have no answer."""
-        if evidence[:, 3].all():
-            return {"f1": float(evidence[:, 1].mean()), "exact_match": float(evidence[:, 0].mean())}
-        tuned = with_threshold(evidence, best_threshold(evidence))
-        plain = with_threshold(evidence, 0.0)
-        return {
-            "f1": float(tuned[:, 1].mean()),
-            "exact_match": float(tuned[:, 0].mean()),
-            "f1_at_0": float(plain[:, 1].mean()),
-        }
+        """F1 and exact match at the threshold, and F1 with none; without a threshold F1 and exact
+        match of what is always answered.
+        """
+        threshold = self._threshold(evidence)
+        exact, f1 = with_threshold(evidence, threshold).mean(0).tolist()
+        scores = {"f1": f1, "exact_match": exact}
+        if threshold < math.inf:
+            scores["f1_at_0"] = float(with_threshold(evidence, 0.0)[:, 1].mean())
+        return scores
+
+    def _threshold(self, evidence: Evidence) -> float:
+        if self.no_answer is not None:
+            return self.no_answer
+        return math.inf if evidence[:, 3].all() else best_threshold(evidence)
+
+    def keep(self, model: Model, evidence: Evidence) -> None:
+        """The threshold, where there is one."""
+        threshold = self._threshold(evidence)
+        no_answer = threshold if threshold < math.inf else None
+        model.config = replace(model.config, no_answer=no_answer)
 
     def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
         """The threshold, where there is one, and what it does to questions of both kinds."""
-        if evidence[:, 3].all():
+        threshold, best = self._threshold(evidence), best_threshold(evidence)
+        if threshold == math.inf:
             return []
-        threshold = best_threshold(evidence)
-        tuned, possible = with_threshold(evidence, threshold), evidence[:, 3] > 0
+        f1, possible = with_threshold(evidence, threshold)[:, 1], evidence[:, 3] > 0
+        kinds = ((possible, "with an answer"), (~possible, "without"))
+        parts = [
+            f"{100 * f1[these].mean():.2f} % of {these.sum():,} questions {kind}"
+            for these, kind in kinds
+            if these.any()
+        ]
+        origin = "tuned on these very questions (a model trained with them keeps it)"
+        if self.no_answer is not None:
+            tuned = 100 * with_threshold(evidence, best)[:, 1].mean()
+            origin = f"the model's own; F1 {tuned:.2f} % at {best:.4f}, the best for these"
         return [
-            f"no answer is given where the doubt exceeds {threshold:.4f}, which was tuned on these "
-            f"very questions: predict --no-answer {threshold:.4f}; F1 "
-            f"{100 * tuned[possible, 1].mean():.2f} % of {possible.sum():,} questions with an "
-            f"answer, {100 * tuned[~possible, 1].mean():.2f} % of {(~possible).sum():,} without"
+            f"no answer is given where the doubt exceeds {threshold:.4f}, {origin}; "
+            f"F1 {', '.join(parts)}"
         ]
 
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
@@ -197,10 +215,8 @@ class Span(Task[Question]):
         return str(record["answer"])
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Questions answered exactly, at the tuned threshold if some have no answer."""
-        if evidence[:, 3].all():
-            return evidence[:, 0] > 0
-        return with_threshold(evidence, best_threshold(evidence))[:, 0] > 0
+        """Questions answered exactly, at the threshold if there is one."""
+        return with_threshold(evidence, self._threshold(evidence))[:, 0] > 0
 
     def constant(self, answers: Sequence[Any]) -> bool:
         """Whether all answers are one text."""

@@ -40,4 +40,6 @@ def task_of(config: ModelConfig) -> Task[Any]:
     """The task that a model's head is for."""
     if config.predicts == "number" and config.labels == RELEVANCE:
         return TASKS["rank"]
+    if config.no_answer is not None:
+        return Span(no_answer=config.no_answer)
     return next(task for task in TASKS.values() if task.predicts == config.predicts)

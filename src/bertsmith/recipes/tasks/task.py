@@ -145,6 +145,12 @@ class Task(ABC, Generic[R]):
         Nothing where this is not overridden.
         """
 
+    def keep(self, model: Model, evidence: Evidence) -> None:
+        """What a model keeps of how it did on dev, for when it is asked again.
+
+        Nothing where this is not overridden.
+        """
+
     @abstractmethod
     def answers(self, model: Model, encoded: EncodedExamples, rows: Sequence[R]) -> Sequence[Any]:
         """What a model says of each row."""
