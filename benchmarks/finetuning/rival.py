@@ -1,15 +1,16 @@
 """transformers' own example recipes (run_glue, run_ner, run_qa and run_swag without Trainer).
 
 The same weights, rows, epochs, batch, rate, warm-up and dropout. "recipe" is as the examples are:
-float32, rows in random order, padded to the longest of each batch. "best" adds what its users add
-for speed: bfloat16 autocast, and batches of rows of about one length (its LengthGroupedSampler).
+float32, rows in random order, padded to the longest of each batch (run_glue and run_qa would pad
+all to 128 and 384, if they were not told otherwise). "best" adds what its users add for speed:
+bfloat16 autocast, and batches of rows of about one length (its LengthGroupedSampler).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from bertsmith.inference.span import candidates
 from bertsmith.recipes.tasks.span import Answer, SpanAnswer
 from bertsmith.recipes.tasks.tag import TagAnswer
-from finetuning.sides import Ended, Steps
+from finetuning.sides import Ended, Sample, Steps
 from finetuning.tasks import Learned
 
 _LONGEST, _SPAN_LONGEST, _SPAN_STRIDE = 128, 384, 128
@@ -47,8 +48,10 @@ class _Kind:
     ]
 
 
-def train(learned: Learned, model: Path, seed: int, *, best: bool, steps: int | None) -> Ended:
-    """Fine-tune and measure; with `steps`, only the speed of so many of them."""
+def train(
+    learned: Learned, model: Path, seed: int, *, best: bool, sample: Sample | None = None
+) -> Ended:
+    """Fine-tune and measure; with a `sample`, only as much as tells the speed."""
     began = time.perf_counter()
     kind, settings = _KINDS[learned.data.task.predicts], learned.settings
     torch.manual_seed(seed)
@@ -59,10 +62,13 @@ def train(learned: Learned, model: Path, seed: int, *, best: bool, steps: int | 
     total = settings.epochs * batches
     optimiser = torch.optim.AdamW(_groups(net, settings.weight_decay), lr=settings.rate)
     schedule = get_linear_schedule_with_warmup(optimiser, int(total * settings.warm_up), total)
-    timed = Steps(warm=5 if steps else 0)
+    timed = Steps(warm=sample.warm if sample else 0)
+    opened = time.perf_counter()
     net.train()
     for epoch in range(settings.epochs):
         for chosen in _order(features, settings.batch, seed + epoch, grouped=best):
+            if sample is not None and timed.steps >= sample.steps:
+                break
             batch = _padded(tokenizer, [features[index] for index in chosen])
             with torch.autocast("cpu", torch.bfloat16, enabled=best):
                 loss = net(**batch).loss
@@ -72,12 +78,21 @@ def train(learned: Learned, model: Path, seed: int, *, best: bool, steps: int | 
             schedule.step()
             optimiser.zero_grad()
             timed.count(int(batch["attention_mask"].sum()))
-            if steps is not None and timed.steps >= steps:
-                return timed.ended()
     trained = time.perf_counter()
+    if sample is not None:
+        some = learned.data.dev[: sample.rows]
+        _scores(kind, replace(learned, data=replace(learned.data, dev=some)), tokenizer, net)
+        answering = (time.perf_counter() - trained) * len(learned.data.dev) / len(some)
+        tokens = settings.epochs * sum(map(_length, features))
+        return sample.whole(timed.speed, opened - began, answering, tokens)
     scores = _scores(kind, learned, tokenizer, net)
-    ended = time.perf_counter()
-    return timed.ended(scores=scores, training=trained - began, wall=ended - began)
+    return Ended(
+        scores=scores,
+        training=trained - opened,
+        wall=time.perf_counter() - began,
+        processor=time.process_time(),
+        tokens_per_second=timed.speed,
+    )
 
 
 def _model(kind: _Kind, learned: Learned, folder: Path) -> Any:  # noqa: ANN401

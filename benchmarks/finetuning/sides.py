@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from bertsmith.models.model import Model
 from bertsmith.recipes.finetune import model_maker, room_of
 from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import prepare_model
-from bertsmith.recipes.trial import Prepared, prepare, run_trial
+from bertsmith.recipes.trial import Prepared, measure, prepare, run_trial
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
 from finetuning.tasks import Learned
@@ -24,14 +23,36 @@ from finetuning.tasks import Learned
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A fine-tuning: scores in shares of 1; seconds in training, its reading of the rows included,
-    and in all; tokens of text a second of training steps.
+    """A fine-tuning: scores in shares of 1; seconds of training, of all from opening the model to
+    the scores, and of processor time in all; tokens of text a second of training steps.
+
+    Where only some steps were made and some rows of dev answered, the seconds are what the whole
+    would have taken at that speed.
     """
 
     scores: dict[str, float] = field(default_factory=dict)
     training: float = 0.0
     wall: float = 0.0
+    processor: float = 0.0
     tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What of a fine-tuning is done where only its speed is asked: steps, the first ones to warm
+    up, and rows of dev.
+    """
+
+    steps: int
+    warm: int = 5
+    rows: int = 256
+
+    def whole(self, speed: float, opening: float, answering: float, all_tokens: int) -> Ended:
+        """The figures of the whole, from tokens a second and the seconds before and after."""
+        training = all_tokens / speed
+        return Ended(
+            training=training, wall=opening + training + answering, tokens_per_second=speed
+        )
 
 
 @dataclass
@@ -53,13 +74,14 @@ class Steps:
         else:
             self.tokens += tokens
 
-    def ended(self, **figures: Any) -> Ended:  # noqa: ANN401
-        """The figures, with the speed."""
-        return Ended(tokens_per_second=self.tokens / (self.last - self.began), **figures)
+    @property
+    def speed(self) -> float:
+        """Tokens a second."""
+        return self.tokens / (self.last - self.began)
 
 
-def train(learned: Learned, model: Path, seed: int, *, steps: int | None) -> Ended:
-    """Fine-tune and measure with bertsmith; with `steps`, only the speed of so many of them."""
+def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = None) -> Ended:
+    """Fine-tune and measure with bertsmith; with a `sample`, only as much as tells the speed."""
     began = time.perf_counter()
     data, settings = learned.data, learned.settings
     base, tokenizer = load_model(model)
@@ -68,20 +90,35 @@ def train(learned: Learned, model: Path, seed: int, *, steps: int | None) -> End
         room = replace(room, stride=128)
     prepared = prepare(data, tokenizer, room)
     make = model_maker(model, data.task, data.labels, torch.device("cpu"))
-    if steps is not None:
-        return _speed(prepared, make(seed), learned, seed, steps)
+    if sample is not None:
+        net = make(seed)
+        opened = time.perf_counter()
+        speed = _speed(prepared, net, learned, seed, sample)
+        tokens = settings.epochs * sum(map(len, prepared.train.ids))
+        return sample.whole(speed, opened - began, _answering(prepared, net, sample), tokens)
     result, _, _ = run_trial(make, prepared, settings, seed)
-    ended = time.perf_counter()
     return Ended(
         scores=result.scores,
         training=result.seconds,
-        wall=ended - began,
+        wall=time.perf_counter() - began,
+        processor=time.process_time(),
         tokens_per_second=result.tokens / result.seconds,
     )
 
 
-def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, steps: int) -> Ended:
-    settings, timed = learned.settings, Steps(warm=5)
+def _answering(prepared: Prepared, net: Model, sample: Sample) -> float:
+    """Seconds to answer all of dev, from those for some of it."""
+    data, task = prepared.data, prepared.task
+    some = replace(data, dev=data.dev[: sample.rows])
+    net.eval()
+    began = time.perf_counter()
+    encoded = task.encode(prepared.tokenizer, some.dev, data.labels, prepared.room, labelled=True)
+    measure(task, net, encoded, some.dev, data.labels)
+    return (time.perf_counter() - began) * len(data.dev) / len(some.dev)
+
+
+def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: Sample) -> float:
+    settings, timed = learned.settings, Steps(warm=sample.warm)
     prepare_model(net, settings, seed)
     objective = learned.data.task.objective(learned.data.train, learned.data.labels, settings)
 
@@ -101,6 +138,6 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, steps: i
                 return batch, after
 
         # a line of the log is written as seldom as in a whole training
-        config = replace(settings.fit(steps + 1, seed), log_every=20)
+        config = replace(settings.fit(sample.steps + 1, seed), log_every=20)
         fit(config, net, objective, Timed())
-    return timed.ended()
+    return timed.speed
