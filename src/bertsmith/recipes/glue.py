@@ -26,7 +26,7 @@ from bertsmith.models.model import Model
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune import finetune, room_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.glue_table import NOTE, glue_rows, header, markdown
+from bertsmith.recipes.glue_table import NOTE, Row, glue_rows, header, markdown
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.tasks.table import GLUE
 from bertsmith.recipes.tasks.task import Task
@@ -141,21 +141,27 @@ class _Trained:
         return [(str(row.id), answer) for row, answer in zip(rows, said, strict=True)]
 
 
+def _table(rows: list[Row]) -> Table:
+    """The table for a terminal of 80 columns: what is uncertain stands in a line below."""
+    table = Table(*header(), box=None, padding=(0, 1, 0, 0))
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row in rows:
+        parts = [cell.partition(" ± ") for cell in row]
+        table.add_row(*(mean for mean, _, _ in parts))
+        if any(spread for _, _, spread in parts):
+            table.add_row(*(f"± {spread}" if spread else "" for _, _, spread in parts))
+    return table
+
+
 def _told(
     out: Path,
     model: Path,
     scores: Mapping[str, Mapping[str, tuple[float, float | None]]],
     answers: Mapping[str, Predictions],
 ) -> dict[str, Any]:
-    rows = glue_rows(f"ours, from {model.name}", scores)
-    # narrow enough for a terminal of 80 columns
-    table = Table(*header(), box=None, padding=(0, 1, 0, 0))
-    table.columns[0].no_wrap = True
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    rows = glue_rows(f"ours, {model.name}", scores)
+    console.print(_table(rows))
     for name in scores:
         each = ", ".join(
             f"{score} {100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
