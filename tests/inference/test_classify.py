@@ -13,7 +13,9 @@ from bertsmith.inference.classify import (
     text_outputs,
 )
 from bertsmith.inference.windows import windows
+from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.models.modernbert import modernbert
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -39,6 +41,26 @@ def test_answers_come_in_order_and_equal_those_of_each_text_alone(
         alone = model.classify(model.encoder(batch), batch)[0].detach()
         assert np.abs(probabilities - alone.softmax(-1).numpy()).max() < 1e-6
         assert np.abs(several[number] - alone.sigmoid().numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize("predicts", ["class", "choice"])
+def test_a_head_that_reads_the_mean_of_all_tokens_is_given_all(
+    predicts: Predicts, tokenizer: Tokenizer
+) -> None:
+    size = {"hidden": 24, "layers": 2, "heads": 2, "feed_forward": 37, "longest": 29}
+    encoder = modernbert("tiny", 56, **size, pooled="mean", initial_std=0.3)
+    labels = ("a", "b") if predicts == "class" else ()
+    one = build_model(ModelConfig(encoder=encoder, predicts=predicts, labels=labels), seed=5)
+    one.eval()
+    encoded = examples(tokenizer, 6)
+    batch = pack_examples(encoded, np.arange(6))
+    hidden = one.encoder(batch)
+    if predicts == "class":
+        expected = one.classify(hidden, batch).detach().numpy()
+        assert np.abs(text_outputs(one, encoded) - expected).max() < 1e-5
+    else:
+        shares = one.choose(hidden, batch).detach().softmax(-1).numpy()
+        assert np.abs(option_scores(one, encoded.grouped([6]))[0] - shares).max() < 1e-5
 
 
 def test_windows_of_a_text_are_averaged(model: Model, tokenizer: Tokenizer) -> None:

@@ -7,9 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
 from bertsmith.evaluation.forward_only import Precision, forward_only
 from bertsmith.models.model import Model
+from bertsmith.shapes import Hidden
 
 
 def class_probabilities(
@@ -49,8 +51,7 @@ def text_outputs(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            # the last layer works for the tokens that the pooler reads
-            logits = model.classify(model.encoder(batch, batch.starts), batch)
+            logits = model.classify(_hidden(model, batch), batch)
             found[units] = _means(_host(logits), sequences[units])
     return found
 
@@ -68,11 +69,17 @@ def option_scores(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            scores = model.choose(model.encoder(batch, batch.starts), batch).float().cpu()
+            scores = model.choose(_hidden(model, batch), batch).float().cpu()
             parts = scores.split(sequences[units].tolist())
             for unit, part in zip(units.tolist(), parts, strict=True):
                 found[unit] = part.softmax(-1).numpy()
     return found
+
+
+def _hidden(model: Model, batch: Batch) -> Hidden:
+    # the last layer works for the tokens that the pooler reads
+    every = model.config.encoder.pooled == "mean"
+    return model.encoder(batch, None if every else batch.starts)  # type: ignore[no-any-return]
 
 
 def _host(values: Tensor) -> NDArray[np.float32]:
