@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from bertsmith.errors import ExampleError, ModelFolderError
 from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.tasks.table import GLUE
+from bertsmith.text.examples import Example
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", baseline=False)
@@ -121,3 +124,19 @@ def test_going_on_from_a_model_keeps_its_order(
     assert again.data.labels == ("up", "down")
     assert score(first.model, dev) == first.best.score
     assert score(again.model, dev) == again.best.score
+
+
+@pytest.mark.parametrize("known", [("0", "1"), ("1", "0"), ()])
+def test_f1_of_glue_is_that_of_the_same_class_whatever_model_training_starts_from(
+    known: tuple[str, ...],
+) -> None:
+    rows = [
+        Example(text=text, text_pair="b", label=label, source="m", line=1)
+        for text, label in (("a", "1"), ("c", "0"), ("d", "1"))
+    ]
+    task = GLUE["MRPC"]
+    labels = task.labels(rows, known)
+    # says of all that they are paraphrases
+    answers = [np.eye(2)[labels.index("1")]] * 3
+    scores = task.scores(task.evidence(rows, answers, labels), labels)
+    assert scores == {"f1": pytest.approx(4 / 5), "accuracy": pytest.approx(2 / 3)}

@@ -38,7 +38,8 @@ class Classify(TextTask):
     def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
         """The classes in the order that the model will keep."""
         found = (str(row.label) for row in rows)
-        labels = order_labels(found if self.glue is None else self.glue.labels, known)
+        # F1 is that of GLUE's second class, whatever order another model has them in
+        labels = order_labels(found, known) if self.glue is None else self.glue.labels
         if len(labels) < 2:
             raise ExampleError(
                 f"has one class only, {labels[0]!r}",
