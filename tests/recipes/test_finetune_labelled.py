@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 
 import pytest
 
@@ -22,6 +23,13 @@ def test_labels_keep_a_known_order_or_are_sorted_by_value() -> None:
     assert order_labels(["b", "a"], ("b", "a", "c")) == ("a", "b")
     assert order_labels(["10", "9", "-1"], ()) == ("-1", "9", "10")
     assert order_labels(["10", "9", "x"], ()) == ("10", "9", "x")
+
+
+def test_a_label_that_is_no_finite_number_has_one_place_among_the_others() -> None:
+    # nan is neither less nor more than a number: sorted by value, the order would be the set's
+    for found in permutations(("10", "9", "nan")):
+        assert order_labels(found, ()) == ("10", "9", "nan")
+    assert order_labels(("10", "9", "inf"), ()) == ("10", "9", "inf")
 
 
 def test_a_share_of_every_class_is_held_out_the_same_each_time() -> None:

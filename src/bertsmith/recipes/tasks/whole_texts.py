@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     """The classes in the order that the model will keep.
 
     The order of the model that training starts from if it has the same classes, whatever the order
-    of the file; otherwise sorted, by value if all are numbers.
+    of the file; otherwise sorted, by value if all are finite numbers.
     """
     labels = set(found)
     if labels == set(known):
@@ -119,6 +120,9 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
+        return tuple(sorted(labels))
+    if not all(map(math.isfinite, values.values())):
+        # nan has no place among numbers
         return tuple(sorted(labels))
     return tuple(sorted(labels, key=lambda label: (values[label], label)))
 
