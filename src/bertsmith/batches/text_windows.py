@@ -34,11 +34,15 @@ def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[
     Windows of at most `room` tokens that share `overlap`.
     """
     starts = window_starts(length, room, min(overlap, room - 1))
-    begins = np.array(starts)[:, None]
-    ends = np.minimum(begins + room, length)
-    place = np.arange(length)[None, :]
-    # as in the original: the nearer side counts, and of equals the shorter window a little less
-    nearer = np.minimum(place - begins, ends - 1 - place) + 0.01 * (ends - begins)
-    inside = (begins <= place) & (place < ends)
-    chosen = np.where(inside, nearer, -np.inf).argmax(0)
-    return starts, chosen.astype(np.int64)
+    chosen = np.zeros(length, np.int64)
+    widest = np.full(length, -1)
+    for window, start in enumerate(starts):
+        size = min(room, length - start)
+        place = np.arange(size)
+        # as in the original: the nearer side counts, and of equals the earlier window
+        nearer = np.minimum(place, size - 1 - place)
+        own = slice(start, start + size)
+        better = nearer > widest[own]
+        chosen[own][better] = window
+        widest[own][better] = nearer[better]
+    return starts, chosen

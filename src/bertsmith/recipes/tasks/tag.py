@@ -185,7 +185,7 @@ class Tag(Task[Tagged]):
         begins = np.array([start for start, _ in row.words], np.int64)
         entities = []
         for entity in entities_of(row.words, answer.tags):
-            inside = (begins >= entity.start) & (begins < entity.end)
+            inside = slice(*np.searchsorted(begins, (entity.start, entity.end)).tolist())
             entities.append(
                 {
                     "start": entity.start,

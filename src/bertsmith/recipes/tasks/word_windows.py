@@ -49,12 +49,14 @@ def word_windows(
         if inside:
             shared.append((number, inside))
         asked = np.flatnonzero(first >= 0)
+        at = first[asked]
         starts, window = window_of(len(encoded), inner, room.overlap)
         for which, start in enumerate(starts):
             sequence, segment = encode_pair(
                 tokenizer, encoded.ids[start : start + inner], None, longest=room.longest
             )
-            own = asked[window[first[asked]] == which] if len(asked) else asked
+            here = slice(*np.searchsorted(at, (start, start + inner)).tolist())
+            own = asked[here][window[at[here]] == which]
             ids.append(sequence)
             segments.append(segment)
             owners.append(number)
