@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bertsmith.batches.examples import pack_examples
+from bertsmith.errors import ConfigError
 from bertsmith.evaluation.squad import squad_v2
 from bertsmith.recipes.tasks.question_windows import question_windows
 from bertsmith.recipes.tasks.task import Room
@@ -41,6 +42,42 @@ def test_the_threshold_is_that_of_the_official_script(seed: int) -> None:
         assert found == pytest.approx(official[f"best_{name}"])
         applied = squad_v2(answers, said, doubts, threshold)
         assert found == pytest.approx(applied[name])
+
+
+def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
+    # answered with much confidence, and nothing was to be answered
+    evidence = np.array([(0, 0, -3, 0), (0, 0, -1, 0), (0, 0, 2, 0), (1, 1, -0.5, 1)], float)
+    answers = {"a": [], "b": [], "c": [], "d": ["cat"]}
+    said = {"a": "cat", "b": "dog", "c": "cow", "d": "cat"}
+    doubts = {"a": -3.0, "b": -1.0, "c": 2.0, "d": -0.5}
+    official = squad_v2(answers, said, doubts)
+    threshold = best_threshold(evidence)
+    assert 100 * with_threshold(evidence, threshold)[:, 1].mean() == official["best_f1"] == 75
+    assert squad_v2(answers, said, doubts, threshold)["f1"] == 75
+    # as there, 0 where that will do
+    assert best_threshold(evidence[2:3]) == official["best_f1_thresh"] == 0
+
+
+@pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
+def test_windows_too_small_for_a_question_are_refused(
+    longest: int, least: int, tiny_tokenizer: Tokenizer
+) -> None:
+    row = Question(
+        id="q", question="word0 " * 9, context="word1 " * 30, answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
+        question_windows(tiny_tokenizer, [row], Room(longest=longest), labelled=False)
+    whole = question_windows(tiny_tokenizer, [row], Room(longest=least), labelled=False)
+    assert all(len(ids) <= least for ids in whole.ids)
+
+
+@pytest.mark.parametrize("room", [{"longest": 7}, {"longest": 20, "stride": -1}])
+def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
+    room: dict[str, int],
+) -> None:
+    with pytest.raises(ConfigError, match="it must be at least"):
+        Room(**room)
 
 
 def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) -> None:

@@ -38,7 +38,7 @@ def evaluate(
     """Score a model on labelled rows, tell the scores with their 95 % intervals, and return them.
 
     Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
-    on, a label that is none of its own among them, and `ModelFolderError`.
+    on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.
     """
     place = device_named(device)
     loaded, tokenizer = load_model(model_folder(model))
@@ -54,7 +54,7 @@ def evaluate(
         loaded.config.labels,
         loaded.config.encoder.longest,
     )
-    room = Room(longest=min(longest or limit, limit), long=long, stride=stride)
+    room = Room(longest=limit if longest is None else min(longest, limit), long=long, stride=stride)
     rows = list(task.read(file, reading, labelled=True))
     check_known(task, rows, labels)
     encoded = task.encode(tokenizer, rows, labels, room, labelled=False)

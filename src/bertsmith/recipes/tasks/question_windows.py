@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.pairs import encode_pair, second_begins, specials_around
 from bertsmith.batches.text_windows import WindowedExamples, window_of
+from bertsmith.errors import ConfigError
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.text.squad import Question
 from bertsmith.tokens.spans import Encoding
@@ -37,13 +38,19 @@ def question_windows(
 ) -> QuestionWindows:
     """The windows of some questions' contexts, with the place of the answer if `labelled`.
 
-    Questions keep their first 64 tokens. A window without the whole answer has none.
+    Questions keep their first 64 tokens. A window without the whole answer has none. Raises
+    `ConfigError` where there is no room for a question.
     """
     ids, segments, owners, begins, offsets = [], [], [], [], []
     own, labels, long, pieces = [], [], [], []
     contexts: dict[str, Encoding] = {}
     free = room.longest - specials_around(tokenizer, pair=True)
     most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
+    if most < 1:
+        raise ConfigError(
+            f"longest is {room.longest}",
+            remedy=f"question and context need at least {room.longest + 1 - most} tokens",
+        )
     cut = []
     for number, row in enumerate(rows):
         if row.context not in contexts:

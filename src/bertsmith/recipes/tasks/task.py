@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
+from bertsmith.errors import ConfigError
 from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
@@ -59,6 +60,12 @@ class Room(Config):
     """What is read of longer texts."""
     stride: int | None = None
     """Tokens that two windows share, a third of them all where none is given."""
+
+    def __post_init__(self) -> None:
+        if self.longest < 8:
+            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 8 tokens")
+        if self.stride is not None and self.stride < 0:
+            raise ConfigError(f"stride is {self.stride}", remedy="it must be at least 0")
 
     @property
     def overlap(self) -> int:

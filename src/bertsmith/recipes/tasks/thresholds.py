@@ -20,7 +20,8 @@ def with_threshold(evidence: Evidence, threshold: float) -> Evidence:
 def best_threshold(evidence: Evidence, column: int = 1) -> float:
     """The least threshold with the best mean of a column, F1 or exact match.
 
-    As in the official script it is 0 or one of the doubts, tried in rising order.
+    It is one of the doubts, as in the official script, tried in rising order. Where it is best to
+    answer nothing it is 0, as there, or less, so that it is below every doubt.
     """
     order = np.argsort(evidence[:, 2], kind="stable")
     doubts = evidence[order, 2]
@@ -31,5 +32,6 @@ def best_threshold(evidence: Evidence, column: int = 1) -> float:
     last = np.append(doubts[1:] != doubts[:-1], np.ones(min(1, len(doubts)), bool))
     totals, doubts = totals[last], doubts[last]
     if not len(totals) or totals.max() <= 0:
-        return 0.0
+        below = np.nextafter(evidence[:, 2].min(initial=np.inf), -np.inf)
+        return min(0.0, float(below))
     return float(doubts[int(totals.argmax())])
