@@ -70,8 +70,12 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
         for name, one, other in zip(names, train, dev, strict=True):
             rivals.append(_rival(name, prepared, one, truths, other, began, detail, simpler=True))
             began = time.perf_counter()
-        weights = _mix(prepared, train, truths)
-        mixed = [sum(w * x for w, x in zip(weights, part, strict=True)) for part in (train, dev)]
+        scaled = [_scaled(*layer) for layer in zip(train, dev, strict=True)]
+        weights = _mix(prepared, [known for known, _ in scaled], truths)
+        mixed = [
+            sum(w * x for w, x in zip(weights, side, strict=True))
+            for side in zip(*scaled, strict=True)
+        ]
     told = ", ".join(f"{weight:.2f}" for weight in weights)
     name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {told}"
     rivals.append(_rival(name, prepared, mixed[0], truths, mixed[1], began, detail, simpler=True))
@@ -107,18 +111,19 @@ def _rival(
     simpler: bool,
 ) -> Rival:
     data, task = prepared.data, prepared.task
-    centre, spread = train.mean(0), train.std(0) + 1e-6
+    features, asked = _scaled(train, dev)
     answers, _ = linear_answers(
-        task.predicts,
-        (train - centre) / spread,
-        truths,
-        (dev - centre) / spread,
-        max(len(data.labels), 1),
-        _STRENGTHS,
+        task.predicts, features, truths, asked, max(len(data.labels), 1), _STRENGTHS
     )
     scores = task.scores(task.evidence(data.dev, answers, data.labels), data.labels)
     seconds = time.perf_counter() - began
     return Rival(name=name, scores=(scores,), seconds=seconds, simpler=simpler, detail=detail)
+
+
+def _scaled(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Both with the centre and the spread that each feature has in train taken out."""
+    centre, spread = train.mean(0), train.std(0) + 1e-6
+    return (train - centre) / spread, (dev - centre) / spread
 
 
 def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:  # noqa: ANN401
@@ -155,12 +160,17 @@ def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, pair
 
 
 def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) -> list[float]:
-    """The shares of the layers in a mix learned with a linear model on top (Peters et al. 2018)."""
+    """The shares of the layers in a mix learned with a linear model on top (Peters et al. 2018).
+
+    Layers come scaled, as their mix will be made of them; numbers are scaled here.
+    """
     torch.manual_seed(0)
-    states = [torch.from_numpy((x - x.mean(0)) / (x.std(0) + 1e-6)) for x in layers]
+    states = [torch.from_numpy(layer) for layer in layers]
     outputs = max(len(prepared.data.labels), 1)
     mix, head = ScalarMix(len(states)), torch.nn.Linear(states[0].shape[1], outputs)
     optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
+    if prepared.task.predicts == "number":
+        truths = (truths - truths.mean()) / (truths.std() or 1.0)
     wanted = torch.from_numpy(truths)
     for _ in range(_MIX_STEPS):
         said = head(mix(states))

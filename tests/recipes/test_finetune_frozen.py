@@ -1,0 +1,68 @@
+"""Linear models over what a model knows before it is fine-tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.batches.batch import Batch
+from bertsmith.recipes.frozen import frozen_rivals
+from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.linear import linear_answers
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.regression import Regression
+from bertsmith.recipes.tasks.task import Room, Task
+from bertsmith.recipes.trial import prepare
+from bertsmith.text.examples import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import start_from
+
+
+@pytest.mark.parametrize("task", [Classify(), Regression()], ids=["class", "number"])
+def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
+    task: Task[Example], base_folder: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    """The layer that knows has small numbers, the other one large ones that say nothing."""
+    random = np.random.default_rng(2)
+    rows = []
+    for n in range(160):
+        words = [f"word{k}" for k in random.integers(0, 30, 5)]
+        rows.append(
+            Example(
+                text=" ".join([*words, "good" if n % 2 else "bad"]),
+                text_pair=None,
+                label=str(n % 2),
+                number=70_000.0 + 20_000 * (n % 2) + float(random.normal()),
+                source="memory",
+                line=n,
+            )
+        )
+    data = LabelledData(
+        task=task, labels=task.labels(rows, ()), train=rows[:100], dev=rows[100:], dev_is_cut=False
+    )
+    prepared = prepare(data, tiny_tokenizer, Room(longest=32))
+    model, _ = start_from(base_folder, labels=("0", "1"))
+    noise = 1000 * torch.randn(37, 24, generator=torch.Generator().manual_seed(1))
+    known = torch.zeros(37, 24)
+    known[-2:, 0] = torch.tensor([0.01, -0.01])
+
+    def hidden_states(batch: Batch) -> list[Tensor]:
+        # of the words of chance alone, so that the other says nothing of good and bad
+        chance = noise * (torch.arange(37) < 35)[:, None]
+        return [chance[batch.ids], known[batch.ids]]
+
+    model.encoder.hidden_states = hidden_states  # type: ignore[method-assign,assignment]
+    scores = {rival.name: rival.mean for rival in frozen_rivals(model, prepared)}
+    assert scores["frozen, layer 1"] > 0.99
+    assert scores["frozen, embeddings"] < 0.75
+    assert scores["frozen, mix of the layers"] > 0.95
+
+
+def test_rows_of_one_class_are_all_that_is_ever_said() -> None:
+    features = np.eye(4)
+    answers, _ = linear_answers("class", features, np.array([2, 2, 2, 2]), features[:1], 3)
+    assert answers[0].tolist() == [0, 0, 1]
