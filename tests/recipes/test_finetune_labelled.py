@@ -8,8 +8,11 @@ import pytest
 from bertsmith.errors import ExampleError
 from bertsmith.recipes.labelled import split
 from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.rank import Rank
+from bertsmith.recipes.tasks.span import Span
 from bertsmith.recipes.tasks.whole_texts import order_labels
 from bertsmith.text.examples import Example
+from bertsmith.text.squad import Answer, Question
 
 TASK = Classify()
 
@@ -62,3 +65,38 @@ def test_copies_of_a_text_stay_on_one_side() -> None:
 def test_too_few_examples_are_refused() -> None:
     with pytest.raises(ExampleError, match="memory: has too few examples"):
         split(TASK, [example("one", "a"), example("two", "b")], 0.1, seed=1)
+
+
+def test_where_every_group_is_larger_than_the_share_the_smallest_is_held_out() -> None:
+    """Four documents with 30, 20, 25 and 25 questions each: a tenth of them is 10."""
+    rows = [
+        Question(
+            id=f"{name}{n}", question="q", context=name, answers=(Answer(name, 0),),
+            impossible=False, plausible=(), title="", source="m", line=1,
+        )
+        for name, count in (("a", 30), ("b", 20), ("c", 25), ("d", 25))
+        for n in range(count)
+    ]  # fmt: skip
+    kept, held_out = split(Span(), rows, 0.1, seed=1)
+    assert {row.context for row in held_out} == {"b"}
+    assert len(held_out) == 20
+    assert len(kept) == 80
+
+
+def test_passages_to_be_measured_must_have_one_that_is_relevant() -> None:
+    def passage(query: str, relevance: float) -> Example:
+        return Example(
+            text=query, text_pair="p", label=None, number=relevance, group=query, source="m", line=3
+        )
+
+    train = [passage("a", 1), passage("a", 0), passage("b", 2)]
+    rank = Rank()
+    rank.check(train, train, rank.labels(train, ()))
+    for dev, message in (
+        ([passage("c", 0), passage("c", 0)], "m: none of 2 passages is relevant"),
+        ([passage("c", 1), passage("c", -1)], "m:3: the relevance is -1"),
+    ):
+        with pytest.raises(ExampleError, match=message):
+            rank.check(train, dev, ("relevance",))
+        with pytest.raises(ExampleError, match=message):
+            rank.evidence(dev, [0.5, 0.25], ("relevance",))

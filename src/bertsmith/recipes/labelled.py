@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -51,6 +52,7 @@ def read_labelled(
     labels = task.labels(rows, known_labels)
     if dev is None:
         kept, held_out = split(task, rows, dev_share, seed)
+        task.check(kept, held_out, labels)
         return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
     measured = list(task.read(dev, reading, labelled=True))
     task.check(rows, measured, labels)
@@ -60,7 +62,8 @@ def read_labelled(
 def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[list[R], list[R]]:
     """Hold out a share of each stratum, the same for the same seed; both parts keep their order.
 
-    Rows of one identity stay on one side, and no stratum is held out whole.
+    Rows of one identity stay on one side, and no stratum is held out whole. Where all that stay
+    together are more than the share, the fewest of them are held out.
     """
     strata: dict[str, dict[Hashable, list[int]]] = {}
     stratum_of: dict[Hashable, str] = {}
@@ -80,6 +83,10 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         for group in order[:-1]:
             if len(held_out) + len(groups[group]) <= goal:
                 held_out.update(groups[group])
+    if not held_out:
+        several = [list(groups.values()) for groups in strata.values() if len(groups) > 1]
+        fewest: list[int] = min(chain(*several), key=len, default=[])
+        held_out.update(fewest)
     if not held_out:
         raise ExampleError(
             f"has too few {task.unit} ({len(rows)}) to hold some out",

@@ -44,15 +44,15 @@ class Rank(TextTask):
                 where=rows[0].source,
                 remedy="give passages that do not answer their query too",
             )
-        lowest = min(rows, key=lambda row: row.number or 0.0)
-        if (lowest.number or 0.0) < 0:
-            raise ExampleError(
-                f"the relevance is {lowest.number}",
-                where=lowest.source,
-                line=lowest.line,
-                remedy="relevance is 0 or more",
-            )
+        _check_relevance(rows)
         return RELEVANCE
+
+    def check(
+        self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]
+    ) -> None:
+        """Some query to be measured must have a passage that is relevant."""
+        super().check(train, dev, labels)
+        _check_relevance(dev)
 
     def identity(self, row: Example) -> Hashable:
         """A query stays on one side with all its passages."""
@@ -89,7 +89,11 @@ class Rank(TextTask):
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """Reciprocal rank, average precision and nDCG of each query with a relevant passage."""
+        """Reciprocal rank, average precision and nDCG of each query with a relevant passage.
+
+        Raises `ExampleError` where there is none.
+        """
+        _check_relevance(rows)
         queries: dict[str | None, list[int]] = {}
         for place, row in enumerate(rows):
             queries.setdefault(row.group, []).append(place)
@@ -106,12 +110,11 @@ class Rank(TextTask):
                         ndcg(one, other, k=_CUTOFF),
                     )
                 )
-        return np.array(found, np.float64).reshape(-1, 3)
+        return np.array(found, np.float64)
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
         """Means over the queries."""
-        means = evidence.mean(0).tolist() if len(evidence) else [0.0, 0.0, 0.0]
-        return dict(zip(("mrr", "map", "ndcg@10"), means, strict=True))
+        return dict(zip(("mrr", "map", "ndcg@10"), evidence.mean(0).tolist(), strict=True))
 
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
         """The relevance."""
@@ -135,6 +138,10 @@ class Rank(TextTask):
         """The relevance said."""
         return f"{record['relevance']:.4f}"
 
+    def constant(self, answers: Sequence[Any]) -> bool:
+        """Whether all pairs are equally relevant but for a ten-thousandth."""
+        return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4)
+
     def right(self, evidence: Evidence) -> NDArray[np.bool_] | None:
         """Rankings are right by degrees."""
         return None
@@ -143,3 +150,20 @@ class Rank(TextTask):
         """Queries, and how many pairs are relevant."""
         relevant = sum((row.number or 0) > 0 for row in rows)
         return f"{len({row.group for row in rows}):,} queries, {relevant:,} pairs relevant"
+
+
+def _check_relevance(rows: Sequence[Example]) -> None:
+    lowest = min(rows, key=lambda row: row.number or 0.0)
+    if (lowest.number or 0.0) < 0:
+        raise ExampleError(
+            f"the relevance is {lowest.number}",
+            where=lowest.source,
+            line=lowest.line,
+            remedy="relevance is 0 or more",
+        )
+    if not any(row.number for row in rows):
+        raise ExampleError(
+            f"none of {len(rows):,} passages is relevant",
+            where=rows[0].source,
+            remedy="give passages that answer their queries too, to measure with by --dev",
+        )
