@@ -33,7 +33,7 @@ from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.scores import describe, tell, write_card
-from bertsmith.recipes.starting import check_layers
+from bertsmith.recipes.starting import check_layers, check_task
 from bertsmith.recipes.tasks.recognising import task_for
 from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.recipes.trial import prepare
@@ -117,6 +117,7 @@ def finetune(
     asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
     chosen, why = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
+    check_task(chosen, settings)
     check_layers(base, settings)
     data = read_labelled(
         chosen,

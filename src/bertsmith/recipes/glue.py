@@ -12,6 +12,7 @@ What was stopped goes on with the same command.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from bertsmith.recipes.tasks.table import GLUE
 from bertsmith.recipes.tasks.task import Task
 from bertsmith.recipes.telling import told_scores
 from bertsmith.recipes.trial import measure
+from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples import Example
 from bertsmith.text.glue import TASKS, GlueTask
 from bertsmith.text.glue_files import HIGHEST, find_glue, read_glue
@@ -77,6 +79,7 @@ def glue(
                 say(f"{name}: has no file to train on, or none to measure with; passed over")
             continue
         say(f"{name}:")
+        own = settings_of(task, settings)
         outcome = finetune(
             folder,
             files[task.train],
@@ -84,19 +87,29 @@ def glue(
             dev=files[task.dev[0]],
             task=name,
             seeds=seeds,
-            settings=settings,
+            settings=own,
             grid=grid,
             minutes=minutes,
             device=device,
         )
         scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
-        trained = _Trained(outcome, settings, device)
+        trained = _Trained(outcome, own, device)
         if name == _MATCHED and len(task.dev) > 1 and task.dev[1] in files:
             scores[_MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
         answers |= trained.answered(files, task)
         if name == _MATCHED and _DIAGNOSTIC in chosen:
             answers |= trained.answered(chosen[_DIAGNOSTIC], TASKS[_DIAGNOSTIC])
     return _told(out, folder, scores, answers)
+
+
+def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
+    """The settings for a task of the suite: a number has no classes to weigh, nor to smooth.
+
+    Bad rows are counted anew.
+    """
+    if task.labels:
+        return replace(settings)
+    return replace(settings, class_weights="none", smoothing=0.0)
 
 
 class _Trained:
@@ -109,13 +122,17 @@ class _Trained:
         self._model.to(device_named(device))
         self._task: Task[Any] = GLUE[outcome.data.task.name]
         limit = self._model.config.encoder.longest
+        self._on_bad = settings.on_bad
         self._room = room_of(self._task, settings, limit)
 
     def scored(
         self, file: Path, task: GlueTask, split: str
     ) -> dict[str, tuple[float, float | None]]:
         """The scores on another dev file."""
-        rows = list(read_glue(file, task, split))
+        bad = BadRows(self._on_bad)
+        rows = list(read_glue(file, task, split, bad=bad))
+        if told := bad.told():
+            say(told)
         labels = self._model.config.labels
         encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
         found = measure(self._task, self._model, encoded, rows, labels).scores

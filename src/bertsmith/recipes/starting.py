@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.layers.attention import SelfAttention
 from bertsmith.models.model import Model, initialise
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.task import Task
 
 
 def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
@@ -40,6 +42,17 @@ def check_layers(model: Model, config: FinetuneConfig) -> None:
             f"reinitialise {config.reinitialise} and freeze {config.freeze} overlap",
             remedy=f"new layers must be trained: {layers} layers in all",
         )
+
+
+def check_task(task: Task[Any], config: FinetuneConfig) -> None:
+    """Raises `ConfigError` for settings that say nothing to a task."""
+    given = {"class_weights": config.class_weights != "none", "smoothing": config.smoothing > 0}
+    for name, is_given in given.items():
+        if is_given and not task.weighs:
+            raise ConfigError(
+                f"{name} is {getattr(config, name)}, and {task.name} has no classes",
+                remedy="leave it out",
+            )
 
 
 def set_dropout(model: Model, share: float) -> None:

@@ -33,6 +33,7 @@ class Classify(TextTask):
     called: ClassVar = "classify"
     predicts: ClassVar = "class"
     title: ClassVar = "Classification"
+    weighs: ClassVar = True
     kind: ClassVar = "class"
 
     def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class MultiLabel(TextTask):
     called: ClassVar = "multi-label"
     predicts: ClassVar = "classes"
     title: ClassVar = "Multi-label classification"
+    weighs: ClassVar = True
     kind: ClassVar = "classes"
 
     def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
@@ -73,7 +74,9 @@ class MultiLabel(TextTask):
         weights: tuple[float, ...] = ()
         if settings.class_weights == "balanced":
             there = flags_of(rows, labels).mean(0)
-            weights = tuple(((1 - there) / np.maximum(there, 1 / len(rows))).tolist())
+            # a label that none has, or all have, as if one row were otherwise
+            least = 1 / len(rows)
+            weights = tuple((np.maximum(1 - there, least) / np.maximum(there, least)).tolist())
         term = MultiLabelObjective(smoothing=settings.smoothing, weights=weights)
         return Objective(terms={"classify": term}, at_targets=frozenset())
 

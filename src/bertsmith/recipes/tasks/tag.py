@@ -47,6 +47,7 @@ class Tag(Task[Tagged]):
     called: ClassVar = "tag"
     predicts: ClassVar = "tags"
     title: ClassVar = "Tagging"
+    weighs: ClassVar = True
     unit: ClassVar = "sentences"
     fits: ClassVar = False
 

@@ -87,6 +87,9 @@ class Task(ABC, Generic[R]):
     fits: ClassVar[bool] = True
     """Whether settings say what is read of long texts; else all is, in windows."""
 
+    weighs: ClassVar[bool] = False
+    """Whether it has classes that can be weighed, and labels that can be smoothed."""
+
     longest: ClassVar[int] = 128
     """Tokens a sequence at most, where none are named."""
 
