@@ -65,6 +65,21 @@ class EncodedExamples:
         np.cumsum([len(ids) for ids in self.ids], out=ends[1:])
         return np.diff(ends[self.starts])
 
+    @property
+    def texts(self) -> int:
+        """How many texts the units are of."""
+        return len(self)
+
+    @property
+    def long_texts(self) -> int:
+        """How many of them were over the limit."""
+        return int(self.long.sum())
+
+    @property
+    def cut_texts(self) -> int:
+        """How many of them lost tokens."""
+        return int(self.cut.sum())
+
     def labelled(self, target: str, labels: Labels) -> EncodedExamples:
         """The same with labels (units, ...) that the objective `target` reads."""
         assert len(labels) == len(self)

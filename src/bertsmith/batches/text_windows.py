@@ -27,6 +27,21 @@ class WindowedExamples(EncodedExamples):
     begins: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
+    @property
+    def texts(self) -> int:
+        """How many rows the windows are of."""
+        return len(np.unique(self.rows))
+
+    @property
+    def long_texts(self) -> int:
+        """How many of them are in several windows."""
+        return len(np.unique(self.rows[self.long]))
+
+    @property
+    def cut_texts(self) -> int:
+        """How many of them lost tokens."""
+        return len(np.unique(self.rows[self.cut]))
+
 
 def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
     """Where the windows of a text begin, and for each of its tokens (length,) the window to read.

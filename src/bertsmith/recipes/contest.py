@@ -82,8 +82,8 @@ class Contest:
             floor=data.task.floor(data.train, data.dev, data.labels),
             grid=searched,
             curve=chosen._curve(results) if asked.curve else (),
-            long=int(prepared.train.long.sum() + prepared.dev.long.sum()),
-            cut=int(prepared.train.cut.sum() + prepared.dev.cut.sum()),
+            long=prepared.train.long_texts + prepared.dev.long_texts,
+            cut=prepared.train.cut_texts + prepared.dev.cut_texts,
         )
 
     def _trial(self, place: str, title: str, seed: int) -> Trial:

@@ -100,7 +100,7 @@ def _answers(
     count = long = 0
     for window in windows(asked, rows, task.characters):
         encoded = task.encode(tokenizer, window, labels, room, labelled=False)
-        count, long = count + len(encoded), long + int(encoded.long.sum())
+        count, long = count + len(window), long + encoded.long_texts
         answers = task.answers(model, encoded, window)
         for row, answer in zip(window, answers, strict=True):
             record = task.record(answer, labels, top)

@@ -73,12 +73,13 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     config = replace(
         read_config(base), pooler=True, predicts=data.task.predicts, labels=data.labels
     )
+    longest = min(settings["longest"] or data.task.longest, config.encoder.longest)
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
 
 {names}Trained on {len(data.train):,} {data.task.unit} (file of SHA-256 `{run["train_hash"]}`): \
 {settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
-{settings["longest"] or data.task.longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
+{longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
 {seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
 
 On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
@@ -106,16 +107,15 @@ def describe(prepared: Prepared) -> list[str]:
 
 def told_long(prepared: Prepared) -> str:
     """How many texts were over the limit, and what became of them; "" for none."""
-    long, total = (
-        sum(int(count(part)) for part in (prepared.train, prepared.dev))
-        for count in (lambda part: part.long.sum(), len)
-    )
-    if not long:
-        return ""
-    room, share = prepared.room, f"{100 * long / total:.1f} %"
-    cut = bool(prepared.train.cut.any() or prepared.dev.cut.any())
-    became = _LONG[room.long if cut else "windows"]
-    return (
-        f"{long:,} of {total:,} texts ({share}) were longer than {room.longest} tokens: {became}"
-        + ("; --long says what is read" if cut else "")
-    )
+    parts, room, task = (prepared.train, prepared.dev), prepared.room, prepared.task
+    total = sum(part.texts for part in parts)
+    long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)
+    lines = []
+    if long:
+        became = _LONG[room.long if cut and task.fits else "windows"]
+        share = f"{long:,} of {total:,} texts ({100 * long / total:.1f} %)"
+        lines.append(f"{share} were longer than {room.longest} tokens: {became}")
+        lines += ["--long says what is read"] * bool(cut and task.fits)
+    if cut and not task.fits:
+        lines.append(f"of {cut:,} {task.unit} themselves only the beginning was read")
+    return "; ".join(lines)
