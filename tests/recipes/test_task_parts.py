@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
 from bertsmith.errors import ConfigError
 from bertsmith.evaluation.squad import squad_v2
+from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
+from bertsmith.objectives.tag import Tag as TagObjective
+from bertsmith.recipes.evaluate import interval_of
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.glue import settings_of
+from bertsmith.recipes.labelled import LabelledData
+from bertsmith.recipes.scores import told_long
+from bertsmith.recipes.starting import check_task
+from bertsmith.recipes.tasks.multi_label import MultiLabel
 from bertsmith.recipes.tasks.question_windows import question_windows
+from bertsmith.recipes.tasks.rank import Rank
+from bertsmith.recipes.tasks.regression import Regression
+from bertsmith.recipes.tasks.span import Span
+from bertsmith.recipes.tasks.table import task_named
+from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
 from bertsmith.recipes.tasks.word_windows import word_windows
+from bertsmith.recipes.trial import prepare
+from bertsmith.text.examples import Example
+from bertsmith.text.glue import TASKS as GLUE_TASKS
 from bertsmith.text.squad import Answer, Question
 from bertsmith.text.tagged import Tagged, joined
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -77,7 +97,95 @@ def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
     room: dict[str, int],
 ) -> None:
     with pytest.raises(ConfigError, match="it must be at least"):
-        Room(**room)
+        Room.from_dict(room)
+
+
+def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) -> None:
+    rows = []
+    for length in (3, 90, 4):
+        text, spans = joined(["good"] * length)
+        tags = ("O",) * length
+        rows.append(
+            Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
+        )
+    encoded = word_windows(tiny_tokenizer, rows, None, Room(longest=20))
+    assert len(encoded) > 6
+    assert (encoded.texts, encoded.long_texts, encoded.cut_texts) == (3, 1, 0)
+    question = Question(
+        id="q", question="word0 " * 70, context="word1 " * 300, answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    brief = replace(question, question="word2", context="word1")
+    data = LabelledData(
+        task=Span(), labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
+    )
+    prepared = prepare(data, tiny_tokenizer, Room(longest=128))
+    assert told_long(prepared) == (
+        "1 of 4 texts (25.0 %) were longer than 128 tokens: they were read in windows; "
+        "of 1 questions themselves only the beginning was read"
+    )
+
+
+def test_rare_tags_weigh_as_much_as_common_ones() -> None:
+    text, spans = joined([f"word{n}" for n in range(8)])
+    tags = ("O", "O", "O", "B-X", "O", "O", "I-X", "O")
+    row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
+    settings = FinetuneConfig(class_weights="balanced", smoothing=0.25)
+    labels = ("B-X", "I-X", "O", "B-Y")
+    term = Tag().objective([row, row], labels, settings).terms["tag"]
+    # scikit-learn's "balanced", for the tags that there are
+    numbers = [labels.index(tag) for tag in (*tags, *tags)]
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=numbers)
+    assert isinstance(term, TagObjective)
+    assert term.weights[:3] == pytest.approx(expected.tolist())
+    assert np.mean([term.weights[number] for number in numbers]) == pytest.approx(1)
+    assert term.smoothing == 0.25
+
+
+def test_a_label_of_all_rows_is_learned_too() -> None:
+    rows = [
+        Example(text="a", text_pair=None, label=None, labels=labels, source="m", line=1)
+        for labels in (("all", "some"), ("all",), ("all",), ("all",))
+    ]
+    settings = FinetuneConfig(class_weights="balanced")
+    term = MultiLabel().objective(rows, ("all", "some", "none"), settings).terms["classify"]
+    assert isinstance(term, MultiLabelObjective)
+    assert term.weights == pytest.approx((0.25, 3.0, 4.0))
+
+
+def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None:
+    rows = [
+        Example(text="a", text_pair=None, label=None, number=number, source="m", line=1)
+        for number in (1e9 + 1, 1e9 + 2, 1e9 + 4, 3.8)
+    ]
+    task = Regression()
+    evidence = task.evidence(rows[:3], [1.0, 2.0, 4.0], ("number",))
+    assert task.scores(evidence, ("number",)) == {
+        "pearson": pytest.approx(1), "spearman": pytest.approx(1),
+    }  # fmt: skip
+    assert task.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
+    assert task.constant([2.70001, 2.70002, 2.69999])
+    assert not task.constant([2.7, 2.8, 2.6])
+    assert Rank().constant([0.31, 0.31, 0.31005])
+    assert not Rank().constant([0.31, 0.3, 0.32])
+
+
+def test_an_interval_leaves_out_draws_without_the_score() -> None:
+    """Of five questions one has no answer: a third of the draws are without it."""
+    evidence = np.array([(1, 1, -1, 1)] * 4 + [(0, 0, 1, 0)], float)
+    interval = interval_of(Span(), evidence, (), "f1_at_0")
+    assert interval.low == interval.high == 1
+
+
+@pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])
+def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name: str) -> None:
+    for settings in (FinetuneConfig(class_weights="balanced"), FinetuneConfig(smoothing=0.1)):
+        with pytest.raises(ConfigError, match=f"and {name} has no classes; leave it out"):
+            check_task(task_named(name), settings)
+        check_task(task_named(name), settings_of(GLUE_TASKS["STS-B"], settings))
+        for other in ("classify", "multi-label", "tag", "RTE"):
+            check_task(task_named(other), settings)
+        assert settings_of(GLUE_TASKS["RTE"], settings) == settings
 
 
 def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) -> None:

@@ -137,6 +137,26 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
         assert float((each - copy[name]).detach().abs().max()) < 1e-6, name
 
 
+def test_every_layer_has_its_share_of_the_rate() -> None:
+    """ELECTRA's rule (Clark et al. 2020, appendix B) by hand, for two layers and a decay of 0.5."""
+    model = small()
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
+    optimiser = Optimiser(model, OptimiserConfig(rate=0.01, weight_decay=0.1, layer_decay=0.5))
+    for _, each in model.named_parameters():
+        each.grad = torch.ones_like(each)
+    optimiser.step(0.75)
+    shares = {
+        "encoder.embeddings.": 0.125, "encoder.blocks.0.": 0.25, "encoder.blocks.1.": 0.5,
+        "pooler.": 1.0, "heads.": 1.0,
+    }  # fmt: skip
+    for name, each in model.named_parameters():
+        (share,) = (share for place, share in shares.items() if name.startswith(place))
+        rate = 0.01 * 0.75 * share
+        # Adam's first step is the rate itself, whatever the gradient's size
+        kept = before[name] * (1 - rate * 0.1) if each.dim() > 1 else before[name]
+        assert torch.allclose(each.detach(), kept - rate, rtol=0, atol=2e-7), name
+
+
 def test_what_is_restored_goes_on_the_same() -> None:
     for method in ("adamw", "lamb"):
         config = OptimiserConfig(method=method, rate=RATE)

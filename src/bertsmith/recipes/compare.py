@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ class _Ended:
         """A score of some of the dev rows."""
 
         def score(drawn: NDArray[np.int64]) -> float:
-            return self.task.scores(self.evidence[drawn], self.run.labels)[name]
+            # some draws have no such score, as one of questions that all have answers
+            return self.task.scores(self.evidence[drawn], self.run.labels).get(name, math.nan)
 
         return score
 

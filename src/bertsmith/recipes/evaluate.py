@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,8 @@ def evaluate(
     found = measure(task, loaded, encoded, rows, labels)
     if bad := reading.bad_rows.told():
         say(bad)
-    if long_ones := int(encoded.long.sum()):
-        say(f"{long_ones:,} texts were longer than {room.longest} tokens")
+    if long_ones := encoded.long_texts:
+        say(f"{long_ones:,} of {len(rows):,} texts were longer than {room.longest} tokens")
     say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     for name, value in found.scores.items():
@@ -85,7 +86,8 @@ def interval_of(
 
     def score(drawn: NDArray[np.int64]) -> float:
         scores = task.scores(evidence[drawn], labels)
-        return next(iter(scores.values())) if name is None else scores[name]
+        # some draws have no such score: without questions that have no answer there is no threshold
+        return next(iter(scores.values())) if name is None else scores.get(name, math.nan)
 
     return bootstrap_interval(score, len(evidence), resamples=_RESAMPLES)
 

@@ -43,6 +43,8 @@ class SearchConfig(Config):
             values = getattr(self, name)
             if not values or min(values) <= 0:
                 raise ConfigError(f"search.{name} is {list(values)}", remedy="give values above 0")
+        if max(self.rates) >= 1:
+            raise ConfigError(f"search.rates is {list(self.rates)}", remedy="give rates below 1")
 
 
 @dataclass(frozen=True, kw_only=True)

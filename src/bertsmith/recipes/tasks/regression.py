@@ -56,7 +56,9 @@ class Regression(TextTask):
     ) -> EncodedExamples:
         """A text a unit."""
         encoded = self.encoded(tokenizer, rows, room)
-        return encoded.labelled("regress", numbers_of(rows)) if labelled else encoded
+        if not labelled:
+            return encoded
+        return encoded.labelled("regress", numbers_of(rows).astype(np.float32))
 
     def objective(
         self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
@@ -84,7 +86,7 @@ class Regression(TextTask):
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
         """The true number, and the one said."""
-        return np.stack([numbers_of(rows).astype(np.float64), np.array(answers, np.float64)], 1)
+        return np.stack([numbers_of(rows), np.array(answers, np.float64)], 1)
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
         """Pearson's and Spearman's correlation, 0 where either side is constant."""
@@ -114,17 +116,21 @@ class Regression(TextTask):
         """The number said."""
         return f"{record['number']:.4g}"
 
+    def constant(self, answers: Sequence[Any]) -> bool:
+        """Whether all numbers are the same but for a ten-thousandth."""
+        return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4 * np.abs(answers).max())
+
     def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:
         """The range of the numbers."""
         numbers = numbers_of(rows)
         return f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.3g}"
 
 
-def numbers_of(rows: Sequence[Example]) -> NDArray[np.float32]:
+def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
     """The numbers of rows, (rows,)."""
-    return np.array([row.number for row in rows], np.float32)
+    return np.array([row.number for row in rows], np.float64)
 
 
 def _mean_and_spread(rows: Sequence[Example]) -> tuple[float, float]:
-    numbers = numbers_of(rows).astype(np.float64)
+    numbers = numbers_of(rows)
     return float(numbers.mean()), float(numbers.std()) or 1.0
