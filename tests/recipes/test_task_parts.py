@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
 from bertsmith.errors import ConfigError
-from bertsmith.evaluation.squad import squad_v2
+from bertsmith.evaluation.squad import squad_v1, squad_v2
 from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.tag import Tag as TagObjective
 from bertsmith.recipes.evaluate import interval_of
@@ -23,7 +24,8 @@ from bertsmith.recipes.tasks.multi_label import MultiLabel
 from bertsmith.recipes.tasks.question_windows import question_windows
 from bertsmith.recipes.tasks.rank import Rank
 from bertsmith.recipes.tasks.regression import Regression
-from bertsmith.recipes.tasks.span import Span
+from bertsmith.recipes.tasks.span import Answer as SpanPlace
+from bertsmith.recipes.tasks.span import Span, SpanAnswer
 from bertsmith.recipes.tasks.table import task_named
 from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.recipes.tasks.task import Room
@@ -35,6 +37,32 @@ from bertsmith.text.glue import TASKS as GLUE_TASKS
 from bertsmith.text.squad import Answer, Question
 from bertsmith.text.tagged import Tagged, joined
 from bertsmith.tokens.tokenizer import Tokenizer
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool) -> None:
+    texts = ["the", "cat", "a cat", "red cat", "an"]
+    context = " ".join(texts)
+    rows, answers, said = [], [], {}
+    for number, (golds, found) in enumerate(
+        itertools.product([["the"], ["the", "cat"], ["an", "the"], ["red cat"], []], texts)
+    ):
+        if not golds and not impossible:
+            continue
+        places = tuple(Answer(each, context.index(each)) for each in golds)
+        rows.append(
+            Question(
+                id=f"q{number}", question="q", context=context, answers=places,
+                impossible=not golds, plausible=(), title="", source="m", line=1,
+            )
+        )  # fmt: skip
+        said[f"q{number}"] = found
+        answers.append(SpanAnswer((SpanPlace(found, 0, len(found), 1.0),), -1.0))
+    right = {row.id: [each.text for each in row.answers] for row in rows}
+    exact, f1 = Span().evidence(rows, answers, ())[:, :2].mean(0) * 100
+    official = squad_v2(right, said) if impossible else squad_v1(right, said)
+    assert exact == pytest.approx(official["exact" if impossible else "exact_match"])
+    assert f1 == pytest.approx(official["f1"])
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,7 +10,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -40,13 +40,33 @@ def token_f1(right: str, said: str) -> float:
     return 2 * common / (len(ours) + len(theirs))
 
 
+def score_v1(right: Sequence[str], said: str) -> tuple[float, float]:
+    """Exact match and F1 of an answer in SQuAD 1.1, each by the right answer that it fits best.
+
+    F1 is 0 where a side has no words.
+    """
+    return (
+        max((exact_match(each, said) for each in right), default=0.0),
+        max((token_f1(each, said) for each in right if normalise(each)), default=0.0),
+    )
+
+
+def score_v2(right: Sequence[str], said: str) -> tuple[float, float]:
+    """The same in SQuAD 2.0: right answers without words do not count, and to say nothing is right
+    where none is left.
+    """
+    meant = [each for each in right if normalise(each)] or [""]
+    exact = max(exact_match(each, said) for each in meant)
+    return exact, max(token_f1(each, said) for each in meant)
+
+
 def squad_v1(answers: Answers, said: Mapping[str, str]) -> dict[str, float]:
     """``exact_match`` and ``f1`` of SQuAD 1.1; a question without a prediction counts 0."""
     assert answers
-    pairs = [(right, said[name]) for name, right in answers.items() if name in said]
+    scores = [score_v1(right, said[name]) for name, right in answers.items() if name in said]
     return {
-        "exact_match": 100 * math.fsum(_best(exact_match, *pair) for pair in pairs) / len(answers),
-        "f1": 100 * math.fsum(_best(_f1_of_words, *pair) for pair in pairs) / len(answers),
+        "exact_match": 100 * math.fsum(exact for exact, _ in scores) / len(answers),
+        "f1": 100 * math.fsum(f1 for _, f1 in scores) / len(answers),
     }
 
 
@@ -68,8 +88,9 @@ def squad_v2(
     names = [name for name in answers if name in said]
     assert names
     possible = {name: bool(right) for name, right in answers.items()}
-    exact = {name: _best(exact_match, _meant(answers[name]), said[name]) for name in names}
-    f1 = {name: _best(token_f1, _meant(answers[name]), said[name]) for name in names}
+    both = {name: score_v2(answers[name], said[name]) for name in names}
+    exact = {name: scores[0] for name, scores in both.items()}
+    f1 = {name: scores[1] for name, scores in both.items()}
     doubts = dict.fromkeys(said, 0.0) if no_answer is None else no_answer
     figures: dict[str, float] = {}
     applied = [_applied(scores, doubts, possible, threshold) for scores in (exact, f1)]
@@ -89,20 +110,6 @@ def squad_v2(
             best, at = _best_threshold(scores, said, doubts, possible)
             figures |= {f"best_{key}": best, f"best_{key}_thresh": at}
     return figures
-
-
-def _best(score: Callable[[str, str], float], right: Sequence[str], said: str) -> float:
-    return max((score(each, said) for each in right), default=0.0)
-
-
-def _f1_of_words(right: str, said: str) -> float:
-    """F1 as of 1.1, where a side without words is never right."""
-    return token_f1(right, said) if normalise(right) else 0.0
-
-
-def _meant(right: Sequence[str]) -> Sequence[str]:
-    """The answers that have words; the empty one where none has."""
-    return [each for each in right if normalise(each)] or [""]
 
 
 def _applied(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.errors import ExampleError
-from bertsmith.evaluation.squad import exact_match, token_f1
+from bertsmith.evaluation.squad import score_v1, score_v2
 from bertsmith.inference.span import Candidate, candidates, span_logits
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
@@ -132,12 +132,14 @@ class Span(Task[Question]):
     def evidence(
         self, rows: Sequence[Question], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """How right the best answers are, before any threshold."""
+        """How right the best answers are, before any threshold.
+
+        By the rules of SQuAD 1.1, or of 2.0 where some questions have no answer.
+        """
+        score = score_v1 if all(row.answers for row in rows) else score_v2
         found = []
         for row, answer in zip(rows, answers, strict=True):
-            golds = [gold.text for gold in row.answers] or [""]
-            exact = max(exact_match(gold, answer.text) for gold in golds)
-            f1 = max(token_f1(gold, answer.text) for gold in golds)
+            exact, f1 = score([gold.text for gold in row.answers], answer.text)
             found.append((exact, f1, min(answer.doubt, 1e9), float(bool(row.answers))))
         return np.array(found, np.float64)
 
