@@ -86,10 +86,14 @@ def train(
         tokens = settings.epochs * sum(map(_length, features))
         return sample.whole(timed.speed, opened - began, answering, tokens)
     scores = _scores(kind, learned, tokenizer, net)
+    wall = time.perf_counter() - began
+    if learned.test:
+        found = _scores(kind, learned.tested, tokenizer, net)
+        scores |= {f"test_{name}": value for name, value in found.items()}
     return Ended(
         scores=scores,
         training=trained - opened,
-        wall=time.perf_counter() - began,
+        wall=wall,
         processor=time.process_time(),
         tokens_per_second=timed.speed,
     )

@@ -96,11 +96,17 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
         speed = _speed(prepared, net, learned, seed, sample)
         tokens = settings.epochs * sum(map(len, prepared.train.ids))
         return sample.whole(speed, opened - began, _answering(prepared, net, sample), tokens)
-    result, _, _ = run_trial(make, prepared, settings, seed)
+    result, _, net = run_trial(make, prepared, settings, seed)
+    wall = time.perf_counter() - began
+    scores = dict(result.scores)
+    if learned.test:
+        test = prepare(learned.tested.data, tokenizer, room).dev
+        found = measure(data.task, net, test, learned.test, data.labels).scores
+        scores |= {f"test_{name}": value for name, value in found.items()}
     return Ended(
-        scores=result.scores,
+        scores=scores,
         training=result.seconds,
-        wall=time.perf_counter() - began,
+        wall=wall,
         processor=time.process_time(),
         tokens_per_second=result.tokens / result.seconds,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,16 @@ _SMALL = replace(SETTINGS, epochs=10, batch=16)
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A data set and how it is trained on."""
+    """A data set and how it is trained on; rows to `test` with too, if labelled ones are known."""
 
     data: LabelledData[Any]
     settings: FinetuneConfig
+    test: Sequence[Any] = ()
+
+    @property
+    def tested(self) -> Learned:
+        """The same with the rows to test with as dev."""
+        return replace(self, data=replace(self.data, dev=self.test), test=())
 
 
 def names() -> list[str]:
@@ -66,7 +72,9 @@ def _glue(name: str, settings: FinetuneConfig = SETTINGS) -> Callable[[Path], Le
 
 def _conll(folder: Path) -> Learned:
     place = folder / "conll2003"
-    return _made(TASKS["tag"], place / "train.txt", place / "dev.txt")
+    made = _made(TASKS["tag"], place / "train.txt", place / "dev.txt")
+    test = made.data.task.read(place / "test.txt", Reading(), labelled=True)
+    return replace(made, test=list(test))
 
 
 def _squad(folder: Path) -> Learned:
