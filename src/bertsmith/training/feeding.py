@@ -8,23 +8,16 @@ and what they had drawn is dropped.
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from typing import Protocol, runtime_checkable
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place
-from bertsmith.errors import UserError, WorkerDied
-from bertsmith.training.loader import Drawn, Failed, Told, Walk, take_own
-
-_IGNORED = {signal.SIGINT, signal.SIGTERM}
+from bertsmith.errors import WorkerDied
+from bertsmith.training.loader import Drawn, Walk, serve, take_own
+from bertsmith.training.processes import Worker
 
 
 class BatchSource(Protocol):
@@ -69,53 +62,14 @@ class Feed:
         return take_own(self._batches, place, self._rank, self._ranks)
 
 
-class _Worker:
-    """A process that draws batches; it ends when this one does."""
+class _Drawer(Worker):
+    """A process that draws batches."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        # the process inherits this: Ctrl-C is for its parent to answer, which may want more batches
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        self._connection = Connection(ours.detach())
+        super().__init__(serve)
 
-    def tell(self, message: object) -> None:
-        """Send a message; raises `WorkerDied`."""
-        try:
-            self._connection.send_bytes(pickle.dumps(message))
-        except OSError as error:
-            raise self._died() from error
-
-    def hear(self) -> Told:
-        """The next message; raises `WorkerDied`, or what went wrong over there."""
-        try:
-            told: Told = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            raise self._died() from error
-        if isinstance(told, Failed):
-            if told.user_error is None:
-                raise RuntimeError(f"a process that draws batches has failed:\n{told.traceback}")
-            kind, what, where, line, remedy = told.user_error
-            raise kind(what, where=where, line=line, remedy=remedy)
-        return told
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-
-    def _died(self) -> UserError:
-        self._process.kill()
-        status = self._process.wait()
+    def died(self, status: int) -> WorkerDied:
+        """What there is to say of one that has died."""
         return WorkerDied(
             f"a process that draws batches has died (status {status}), perhaps for want of memory",
             remedy="give the same command again with fewer --workers: it goes on",
@@ -125,7 +79,7 @@ class _Worker:
 class _WorkerFeed(Feed):
     """Draws the batches of a step from several processes, in the order of one."""
 
-    def __init__(self, batches: BatchSource, workers: list[_Worker], rank: int, ranks: int) -> None:
+    def __init__(self, batches: BatchSource, workers: list[_Drawer], rank: int, ranks: int) -> None:
         super().__init__(batches, rank, ranks)
         self._workers = workers
         self._walk = 0
@@ -164,13 +118,11 @@ def feeding(
         yield Feed(batches, rank, ranks)
         return
     assert isinstance(batches, WalkableSource)
-    started: list[_Worker] = []
+    started: list[_Drawer] = []
     try:
         for _ in range(workers):
-            started.append(_Worker())
+            started.append(_Drawer())
         for worker in started:
-            # the path first, as nothing of ours can be found without it
-            worker.tell(sys.path)
             worker.tell((pickle.dumps(batches), ahead))
         for worker in started:
             worker.hear()
@@ -178,21 +130,3 @@ def feeding(
     finally:
         for worker in started:
             worker.close()
-
-
-_PROGRAM = """
-import ctypes, os, pickle, signal, sys
-from multiprocessing.connection import Connection
-connection = Connection(int(sys.argv[1]))
-if sys.platform.startswith("linux"):
-    # it would notice by itself that its parent is gone, but only when all is imported
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[2]):
-    sys.exit()
-try:
-    sys.path[:] = pickle.loads(connection.recv_bytes())
-except (EOFError, OSError):
-    sys.exit()
-from bertsmith.training.loader import serve
-serve(connection)
-"""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import queue
 import threading
-import traceback
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place
-from bertsmith.errors import UserError
+from bertsmith.training.processes import Gone, failure, pickled, receive
 
 
 class _Source(Protocol):
@@ -53,25 +49,11 @@ class Drawn(NamedTuple):
     after: Place
 
 
-class Failed(NamedTuple):
-    """Something went wrong: what a `UserError` says, or else where the bug is."""
-
-    user_error: tuple[type[UserError], str, str | Path | None, int | None, str] | None
-    traceback: str
-
-
-Told = Ready | Drawn | Failed
-
-
-class _Gone(Exception):
-    """Nobody is at the other end any more."""
-
-
 def serve(connection: Connection) -> None:
     """Draw batches as the process at the other end asks for, until it goes."""
     try:
         _serve(connection)
-    except _Gone:
+    except Gone:
         pass
     finally:
         # a thread that waits for somebody to read must not hold up the end
@@ -79,38 +61,29 @@ def serve(connection: Connection) -> None:
 
 
 def _serve(connection: Connection) -> None:
-    pickled, ahead = _receive(connection)
+    walked, ahead = receive(connection)
     waiting: queue.Queue[bytes] = queue.Queue(ahead)
     threading.Thread(target=_send, args=(connection, waiting), daemon=True).start()
     try:
-        source: _Source = pickle.loads(pickled)
+        source: _Source = pickle.loads(walked)
         torch.set_num_threads(1)
-        waiting.put(_pickled(Ready()))
+        waiting.put(pickled(Ready()))
         _draw(connection, source, waiting)
-    except _Gone:
+    except Gone:
         raise
     except Exception as error:
-        told = error if isinstance(error, UserError) else None
-        said = told and (type(told), told.what, told.where, told.line, told.remedy)
-        waiting.put(_pickled(Failed(said or None, traceback.format_exc())))
-        _receive(connection)  # until nobody is there any more
+        waiting.put(pickled(failure(error)))
+        receive(connection)  # until nobody is there any more
 
 
 def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) -> None:
     while True:
-        walk: Walk = _receive(connection)
+        walk: Walk = receive(connection)
         place = _skip(source, walk.place, walk.first * walk.ranks)
         while not connection.poll():
             batch, after = take_own(source, place, walk.rank, walk.ranks)
-            waiting.put(_pickled(Drawn(walk.walk, place, batch, after)))
+            waiting.put(pickled(Drawn(walk.walk, place, batch, after)))
             place = _skip(source, after, (walk.stride - 1) * walk.ranks)
-
-
-def _receive(connection: Connection) -> Any:  # noqa: ANN401
-    try:
-        return pickle.loads(connection.recv_bytes())
-    except (EOFError, OSError) as error:
-        raise _Gone from error
 
 
 def take_own(source: _Source, place: Place, rank: int, ranks: int) -> tuple[Batch, Place]:
@@ -131,18 +104,3 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
             connection.send_bytes(waiting.get())
     except OSError:
         os._exit(0)
-
-
-class _Pickler(pickle.Pickler):
-    """Sends tensors as their bytes; torch's own way needs a file for each."""
-
-    def reducer_override(self, value: Any) -> Any:  # noqa: ANN401
-        if isinstance(value, Tensor):
-            return torch.from_numpy, (value.numpy(),)
-        return NotImplemented
-
-
-def _pickled(message: Told) -> bytes:
-    buffer = io.BytesIO()
-    _Pickler(buffer, protocol=5).dump(message)
-    return buffer.getvalue()

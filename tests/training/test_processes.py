@@ -1,0 +1,49 @@
+"""What goes wrong in another process is told here as it was there."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import DiskError, StoreError
+from bertsmith.training.processes import Failed, failure
+
+
+def sent(error: Exception) -> Exception:
+    """What comes out here of what is raised there."""
+    try:
+        raise error
+    except Exception as raised:
+        told = pickle.loads(pickle.dumps(failure(raised)))
+    assert isinstance(told, Failed)
+    return told.again()
+
+
+def test_a_mistake_of_the_user_keeps_all_it_says() -> None:
+    said = StoreError("is damaged", where=Path("store"), line=3, remedy="make it again")
+    again = sent(said)
+    assert type(again) is StoreError
+    assert str(again) == str(said) == "store:3: is damaged; make it again"
+
+
+def test_a_full_disk_is_known_as_one() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "log.jsonl")
+    said = DiskError("the disk is full", where="log.jsonl", remedy="free some space")
+    said.__cause__ = full
+    again = sent(said)
+    assert type(again) is DiskError
+    assert isinstance(again.__cause__, OSError)
+    assert again.__cause__.errno == errno.ENOSPC
+    alone = sent(full)
+    assert isinstance(alone, OSError)
+    assert (alone.errno, alone.filename) == (errno.ENOSPC, "log.jsonl")
+
+
+def test_of_a_bug_the_place_is_told() -> None:
+    again = sent(IndexError("seven"))
+    assert type(again) is RuntimeError
+    with pytest.raises(RuntimeError, match=r"(?s)has failed:.*test_processes.py.*IndexError: seven"):
+        raise again
