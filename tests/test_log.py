@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertsmith.log import ToldBar, progress, short_number
+from bertsmith.log import Bar, Bars, ToldBar, progress, say, short_number, shown_on
 
 
 class Clock:
@@ -62,6 +62,44 @@ def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
         for _ in range(10):
             bar.advance()
     assert capsys.readouterr().err == ""
+
+
+def test_of_several_things_one_line_tells(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bars = Bars(ToldBar("3 trainings, 2 at once", 3, "", clock))
+    for share in (0.25, 0.5):
+        for name in ("seed 0", "seed 1"):
+            bars.move_to(name, share, "loss 1")
+        clock.now += 20
+    bars.end("seed 0")
+    bars.move_to("seed 2", 0.0)
+    assert capsys.readouterr().err.splitlines() == [
+        # one and a quarter of a training since the first share was told, and one and a half left
+        "3 trainings, 2 at once: 50 % · 0:00:40 elapsed · 0:00:48 left · seed 1 50 %",
+    ]
+
+
+def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    class Elsewhere:
+        def __init__(self) -> None:
+            self.shown: list[str] = []
+
+        def say(self, line: str) -> None:
+            self.shown.append(line)
+
+        def bar(self, description: str, total: float | None, unit: str) -> Bar:
+            self.shown.append(f"{description} of {total} {unit}")
+            return ToldBar(description, total, unit)
+
+    elsewhere = Elsewhere()
+    with shown_on(elsewhere):
+        say("a line")
+        with progress("reading", 10, "B") as bar:
+            bar.advance()
+    assert elsewhere.shown == ["a line", "reading of 10 B"]
+    say("another")
+    assert capsys.readouterr().err == "another\n"
 
 
 def test_numbers_are_short() -> None:

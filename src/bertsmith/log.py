@@ -29,7 +29,10 @@ console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def say(line: str = "") -> None:
     """Print one line of result to standard error, where progress bars do not disturb it."""
-    console.print(line, markup=False)
+    if _screens:
+        _screens[-1].say(line)
+    else:
+        console.print(line, markup=False)
 
 
 class _Rate(ProgressColumn):
@@ -55,6 +58,30 @@ class Bar(Protocol):
         """Tell live figures beside it."""
 
 
+class Screen(Protocol):
+    """What shows lines and bars in place of standard error."""
+
+    def say(self, line: str) -> None:
+        """Show a line of result."""
+
+    def bar(self, description: str, total: float | None, unit: str) -> Bar:
+        """Show a bar until the next one begins."""
+        ...
+
+
+_screens: list[Screen] = []
+
+
+@contextmanager
+def shown_on(screen: Screen) -> Iterator[None]:
+    """Show lines and bars somewhere else meanwhile: in another process, say."""
+    _screens.append(screen)
+    try:
+        yield
+    finally:
+        _screens.pop()
+
+
 class _DrawnBar:
     """One bar on a terminal."""
 
@@ -73,6 +100,10 @@ class _DrawnBar:
     def note(self, text: str) -> None:
         """Write live figures beside the bar."""
         self._progress.update(self._task, note=text)
+
+    def remove(self) -> None:
+        """Draw it no more."""
+        self._progress.remove_task(self._task)
 
 
 class ToldBar:
@@ -130,9 +161,17 @@ class ToldBar:
 @contextmanager
 def progress(description: str, total: float | None, unit: str = "") -> Iterator[Bar]:
     """A bar with rate, elapsed and remaining time on a terminal; elsewhere a line now and then."""
-    if not _terminal():
+    if _screens:
+        yield _screens[-1].bar(description, total, unit)
+    elif not _terminal():
         yield ToldBar(description, total, unit)
-        return
+    else:
+        with _drawing() as drawing:
+            yield _drawn(drawing, description, total, unit)
+
+
+def _drawing() -> Progress:
+    """Where bars are drawn, one below the other; there can be one such place at a time."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -142,8 +181,59 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, transient=True) as bars:
-        yield _DrawnBar(bars, bars.add_task(description, total=total, unit=unit, note=""))
+    return Progress(*columns, console=console, transient=True)
+
+
+def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _DrawnBar:
+    return _DrawnBar(drawing, drawing.add_task(description, total=total, unit=unit, note=""))
+
+
+class Bars:
+    """Bars of things that go on at once, by their names, below one for all of them.
+
+    Where nobody watches, lines tell of that one alone, with the share of each.
+    """
+
+    def __init__(self, whole: Bar, drawing: Progress | None = None) -> None:
+        self._whole = whole
+        self._drawing = drawing
+        self._drawn: dict[str, _DrawnBar] = {}
+        self._shares: dict[str, float] = {}
+        self._ended = 0
+
+    def move_to(self, name: str, share: float, note: str = "") -> None:
+        """Show that one has come to a share of it, 0 to 1."""
+        self._shares[name] = share
+        if self._drawing is not None:
+            if name not in self._drawn:
+                self._drawn[name] = _drawn(self._drawing, name, 1.0, "")
+            self._drawn[name].move_to(share)
+            self._drawn[name].note(note)
+        self._move_whole()
+
+    def end(self, name: str) -> None:
+        """Show that one has ended."""
+        self._shares.pop(name, None)
+        if name in self._drawn:
+            self._drawn.pop(name).remove()
+        self._ended += 1
+        self._move_whole()
+
+    def _move_whole(self) -> None:
+        if self._drawing is None:
+            shown = (f"{name} {100 * share:.0f} %" for name, share in self._shares.items())
+            self._whole.note(", ".join(shown))
+        self._whole.move_to(self._ended + sum(self._shares.values()))
+
+
+@contextmanager
+def progress_of_several(description: str, count: int) -> Iterator[Bars]:
+    """Bars of so many things, of which some go on at once."""
+    if not _terminal():
+        yield Bars(ToldBar(description, count, ""))
+        return
+    with _drawing() as drawing:
+        yield Bars(_drawn(drawing, description, count, ""), drawing)
 
 
 def _terminal() -> bool:
