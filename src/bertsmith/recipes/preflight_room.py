@@ -24,7 +24,7 @@ from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.optimiser import OptimiserConfig
 from bertsmith.training.precision import Precision
 
-_WORKING_ROOM = 250_000_000
+WORKING_ROOM = 250_000_000
 _REMEDY = "take a smaller --model, or half of --samples.tokens_per_batch with twice --accumulate"
 
 
@@ -44,7 +44,7 @@ class Need:
     @property
     def memory(self) -> int:
         """All of it, with a copy of what a checkpoint holds while that is saved."""
-        return 2 * self.checkpoint + self.passing + self.activations + _WORKING_ROOM
+        return 2 * self.checkpoint + self.passing + self.activations + WORKING_ROOM
 
     @property
     def checkpoint(self) -> int:
@@ -78,23 +78,29 @@ def need(
 def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> int:
     """Bytes kept for the backward pass of one batch; matrix products are in half precision."""
     encoder, width = config.encoder, 2 if half else 4
-    tokens, hidden = samples.tokens_per_batch, encoder.hidden
+    share = 1.0 if samples.left_to_right else samples.masking.share
+    # logits, their float32, its logarithms, gradients and the copy that finds the largest
+    head = share * encoder.vocabulary * (2 * width + 4 * 4)
+    if samples.left_to_right:
+        head = 0.0  # made in slices
+    layers = layer_activations(encoder, samples.longest, half=half)
+    return int(samples.tokens_per_batch * (layers + head))
+
+
+def layer_activations(encoder: EncoderConfig, longest: int, *, half: bool) -> float:
+    """Bytes that all layers keep of a token of a sequence so long."""
+    width, hidden = 2 if half else 4, encoder.hidden
     # inputs of the four products and of the scores; inputs of the two norms, and the layer's own
     inner = (4 if encoder.gated else 2) * encoder.feed_forward
     layer: float = width * (6 * hidden + inner) + 4 * 3 * hidden
-    scores = encoder.heads * _met(encoder, samples.longest)
+    scores = encoder.heads * _met(encoder, longest)
     layer += width * scores
     # masks: a byte a value of what is dropped, scores included
     if encoder.dropout:
         layer += 2 * hidden * (1 + width)
     if encoder.attention_dropout:
         layer += width * scores
-    share = 1.0 if samples.left_to_right else samples.masking.share
-    # logits, their float32, its logarithms, gradients and the copy that finds the largest
-    head = share * encoder.vocabulary * (2 * width + 4 * 4)
-    if samples.left_to_right:
-        head = 0.0  # made in slices
-    return int(tokens * (encoder.layers * layer + head))
+    return encoder.layers * layer
 
 
 def _met(encoder: EncoderConfig, longest: int) -> float:
@@ -118,19 +124,19 @@ def look_at_room(
     findings = [
         judged(
             "disk needed",
-            f"{_gigabytes(disk)} for checkpoints and model, {_gigabytes(left)} free",
+            f"{gigabytes(disk)} for checkpoints and model, {gigabytes(left)} free",
             disk / max(left, 1),
             (0.8, 1.0),
             "free some space, or name an --out on another disk",
         )
     ]
     if free is None:
-        return [Finding(name="memory needed", found=_gigabytes(memory) + several), *findings]
+        return [Finding(name="memory needed", found=gigabytes(memory) + several), *findings]
     return [
         judged(
             "memory needed",
-            f"about {_gigabytes(memory)}{several} ({_gigabytes(wanted.activations)} of it for "
-            f"a batch), {_gigabytes(free)} free",
+            f"about {gigabytes(memory)}{several} ({gigabytes(wanted.activations)} of it for "
+            f"a batch), {gigabytes(free)} free",
             memory / max(free, 1),
             (0.8, 1.1),
             _REMEDY,
@@ -203,5 +209,6 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
-def _gigabytes(amount: float) -> str:
+def gigabytes(amount: float) -> str:
+    """An amount of bytes as people read it."""
     return f"{amount / 1e9:.1f} GB" if amount >= 1e8 else f"{amount / 1e6:.0f} MB"
