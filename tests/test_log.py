@@ -64,9 +64,7 @@ def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == ""
 
 
-def test_of_several_things_one_line_tells(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_things_one_line_tells(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     bars = Bars(ToldBar("3 trainings, 2 at once", 3, "", clock))
     for share in (0.25, 0.5):
         for name in ("seed 0", "seed 1"):

@@ -10,6 +10,7 @@ from typing import Literal
 from bertsmith.command import Verb
 from bertsmith.config import Config
 
+AtOnce = int | Literal["auto"]
 TaskName = Literal["classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank"]
 
 
@@ -30,6 +31,7 @@ def finetune(
     label_column: str | None = None,
     device: str = "auto",
     tensorboard: bool = False,
+    side_by_side: AtOnce = "auto",
     settings: Config | None = None,
 ) -> None:
     """Teach a model folder a task from labelled examples, with several seeds.
@@ -55,6 +57,9 @@ def finetune(
         label_column: column of the label
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
+        side_by_side: trainings that go on at once, each a process with its part of the cores, which
+            a run keeps; 1 trains in turn with all of them; auto takes what should be fastest of
+            those that free memory has room for, and says so
     """
     from bertsmith.recipes.finetune import finetune as recipe
     from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -66,6 +71,7 @@ def finetune(
     recipe(
         model, train, out=out, dev=dev, task=task, seeds=seeds, settings=chosen, grid=grid,
         minutes=minutes, curve=curve, baselines=baselines, device=device, tensorboard=tensorboard,
+        side_by_side=side_by_side,
     )  # fmt: skip
 
 
@@ -79,6 +85,7 @@ def glue(
     grid: bool = False,
     minutes: float | None = None,
     device: str = "auto",
+    side_by_side: AtOnce = "auto",
     json: bool = False,
     settings: Config | None = None,
 ) -> None:
@@ -96,6 +103,8 @@ def glue(
         grid: first choose rate, batch and epochs on dev, task by task
         minutes: minutes of training for each grid
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
+        side_by_side: trainings of a task that go on at once, each a process with its part of the
+            cores; auto is what should be fastest and has room, as in finetune
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -113,6 +122,7 @@ def glue(
         grid=grid,
         minutes=minutes,
         device=device,
+        side_by_side=side_by_side,
     )
     if json:
         print(json_format.dumps(scores))
@@ -157,6 +167,7 @@ FINETUNE_VERBS = {
             "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
             "run/model train.conll --dev dev.conll --out names --grid --minutes 60",
             "run/model train.jsonl --out spam --baselines --curve",
+            "run/model train.csv --out spam --side-by-side 2",
             "run/model questions.label --out kinds --columns.layout label-first",
         ),
     ),

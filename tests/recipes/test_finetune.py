@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.rivals import TFIDF
-from bertsmith.recipes.trials import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV, read_json
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)

@@ -45,5 +45,7 @@ def test_a_full_disk_is_known_as_one() -> None:
 def test_of_a_bug_the_place_is_told() -> None:
     again = sent(IndexError("seven"))
     assert type(again) is RuntimeError
-    with pytest.raises(RuntimeError, match=r"(?s)has failed:.*test_processes.py.*IndexError: seven"):
+    with pytest.raises(
+        RuntimeError, match=r"(?s)has failed:.*test_processes.py.*IndexError: seven"
+    ):
         raise again

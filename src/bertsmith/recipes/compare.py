@@ -18,7 +18,7 @@ from bertsmith.recipes.finetune import FinetuneRun
 from bertsmith.recipes.tasks.table import task_named
 from bertsmith.recipes.tasks.task import Evidence, Task
 from bertsmith.recipes.telling import in_words, percent, told
-from bertsmith.recipes.trials import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV, read_json
 
 _RESAMPLES = 2000
 _CERTAIN = 0.05

@@ -19,7 +19,8 @@ from bertsmith.recipes.rivals import Rival
 from bertsmith.recipes.tasks.task import Evidence
 from bertsmith.recipes.tfidf import tfidf_rival
 from bertsmith.recipes.trial import Prepared, TrialResult
-from bertsmith.recipes.trials import DEV, Trial, Trials, read_json
+from bertsmith.recipes.trial_folder import DEV, Trial, read_json
+from bertsmith.recipes.trials import Trials
 from bertsmith.training.run_folder import RunFolder, write_json
 
 CURVE_SEEDS = 3
@@ -48,6 +49,15 @@ class Asked:
             )
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
+
+    def counts(self, settings: FinetuneConfig, rows: int) -> list[int]:
+        """The trainings of each list that is gone through side by side, of so many rows."""
+        counts = [self.seeds, self.seeds if self.baselines else 0]
+        if self.grid:
+            counts.append(len(cells_of(settings)))
+        if self.curve:
+            counts += [min(self.seeds, CURVE_SEEDS)] * len(curve_points(rows))
+        return counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +146,7 @@ class Contest:
         return rivals
 
     def _random(self, seeds: Sequence[int]) -> Rival:
-        def fresh(seed: int) -> Model:
-            pretrained = self.make_model(seed)
-            return build_model(pretrained.config, seed=seed).to(pretrained.device)
-
+        fresh = _FromRandomWeights(self.make_model)
         results = replace(self, make_model=fresh)._seeds("random", seeds, title="random weights")
         return Rival(
             name=RANDOM,
@@ -166,6 +173,17 @@ class Contest:
             found = part._seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
             points.append(CurvePoint(rows=count, results=tuple(found)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
+
+
+@dataclass(frozen=True)
+class _FromRandomWeights:
+    """Makes of a seed a model like another, with weights of its own; other processes can too."""
+
+    like: Callable[[int], Model]
+
+    def __call__(self, seed: int) -> Model:
+        model = self.like(seed)
+        return build_model(model.config, seed=seed).to(model.device)
 
 
 def curve_points(rows: int) -> list[int]:

@@ -25,18 +25,30 @@ import torch
 from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
 from bertsmith.log import say
+from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model
+from bertsmith.recipes.abreast import (
+    Abreast,
+    AtOnce,
+    Machine,
+    abreast,
+    threads_of_torch,
+    training_need,
+)
 from bertsmith.recipes.contest import Asked, Contest
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune_report import write_report
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome
+from bertsmith.recipes.preflight_room import free_memory
 from bertsmith.recipes.scores import describe, tell, write_card
 from bertsmith.recipes.starting import check_layers, check_task
 from bertsmith.recipes.tasks.recognising import task_for
 from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.trial import prepare
+from bertsmith.recipes.trainer import Workplace
+from bertsmith.recipes.trainers import trainers
+from bertsmith.recipes.trial import Prepared, prepare
 from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
@@ -103,13 +115,15 @@ def finetune(
     baselines: bool = False,
     device: str = "auto",
     tensorboard: bool = False,
+    side_by_side: AtOnce = "auto",
 ) -> FinetuneOutcome:
     """Train `seeds` models for a task, tell how they do on dev, and keep the best in `out`/model.
 
     The task is told from the data where none is named. With a `grid` rate, batch and epochs are
-    chosen on dev first, in `minutes` of training where that is given. Raises `ExampleError`,
-    `ConfigError`, `ModelFolderError` or `RunFolderError` before anything is written, and what `fit`
-    raises; after an interruption the same call goes on.
+    chosen on dev first, in `minutes` of training where that is given. So many trainings go on
+    `side_by_side`, each in a process of its own. Raises `ExampleError`, `ConfigError`,
+    `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
+    `WorkerDied`; after an interruption the same call goes on.
     """
     place, model = device_named(device), model_folder(model)
     if tensorboard:
@@ -132,21 +146,46 @@ def finetune(
     prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
     folder = RunFolder(out)
     with folder.owned():
-        stored = folder.settings("finetune") or {}
         # another number of threads would round differently in what is left to do
-        run = replace(run, threads=stored.get("threads", run.threads))
-        if folder.claim("finetune", run):
-            ended = (out / "results.json").exists()
-            say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-        torch.set_num_threads(run.threads)
-        contest = Contest(
-            folder=folder,
-            settings=settings,
-            prepared=prepared,
-            trials=Trials(folder, tensorboard=tensorboard),
-            make_model=model_maker(run.model, chosen, data.labels, place),
-        )
-        return _carry_out(contest, asked, run, why)
+        kept = (folder.settings("finetune") or {}).get("threads")
+        how = _abreast(side_by_side, asked, base, prepared, settings, place, kept)
+        run = replace(run, threads=how.threads)
+        told = (why, "" if _has_ended(folder, run) else str(how))
+        workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
+        with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
+            contest = Contest(
+                folder=folder,
+                settings=settings,
+                prepared=prepared,
+                trials=Trials(folder, trainers=processes, tensorboard=tensorboard),
+                make_model=model_maker(run.model, chosen, data.labels, place),
+            )
+            return _carry_out(contest, asked, run, told)
+
+
+def _abreast(
+    side_by_side: AtOnce,
+    asked: Asked,
+    base: Model,
+    prepared: Prepared,
+    settings: FinetuneConfig,
+    place: torch.device,
+    kept: int | None,
+) -> Abreast:
+    """How the trainings are made; a run that goes on has `kept` threads."""
+    counts = asked.counts(settings, len(prepared.data.train))
+    machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
+    return abreast(side_by_side, counts, training_need(base, prepared, settings), machine, kept)
+
+
+def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
+    """Take the folder for a run, which may have ended in it before."""
+    if not folder.claim("finetune", run):
+        return False
+    ended = (folder.path / "results.json").exists()
+    where = f"the run in {folder.path}"
+    say(f"{where} has ended" if ended else f"going on with {where}")
+    return ended
 
 
 def _resolved(
@@ -197,17 +236,28 @@ def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
 def model_maker(
     folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
-    """Makes of a seed a model that starts from a folder, with a new head."""
-
-    def make(seed: int) -> Model:
-        return start_from(folder, predicts=task.predicts, labels=labels, seed=seed)[0].to(device)
-
-    return make
+    """Makes of a seed, here or in another process, a model that starts from a folder."""
+    return _FromFolder(folder, task.predicts, labels, device)
 
 
-def _carry_out(contest: Contest, asked: Asked, run: FinetuneRun, why: str) -> FinetuneOutcome:
+@dataclass(frozen=True)
+class _FromFolder:
+    folder: Path
+    predicts: Predicts
+    labels: tuple[str, ...]
+    device: torch.device
+
+    def __call__(self, seed: int) -> Model:
+        model, _ = start_from(self.folder, predicts=self.predicts, labels=self.labels, seed=seed)
+        return model.to(self.device)
+
+
+def _carry_out(
+    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str]
+) -> FinetuneOutcome:
     bad = contest.settings.reading.bad_rows.told()
-    for line in filter(None, (why, bad, *describe(contest.prepared))):
+    task, how = told
+    for line in filter(None, (task, bad, *describe(contest.prepared), how)):
         say(line)
     try:
         outcome = contest.hold(asked)

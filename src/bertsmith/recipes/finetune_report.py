@@ -14,7 +14,7 @@ from bertsmith.recipes.finetune_mistakes import calibration_note, calibration_po
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.scores import conclusions
 from bertsmith.recipes.telling import in_words, percent, told
-from bertsmith.recipes.trials import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV, read_json
 from bertsmith.recipes.weight_change import weight_change
 from bertsmith.training.report import Report
 from bertsmith.training.report_training import add_training

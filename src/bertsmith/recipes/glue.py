@@ -24,6 +24,7 @@ from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.evaluation.submission import Predictions, missing_files, write_submission
 from bertsmith.log import console, say
 from bertsmith.models.model import Model
+from bertsmith.recipes.abreast import AtOnce
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune import finetune, room_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -58,12 +59,14 @@ def glue(
     grid: bool = False,
     minutes: float | None = None,
     device: str = "auto",
+    side_by_side: AtOnce = "auto",
 ) -> dict[str, Any]:
     """Fine-tune a model on each of GLUE's `tasks`, all that are there where none are named.
 
     Returns the scores. Tasks without a training or a dev file are passed over, and told. `minutes`
-    are for the grid of each. Raises `ExampleError` for files that are not GLUE's, `ConfigError` for
-    a task that is not there, and what `finetune` raises.
+    are for the grid of each; so many trainings of a task go on `side_by_side`. Raises
+    `ExampleError` for files that are not GLUE's, `ConfigError` for a task that is not there, and
+    what `finetune` raises.
     """
     folder, found = model_folder(model), find_glue(data)
     for name in tasks:
@@ -91,6 +94,7 @@ def glue(
             grid=grid,
             minutes=minutes,
             device=device,
+            side_by_side=side_by_side,
         )
         scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
         trained = _Trained(outcome, own, device)

@@ -14,7 +14,8 @@ from bertsmith.log import say
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.telling import percent, told_scores
 from bertsmith.recipes.trial import TrialResult
-from bertsmith.recipes.trials import Trial, Trials
+from bertsmith.recipes.trial_folder import Trial
+from bertsmith.recipes.trials import Trials
 
 _ORDER = 202
 
@@ -76,22 +77,23 @@ def cell_name(settings: FinetuneConfig) -> str:
 
 
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
-    """Train the cells one after another, as long as the next one fits into the minutes.
+    """Train the cells, as long as the next ones fit into the minutes.
 
-    The first is always trained. How long a cell takes is told from those that have ended, by the
-    epochs.
+    So many are taken as are trained at once, the first of them always. How long they take is told
+    from those that have ended, by the epochs.
     """
     found: list[Cell] = []
-    for number, trial in enumerate(cells):
-        if found and minutes is not None and trials.result(trial) is None:
-            spent = sum(cell.result.seconds for cell in found)
-            an_epoch = spent / sum(cell.epochs for cell in found)
-            if spent + an_epoch * trial.settings.epochs > 60 * minutes:
-                say(f"grid: {number} of {len(cells)} cells in {spent / 60:.1f} minutes")
+    while len(found) < len(cells):
+        following = cells[len(found) :][: None if minutes is None else trials.at_once]
+        if found and minutes is not None and any(trials.result(each) is None for each in following):
+            spent = sum(cell.result.seconds for cell in found) / trials.at_once
+            an_epoch = spent * trials.at_once / sum(cell.epochs for cell in found)
+            if spent + an_epoch * max(each.settings.epochs for each in following) > 60 * minutes:
+                say(f"grid: {len(found)} of {len(cells)} cells in {spent / 60:.1f} minutes")
                 break
-        (result,) = trials.train([trial])
-        of = trial.settings
-        found.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
+        for trial, result in zip(following, trials.train(following), strict=True):
+            of = trial.settings
+            found.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
     best = max(range(len(found)), key=lambda number: found[number].result.rank)
     searched = Searched(cells=tuple(found), settings=cells[best].settings, of=len(cells))
     say(f"grid: {searched.note()}; {told_scores(found[best].result.scores)}")

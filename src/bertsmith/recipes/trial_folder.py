@@ -1,0 +1,84 @@
+"""One training of a run, in a folder of its own: log.jsonl, while it trains its checkpoints, and in
+the end dev.json, what was said of each dev row and how right that was, and result.json, which says
+that it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import RunFolderError
+from bertsmith.log import say
+from bertsmith.models.model import Model
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.telling import told_scores
+from bertsmith.recipes.trial import Measured, Prepared, TrialResult, run_trial
+from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.tensorboard import events
+from bertsmith.weights.folder import save_model
+
+RESULT, DEV = "result.json", "dev.json"
+# classes whose probabilities are kept of each dev row
+_KEPT_CLASSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training of a run: where it lies in the run's folder, and what it is made of."""
+
+    place: str
+    title: str
+    settings: FinetuneConfig
+    seed: int
+    make_model: Callable[[int], Model]
+    prepared: Prepared
+
+
+def carry_out(
+    trial: Trial, run: Path, others: Sequence[TrialResult] | None, *, tensorboard: bool = False
+) -> TrialResult:
+    """Train and measure, in the folder of a run; what was stopped goes on.
+
+    The model is saved, before the result is, if it is better than those of the `others`. Raises
+    what `fit` raises.
+    """
+    place = RunFolder(run / trial.place)
+    with _watched(place, run) if tensorboard else nullcontext():
+        result, measured, model = run_trial(
+            trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title
+        )
+    if others is not None and all(result.rank > other.rank for other in others):
+        save_model(place.model, model, trial.prepared.tokenizer)
+    write_json(place.path / DEV, _dev(trial.prepared, measured))
+    write_json(place.path / RESULT, result.to_dict())
+    say(f"{trial.title}: {told_scores(result.scores)}, {result.seconds:.1f} s")
+    return result
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote; `RunFolderError` if it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError("is damaged", where=path, remedy="delete it") from error
+    assert isinstance(content, dict)
+    return content
+
+
+def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
+    name = place.path.relative_to(run).as_posix().replace("/", "-")
+    return events(place, run / "tensorboard" / name.removeprefix("seeds-"))
+
+
+def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
+    """What was said of dev, as plain JSON values."""
+    task, labels = prepared.task, prepared.data.labels
+    return {
+        "answers": [task.record(answer, labels, _KEPT_CLASSES) for answer in measured.answers],
+        "evidence": measured.evidence.tolist(),
+    }

@@ -1,0 +1,177 @@
+"""Trainings in processes of their own: the same results, stops, deaths, and what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.errors import TrainingDiverged, WorkerDied
+from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune, model_maker
+from bertsmith.recipes.trials import Trials
+from bertsmith.training.interruption import Interrupted
+from recipes.signalling import Signalling, Step
+
+QUICK = FinetuneConfig(
+    epochs=2, batch=32, rate=3e-3, precision="fp32", dropout=0.05, baseline=False
+)
+# 144 rows to train on
+STEPS = 2 * 5
+
+Run = Callable[..., FinetuneOutcome]
+
+
+@pytest.fixture
+def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Fine-tunes into a folder, with models that act in some steps of some seeds."""
+
+    def fine_tune(out: Path, side_by_side: int, **does: Any) -> FinetuneOutcome:  # noqa: ANN401
+        def maker(*given: Any) -> Signalling:  # noqa: ANN401
+            return Signalling(make=model_maker(*given), **does)
+
+        monkeypatch.setattr("bertsmith.recipes.finetune.model_maker", maker)
+        return finetune(
+            base_folder, labelled, out=out, seeds=3, settings=QUICK, side_by_side=side_by_side
+        )
+
+    return fine_tune
+
+
+def told(run: Path) -> dict[str, Any]:
+    """All that a run says, but for times; the bytes of its model."""
+    results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    for each in results["seeds"]:
+        del each["seconds"]
+    files = {each.relative_to(run).as_posix() for each in run.rglob("*") if each.is_file()}
+    dev = [(run / "seeds" / f"seed-{seed}" / "dev.json").read_text() for seed in range(3)]
+    model = (run / "model" / "model.safetensors").read_bytes()
+    settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    return {"results": results, "files": files, "dev": dev, "model": model, "run": settings}
+
+
+@pytest.fixture(scope="module")
+def in_turn(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path, labelled_rows: list[str]
+) -> dict[str, Any]:
+    """What a run says whose seeds were trained in turn."""
+    folder = tmp_path_factory.mktemp("in-turn")
+    train = folder / "labelled.tsv"
+    train.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
+    finetune(base_folder, train, out=folder / "run", seeds=3, settings=QUICK, side_by_side=1)
+    return told(folder / "run")
+
+
+def check(found: dict[str, Any], expected: dict[str, Any], **changed: Any) -> None:  # noqa: ANN401
+    """All but where the training file lies, and what is given of the settings, is the same."""
+    sides = []
+    for each in (found, expected):
+        settings = each["run"]["settings"] | {"train": None, **changed}
+        sides.append(each | {"run": each["run"] | {"settings": settings}})
+    assert sides[0] == sides[1]
+
+
+def test_the_same_as_in_turn(
+    run: Run, in_turn: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.set_num_threads(4)
+    try:
+        found = run(tmp_path / "run", 2, threads=2)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(1)
+    # in products so small, threads do not matter
+    check(told(tmp_path / "run"), in_turn, threads=None)
+    assert found.best.seed in range(3)
+    lines = capfd.readouterr().err
+    assert "2 trainings side by side, with 2 threads each: as asked for" in lines
+    for seed in range(3):
+        assert f"seed {seed} ({seed + 1} of 3): accuracy" in lines
+    settings = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["threads"] == 2
+
+
+def test_stopped_in_the_middle_of_several_it_goes_on(
+    run: Run, in_turn: dict[str, Any], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    pipe, counts = tmp_path / "pipe", tmp_path / "counts"
+    counts.mkdir()
+    steps = {
+        0: Step(number=7, meet=pipe, reads=True, stop_parent=True, wait_for_end=True),
+        1: Step(number=4, meet=pipe, wait_for_end=True),
+    }
+    with pytest.raises(Interrupted) as stopped:
+        run(tmp_path / "run", 2, steps=steps, counts=counts)
+    assert str(stopped.value) == (
+        "seed 0 (1 of 3) stopped after step 7 and seed 1 (2 of 3) stopped after step 4, saved; "
+        "go on with the same command"
+    )
+    assert not (tmp_path / "run" / "seeds" / "seed-2").exists()
+    run(tmp_path / "run", 1, counts=counts)
+    # no step was made twice
+    assert [len((counts / str(seed)).read_text()) for seed in range(3)] == 3 * [STEPS]
+    check(told(tmp_path / "run"), in_turn)
+
+
+def test_a_process_that_is_killed_ends_the_run_and_the_others_are_saved(
+    run: Run, in_turn: dict[str, Any], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    steps = {
+        0: Step(number=6, meet=tmp_path / "pipe", reads=True, wait_for_end=True),
+        1: Step(number=3, meet=tmp_path / "pipe", kill=True),
+    }
+    with pytest.raises(WorkerDied) as died:
+        run(tmp_path / "run", 2, steps=steps)
+    assert str(died.value) == (
+        "seed 1 (2 of 3): the process has died (status -9), perhaps for want of memory; give the "
+        "same command again with --side-by-side 1: it goes on, with what the others have saved"
+    )
+    seeds = tmp_path / "run" / "seeds"
+    assert [each.name for each in (seeds / "seed-0" / "checkpoints").iterdir()] == ["step-00000006"]
+    run(tmp_path / "run", 1)
+    check(told(tmp_path / "run"), in_turn)
+
+
+def test_what_a_training_raises_is_raised_here(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(TrainingDiverged) as diverged:
+        run(tmp_path / "run", 2, steps={0: Step(number=3, diverge=True)})
+    assert str(diverged.value) == "seed: the loss is no number; lower --rate"
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+@pytest.mark.parametrize("best_ends", ["first", "last"])
+def test_the_best_model_is_kept_whichever_ends_first(
+    run: Run,
+    in_turn: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    best_ends: str,
+) -> None:
+    best = in_turn["results"]["best_seed"]
+    late = best if best_ends == "last" else next(seed for seed in range(3) if seed != best)
+    pipe, known = tmp_path / "pipe", list[int]()
+    os.mkfifo(pipe)
+    tidy = Trials._tidy
+
+    def tidying(self: Trials, trials: Any, results: Any, *, keep_best: bool) -> None:  # noqa: ANN401
+        tidy(self, trials, results, keep_best=keep_best)
+        known.append(len(results))
+        models = [each.parent.parent.name for each in tmp_path.glob("run/seeds/*/model/*.json")]
+        ranks = {trial: result.rank for trial, result in results.items()}
+        winner = max(ranks, key=lambda place: ranks[place], default="seeds/")
+        # one that has just been saved by a process at work may be there as well
+        assert winner.removeprefix("seeds/") in {*models, ""}
+        if len(results) == 2:
+            with pipe.open("w"):
+                pass
+
+    monkeypatch.setattr(Trials, "_tidy", tidying)
+    run(tmp_path / "run", 2, steps={late: Step(number=2, meet=pipe, reads=True)})
+    assert known == [0, 1, 2, 3]
+    check(told(tmp_path / "run"), in_turn)
