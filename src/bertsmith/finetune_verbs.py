@@ -57,9 +57,10 @@ def finetune(
         label_column: column of the label
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
-        side_by_side: trainings that go on at once, each a process with its part of the cores, which
-            a run keeps; 1 trains in turn with all of them; auto takes what should be fastest of
-            those that free memory has room for, and says so
+        side_by_side: how many trainings go on at once, each in a process of its own with its part
+            of the cores; 1 makes them in turn with all cores; auto takes what should be fastest of
+            what free memory has room for, and says so; a run keeps the threads of its beginning,
+            which decide its last digits, and goes on with any number at once
     """
     from bertsmith.recipes.finetune import finetune as recipe
     from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -103,8 +104,8 @@ def glue(
         grid: first choose rate, batch and epochs on dev, task by task
         minutes: minutes of training for each grid
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
-        side_by_side: trainings of a task that go on at once, each a process with its part of the
-            cores; auto is what should be fastest and has room, as in finetune
+        side_by_side: how many trainings of a task go on at once, each in a process of its own with
+            its part of the cores; auto takes what should be fastest of what memory has room for
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.finetune_settings import FinetuneConfig

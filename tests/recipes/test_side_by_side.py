@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bertsmith.errors import TrainingDiverged, WorkerDied
+from bertsmith.recipes.abreast import threads_of_torch
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune, model_maker
 from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
@@ -75,24 +76,22 @@ def check(found: dict[str, Any], expected: dict[str, Any], **changed: Any) -> No
     assert sides[0] == sides[1]
 
 
-def test_the_same_as_in_turn(
-    run: Run, in_turn: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_the_same_as_in_turn_with_as_many_threads(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    torch.set_num_threads(4)
-    try:
-        found = run(tmp_path / "run", 2, threads=2)
+    with threads_of_torch(2):
+        run(tmp_path / "in-turn", 1, threads=2)
+    capfd.readouterr()
+    with threads_of_torch(4):
+        run(tmp_path / "run", 2, threads=2)
         assert torch.get_num_threads() == 4
-    finally:
-        torch.set_num_threads(1)
-    # in products so small, threads do not matter
-    check(told(tmp_path / "run"), in_turn, threads=None)
-    assert found.best.seed in range(3)
+    found, expected = told(tmp_path / "run"), told(tmp_path / "in-turn")
+    assert found["run"]["settings"]["threads"] == 2
+    check(found, expected)
     lines = capfd.readouterr().err
     assert "2 trainings side by side, with 2 threads each: as asked for" in lines
     for seed in range(3):
         assert f"seed {seed} ({seed + 1} of 3): accuracy" in lines
-    settings = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]
-    assert settings["threads"] == 2
 
 
 def test_stopped_in_the_middle_of_several_it_goes_on(
