@@ -146,9 +146,7 @@ def finetune(
     prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
     folder = RunFolder(out)
     with folder.owned():
-        # another number of threads would round differently in what is left to do
-        kept = (folder.settings("finetune") or {}).get("threads")
-        how = _abreast(side_by_side, asked, base, prepared, settings, place, kept)
+        how = _abreast(side_by_side, asked, base, prepared, settings, place, folder)
         run = replace(run, threads=how.threads)
         told = (why, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
@@ -170,9 +168,11 @@ def _abreast(
     prepared: Prepared,
     settings: FinetuneConfig,
     place: torch.device,
-    kept: int | None,
+    folder: RunFolder,
 ) -> Abreast:
-    """How the trainings are made; a run that goes on has `kept` threads."""
+    """How the trainings are made, of a run that may go on."""
+    # another number of threads would round differently in what is left to do
+    kept = (folder.settings("finetune") or {}).get("threads")
     counts = asked.counts(settings, len(prepared.data.train))
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
     return abreast(side_by_side, counts, training_need(base, prepared, settings), machine, kept)
