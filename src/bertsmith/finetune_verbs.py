@@ -46,7 +46,8 @@ def finetune(
         out: folder of the run, and of the model in it
         dev: labelled examples to measure with; a tenth of the others where none are given
         task: what is to be learned, where the data do not tell
-        seeds: how often to train; the scores come with their mean and spread
+        seeds: how often to train; the scores come with their mean and spread; a run that is given
+            again with more adds them
         grid: first choose rate, batch and epochs on dev, out of those below (--search.rates ...)
         minutes: minutes of training for the grid; as many cells as fit, in random order
         curve: also train with half of the examples, a quarter and so on, with three seeds

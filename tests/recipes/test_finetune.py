@@ -99,6 +99,35 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     assert again.seeds[1].losses == found.seeds[1].losses
 
 
+def test_a_run_that_has_ended_gets_more_seeds(
+    outcome: tuple[Path, FinetuneOutcome], base_folder: Path, tmp_path: Path
+) -> None:
+    train, _ = outcome
+    settings = replace(QUICK, epochs=1)
+    ways = {"at once": (3,), "grown": (1, 3)}
+    found = {}
+    for way, counts in ways.items():
+        for seeds in counts:
+            found[way] = finetune(
+                base_folder, train, out=tmp_path / way, seeds=seeds, settings=settings,
+                side_by_side=1,
+            )  # fmt: skip
+    whole, grown = found["at once"], found["grown"]
+    assert [each.losses for each in grown.seeds] == [each.losses for each in whole.seeds]
+    weights = [each.model / "model.safetensors" for each in (whole, grown)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    told = json.loads((grown.folder / "results.json").read_text(encoding="utf-8"))
+    assert len(told["seeds"]) == 3
+    # what a kill leaves of a model that was moved does no harm
+    half = grown.folder / "seeds" / f"seed-{grown.best.seed}" / "model.moved"
+    half.mkdir()
+    (half / "config.json").write_text("{", encoding="utf-8")
+    finetune(base_folder, train, out=grown.folder, seeds=3, settings=settings, side_by_side=1)
+    assert not half.exists()
+    with pytest.raises(RunFolderError, match="seeds was 3, now 2"):
+        finetune(base_folder, train, out=grown.folder, seeds=2, settings=settings)
+
+
 def test_the_folder_of_another_run_is_refused(
     outcome: tuple[Path, FinetuneOutcome], base_folder: Path
 ) -> None:

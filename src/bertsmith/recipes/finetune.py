@@ -123,7 +123,7 @@ def finetune(
     chosen on dev first, in `minutes` of training where that is given. So many trainings go on
     `side_by_side`, each in a process of its own. Raises `ExampleError`, `ConfigError`,
     `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
-    `WorkerDied`; after an interruption the same call goes on.
+    `WorkerDied`; after an interruption the same call goes on, and one with more `seeds` adds them.
     """
     place, model = device_named(device), model_folder(model)
     if tensorboard:
@@ -179,11 +179,17 @@ def _abreast(
 
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
-    """Take the folder for a run, which may have ended in it before."""
-    if not folder.claim("finetune", run):
+    """Take the folder for a run, which may have ended in it before, with fewer seeds too."""
+    before = (folder.settings("finetune") or {}).get("seeds", run.seeds)
+    # a grid has used the seed that follows those told
+    if not folder.claim("finetune", run, growing="" if run.grid else "seeds"):
         return False
-    ended = (folder.path / "results.json").exists()
-    where = f"the run in {folder.path}"
+    results, where = folder.path / "results.json", f"the run in {folder.path}"
+    if before < run.seeds:
+        results.unlink(missing_ok=True)
+        say(f"going on with {where}, which had {before} seeds")
+        return False
+    ended = results.exists()
     say(f"{where} has ended" if ended else f"going on with {where}")
     return ended
 

@@ -79,10 +79,14 @@ class Trials:
     def move_model(self, place: str, card: str) -> None:
         """Make a training's model that of the run, with a card; nothing where that is done."""
         model_place = self.folder(place).model
+        # deleting takes several steps: what is half gone must not be taken for a model
+        gone = model_place.with_name("model.moved")
         if model_place.exists():
             model, tokenizer = load_model(model_place)
             save_model(self._run.model, model, tokenizer, card=card)
-            shutil.rmtree(model_place)
+            shutil.rmtree(gone, ignore_errors=True)
+            model_place.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def folder(self, place: str) -> RunFolder:
         """The folder of a training."""

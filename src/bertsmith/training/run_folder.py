@@ -66,8 +66,11 @@ class RunFolder:
                 self._forget_beginning()
                 raise
 
-    def claim(self, kind: str, settings: Config) -> bool:
-        """Write the run's settings, or check that they are the ones written; True to resume."""
+    def claim(self, kind: str, settings: Config, *, growing: str = "") -> bool:
+        """Write the run's settings, or check that they are the ones written; True to resume.
+
+        The number that is called `growing` may be larger than it was, and is written anew.
+        """
         described = {"kind": kind, "settings": settings.to_dict()}
         stored = self.settings(kind)
         if stored is None:
@@ -77,6 +80,9 @@ class RunFolder:
             return False
         # settings that came with a later version have their defaults in older runs
         known = type(settings).from_dict(stored, where=self._run).to_dict()
+        grown = bool(growing) and known[growing] < getattr(settings, growing)
+        if grown:
+            known[growing] = getattr(settings, growing)
         different = _first_difference(known, settings.to_dict())
         if different:
             raise RunFolderError(
@@ -84,6 +90,8 @@ class RunFolder:
                 where=self.path,
                 remedy="choose another --out, or give the settings that run was begun with",
             )
+        if grown:
+            write_json(self._run, described)
         return True
 
     def settings(self, kind: str) -> dict[str, Any] | None:
