@@ -17,6 +17,7 @@ from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.predict import predict
 from bertsmith.recipes.tasks.table import TASKS, task_named
+from bertsmith.recipes.trial_folder import DEV, read_json
 from bertsmith.weights.folder import load_model, read_config
 
 QUICK = FinetuneConfig(
@@ -197,6 +198,11 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
         predict(outcome.model, str(dev), format="jsonl", longest=24, no_answer=no_answer)
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
+    # dev's answers are those of the model with its threshold
+    dev_answers = read_json(outcome.folder / "seeds" / "seed-0" / DEV)["answers"]
+    assert [not each["answer"] for each in dev_answers] == [
+        not each["answer"] for each in said(None)
+    ]
     # the folder knows the threshold; another may be named
     silent = [not each["answer"] for each in said(None)]
     # a doubt is shown to six decimals, and the threshold is one of them

@@ -160,7 +160,7 @@ def run_trial(
         _take_best(model, folder, state)
     task.finish(model, data.train)
     found = measure(task, model, prepared.dev, data.dev, data.labels)
-    task.keep(model, found.evidence)
+    task.tuned(found.evidence).keep(model)
     result = TrialResult(
         seed=seed,
         scores=found.scores,

@@ -77,7 +77,8 @@ def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
 
 def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
     """What was said of dev, as plain JSON values."""
-    task, labels = prepared.task, prepared.data.labels
+    # what is below a threshold is not said, and not shown among the mistakes
+    task, labels = prepared.task.tuned(measured.evidence), prepared.data.labels
     return {
         "answers": [task.record(answer, labels, _KEPT_CLASSES) for answer in measured.answers],
         "evidence": measured.evidence.tolist(),

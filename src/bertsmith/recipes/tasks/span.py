@@ -159,11 +159,14 @@ class Span(Task[Question]):
             return self.no_answer
         return math.inf if evidence[:, 3].all() else best_threshold(evidence)
 
-    def keep(self, model: Model, evidence: Evidence) -> None:
-        """The threshold, where there is one."""
+    def tuned(self, evidence: Evidence) -> Span:
+        """The same with a threshold, where some questions have no answer."""
         threshold = self._threshold(evidence)
-        no_answer = threshold if threshold < math.inf else None
-        model.config = replace(model.config, no_answer=no_answer)
+        return replace(self, no_answer=threshold) if threshold < math.inf else self
+
+    def keep(self, model: Model) -> None:
+        """The threshold."""
+        model.config = replace(model.config, no_answer=self.no_answer)
 
     def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
         """The threshold, where there is one, and what it does to questions of both kinds."""

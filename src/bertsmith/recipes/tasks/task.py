@@ -155,8 +155,12 @@ class Task(ABC, Generic[R]):
         Nothing where this is not overridden.
         """
 
-    def keep(self, model: Model, evidence: Evidence) -> None:
-        """What a model keeps of how it did on dev, for when it is asked again.
+    def tuned(self, evidence: Evidence) -> Task[R]:
+        """The task with what is best for measured rows; itself where there is nothing to tune."""
+        return self
+
+    def keep(self, model: Model) -> None:
+        """Write into a model what was tuned, for when it is asked again.
 
         Nothing where this is not overridden.
         """
