@@ -58,10 +58,9 @@ def finetune(
         label_column: column of the label
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
-        side_by_side: how many trainings go on at once, each in a process of its own with its part
-            of the cores; 1 makes them in turn with all cores; auto takes what should be fastest of
-            what free memory has room for, and says so; a run keeps the threads of its beginning,
-            which decide its last digits, and goes on with any number at once
+        side_by_side: how many trainings go on at once, each a process with its part of the cores; 1
+            makes them in turn with all cores; auto takes what should be fastest of what free memory
+            has room for, and says so; a run keeps the threads of its beginning
     """
     from bertsmith.recipes.finetune import finetune as recipe
     from bertsmith.recipes.finetune_settings import FinetuneConfig

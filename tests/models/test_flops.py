@@ -17,8 +17,9 @@ from bertsmith.models.heads import Predicts
 from bertsmith.models.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 
-# attention on a processor fills up to multiples of 32
-LENGTHS = (64, 32, 96, 32)
+LENGTHS, MASKED = (64, 32, 96, 32), (2, 3, 9, 64, 170)
+# where as much is asked of sequences of one length, a multiple of 32, attention has no spare rows
+EQUAL, ONE_EACH = (64, 64, 64, 64), (2, 70, 170, 200)
 ENCODER = EncoderConfig(vocabulary=99, hidden=24, layers=3, heads=4, feed_forward=37, longest=96)
 
 MODERN = replace(
@@ -27,10 +28,10 @@ MODERN = replace(
 )  # fmt: skip
 
 
-def batch() -> Batch:
+def batch(lengths: tuple[int, ...] = LENGTHS, at: tuple[int, ...] = MASKED) -> Batch:
     generator = np.random.default_rng(0)
-    ids = [generator.integers(5, 99, length) for length in LENGTHS]
-    masked = Target(at=torch.tensor([2, 3, 9, 64, 170]), labels=torch.tensor([7, 8, 9, 10, 11]))
+    ids = [generator.integers(5, 99, length) for length in lengths]
+    masked = Target(at=torch.tensor(at), labels=torch.arange(7, 7 + len(at)))
     paired = Target(at=torch.tensor([0, 1, 2, 3]), labels=torch.tensor([0, 1, 1, 0]))
     targets = {"masked_lm": masked, "next_sentence": paired}
     return replace(pack(ids, [np.zeros_like(each) for each in ids]), targets=targets)
@@ -43,10 +44,10 @@ def test_a_training_step_takes_what_torch_counts(last_needed: bool, encoder: Enc
     model = build_model(config, seed=1).train()
     objective = PRETRAINING if last_needed else replace(PRETRAINING, at_targets=None)
     with FlopCounterMode(display=False) as counter:
-        losses = objective(model, batch())
+        losses = objective(model, batch(EQUAL, ONE_EACH))
         forward = counter.get_total_flops()
         losses.total().backward()
-    work = work_of(batch(), last_needed=last_needed)
+    work = work_of(batch(EQUAL, ONE_EACH), last_needed=last_needed)
     assert forward == forward_flops(config, work)
     assert counter.get_total_flops() == training_flops(config, work)
 
@@ -62,15 +63,15 @@ def test_gates_and_a_layer_below_every_head_are_counted(
         encoder=MODERN, masked_lm=not predicts, pooler=bool(predicts), predicts=predicts,
         labels=labels,
     )  # fmt: skip
-    model, packed = build_model(config, seed=1).train(), batch()
-    read = torch.tensor([0, 2, 3, 9, 64, 96, 170, 192]) if last_needed else None
+    model, packed = build_model(config, seed=1).train(), batch(EQUAL, ONE_EACH)
+    read = torch.tensor([0, 2, 64, 70, 128, 170, 192, 200]) if last_needed else None
     with FlopCounterMode(display=False) as counter:
         hidden = model.encoder(packed, read)
         hidden = hidden if read is None else hidden[read]
         if predicts:
             model.tag(hidden)
         else:
-            model.masked_lm(hidden[:5])
+            model.masked_lm(hidden[: len(ONE_EACH)])
     work = work_of(packed, last_needed=last_needed)
     assert counter.get_total_flops() == forward_flops(config, work)
 
