@@ -60,7 +60,9 @@ def train(
     features = kind.features(tokenizer, learned, learned.data.train, True)
     batches = -(-len(features) // settings.batch)
     total = settings.epochs * batches
-    optimiser = torch.optim.AdamW(_groups(net, settings.weight_decay), lr=settings.rate)
+    # fused, as the Trainer has it by default
+    groups = _groups(net, settings.weight_decay)
+    optimiser = torch.optim.AdamW(groups, lr=settings.rate, fused=True)
     schedule = get_linear_schedule_with_warmup(optimiser, int(total * settings.warm_up), total)
     timed = Steps(warm=sample.warm if sample else 0)
     opened = time.perf_counter()

@@ -43,7 +43,7 @@ def predict(
         stride: tokens that two windows share, where words or answers are looked for; a third of
             all where none are named
         no_answer: give no answer to a question where the doubt is over this, in place of what was
-            tuned when the model was trained; inf to always answer
+            tuned when the model was trained; 1e9 to always answer
         text_column: column of the text, where its name is not a usual one
         text_pair_column: column of the second text
         device: cpu, cuda or cuda:1; auto is a GPU if there is one

@@ -93,7 +93,7 @@ def glue(
     """Fine-tune on GLUE's tasks, print the paper's table, and write the leaderboard's zip file.
 
     Tasks whose files are not there are passed over. A run that was stopped goes on with the same
-    command.
+    command; tasks of earlier calls with the same model and OUT stay in the table and the zip file.
 
     Args:
         model: folder of a pre-trained model, or hub:owner/name, or with @revision

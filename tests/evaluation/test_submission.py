@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import ExampleError
-from bertsmith.evaluation.submission import FILES, Predictions, missing_files, write_submission
+from bertsmith.evaluation.submission import (
+    FILES,
+    ZIP,
+    Predictions,
+    missing_files,
+    read_submission,
+    write_submission,
+)
 
 
 def predicted(file: str) -> Predictions:
@@ -39,6 +46,24 @@ def test_a_submission(tmp_path: Path) -> None:
     write_submission(tmp_path / "new", {file: predicted(file) for file in files})
     assert path.read_bytes() == first
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_submission_is_read_again(tmp_path: Path) -> None:
+    assert read_submission(tmp_path) == {}
+    files = ("RTE.tsv", "STS-B.tsv", "WNLI.tsv")
+    path = write_submission(tmp_path, {file: predicted(file) for file in files})
+    found, first = read_submission(tmp_path), path.read_bytes()
+    assert tuple(found) == ("STS-B.tsv", "RTE.tsv", "WNLI.tsv")
+    assert found["RTE.tsv"] == predicted("RTE.tsv")
+    write_submission(tmp_path, {file: found[file] for file in files})
+    assert path.read_bytes() == first
+    with zipfile.ZipFile(path, "a") as packed:
+        packed.writestr("CoLA.tsv", "index\tprediction\n0\t1\n")
+        packed.writestr("notes.txt", "mine")
+    assert tuple(read_submission(tmp_path)) == tuple(found)
+    for damaged in (first[:200], first[: len(first) // 2], b"", b"PK"):
+        (tmp_path / ZIP).write_bytes(damaged)
+        assert read_submission(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,18 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert "| BERT base | 84.6 |" in table
     kept = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert kept == figures
+    before = (tmp_path / "out" / "submission.zip").read_bytes()
+    again = glue(base_folder, data, out=tmp_path / "out", tasks=("CoLA",), seeds=2, settings=QUICK)
+    assert again == figures
+    assert "with RTE of earlier calls" in capsys.readouterr().err
+    assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8") == table
+    assert (tmp_path / "out" / "submission.zip").read_bytes() == before
+    # a row of the table is of one model
+    run = tmp_path / "out" / "RTE" / "run.json"
+    other = run.read_text(encoding="utf-8").replace('"model_hash": "', '"model_hash": "other')
+    run.write_text(other, encoding="utf-8")
+    alone = glue(base_folder, data, out=tmp_path / "out", tasks=("CoLA",), seeds=2, settings=QUICK)
+    assert set(alone) == {"CoLA"}
     with pytest.raises(ConfigError, match="no task 'MNLI'"):
         glue(base_folder, data, out=tmp_path / "out", tasks=("MNLI",), settings=QUICK)
     assert glue_files.find_glue(data).keys() == {"RTE", "CoLA", "QNLI"}

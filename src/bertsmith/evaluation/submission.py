@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from bertsmith.disk import made_folder, writing
@@ -23,6 +25,8 @@ FILES: dict[str, tuple[GlueTask, str]] = {
 
 # the earliest that a zip file can say: the same predictions make the same file
 _TIME = (1980, 1, 1, 0, 0, 0)
+# bytes; QQP's 390,965 rows are 5 MB
+_LARGEST = 2**26
 
 
 def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
@@ -49,6 +53,32 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
         finally:
             fresh.unlink(missing_ok=True)
     return path
+
+
+def read_submission(folder: Path) -> dict[str, Predictions]:
+    """The predictions in `folder`/submission.zip; those that `write_submission` would refuse not.
+
+    None if the file is not there, or is no such zip file.
+    """
+    predictions: dict[str, Predictions] = {}
+    try:
+        with zipfile.ZipFile(folder / ZIP) as packed:
+            for file in FILES.keys() & set(packed.namelist()):
+                if packed.getinfo(file).file_size > _LARGEST:
+                    continue
+                rows = _rows(file, packed.read(file).decode("utf-8"))
+                with suppress(ExampleError):
+                    _table(file, rows)
+                    predictions[file] = rows
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+        return {}
+    return {file: predictions[file] for file in FILES if file in predictions}
+
+
+def _rows(file: str, table: str) -> Predictions:
+    task, _ = FILES[file]
+    pairs = [line.split("\t", 1) for line in table.splitlines()[1:]]
+    return [(index, said if task.labels else float(said)) for index, said in pairs]
 
 
 def _table(file: str, rows: Predictions) -> str:

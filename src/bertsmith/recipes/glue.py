@@ -6,7 +6,8 @@
       table.md           the paper's table with a row of ours
       submission.zip     the answers to the test files
 
-What was stopped goes on with the same command.
+What was stopped goes on with the same command. Tasks of the same model that a call does not name
+keep their places in the table and the zip file.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bertsmith.recipes.abreast import AtOnce
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune import finetune, room_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.glue_earlier import DIAGNOSTIC, MATCHED, MISMATCHED, RESULTS, read_earlier
 from bertsmith.recipes.glue_table import NOTE, Row, glue_rows, header, markdown
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.tasks.table import GLUE
@@ -42,10 +44,9 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import write_json
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
+from bertsmith.weights.sharded import weights_hash
 
 Files = Mapping[str, Path]
-_MATCHED, _MISMATCHED = "MNLI", "MNLI-mm"
-_DIAGNOSTIC = "AX"
 
 
 def glue(
@@ -63,10 +64,10 @@ def glue(
 ) -> dict[str, Any]:
     """Fine-tune a model on each of GLUE's `tasks`, all that are there where none are named.
 
-    Returns the scores. Tasks without a training or a dev file are passed over, and told. `minutes`
-    are for the grid of each; so many trainings of a task go on `side_by_side`. Raises
-    `ExampleError` for files that are not GLUE's, `ConfigError` for a task that is not there, and
-    what `finetune` raises.
+    Returns the scores, with those of other tasks that earlier calls with this model left in `out`.
+    Tasks without a training or a dev file are passed over, and told. `minutes` are for the grid of
+    each; so many trainings of a task go on `side_by_side`. Raises `ExampleError` for files that are
+    not GLUE's, `ConfigError` for a task that is not there, and what `finetune` raises.
     """
     folder, found = model_folder(model), find_glue(data)
     for name in tasks:
@@ -78,7 +79,7 @@ def glue(
     for name, files in chosen.items():
         task = TASKS[name]
         if task.train not in files or task.dev[0] not in files:
-            if name != _DIAGNOSTIC:
+            if name != DIAGNOSTIC:
                 say(f"{name}: has no file to train on, or none to measure with; passed over")
             continue
         say(f"{name}:")
@@ -98,12 +99,15 @@ def glue(
         )
         scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
         trained = _Trained(outcome, own, device)
-        if name == _MATCHED and len(task.dev) > 1 and task.dev[1] in files:
-            scores[_MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
+        if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
+            scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
         answers |= trained.answered(files, task)
-        if name == _MATCHED and _DIAGNOSTIC in chosen:
-            answers |= trained.answered(chosen[_DIAGNOSTIC], TASKS[_DIAGNOSTIC])
-    return _told(out, folder, scores, answers)
+        if name == MATCHED and DIAGNOSTIC in found:
+            answers |= trained.answered(found[DIAGNOSTIC], TASKS[DIAGNOSTIC])
+    earlier = read_earlier(out, weights_hash(folder), without=set(scores))
+    if earlier.scores:
+        say(f"with {', '.join(earlier.scores)} of earlier calls")
+    return _told(out, folder, earlier.scores | scores, earlier.answers | answers)
 
 
 def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
@@ -196,7 +200,7 @@ def _told(
         name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in each.items()}
         for name, each in scores.items()
     }
-    write_json(out / "results.json", figures)
+    write_json(out / RESULTS, figures)
     if answers:
         path = write_submission(out, answers)
         missing = missing_files(answers)
