@@ -198,11 +198,19 @@ def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None
     assert not Rank().constant([0.31, 0.3, 0.32])
 
 
-def test_an_interval_leaves_out_draws_without_the_score() -> None:
-    """Of five questions one has no answer: a third of the draws are without it."""
-    evidence = np.array([(1, 1, -1, 1)] * 4 + [(0, 0, 1, 0)], float)
-    interval = interval_of(Span(), evidence, (), "f1_at_0")
-    assert interval.low == interval.high == 1
+def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
+    """Tuned anew for each draw it would lie too high: here no draw could score less than 50 %."""
+    random = np.random.default_rng(3)
+    possible = np.arange(40) % 2
+    evidence = np.stack([possible, possible, random.normal(size=40), possible], 1).astype(float)
+    told = (evidence[:, 2] > best_threshold(evidence)).astype(int)
+    right = np.where(told, 1 - possible, possible)
+    means = [right[random.integers(0, 40, 40)].mean() for _ in range(20_000)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    interval = interval_of(Span(), evidence, ())
+    assert interval.low == pytest.approx(low, abs=0.026)
+    assert interval.high == pytest.approx(high, abs=0.026)
+    assert interval == interval_of(Span().tuned(evidence), evidence, ())
 
 
 @pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])

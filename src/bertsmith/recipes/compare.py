@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,15 @@ class _Ended:
 
     @property
     def task(self) -> Task[Any]:
-        return task_named(self.run.task)
+        """With what was tuned on dev, which stays when dev rows are drawn."""
+        return task_named(self.run.task).tuned(self.evidence)
 
     def statistic(self, name: str) -> Statistic:
         """A score of some of the dev rows."""
+        task = self.task
 
         def score(drawn: NDArray[np.int64]) -> float:
-            # some draws have no such score, as one of questions that all have answers
-            return self.task.scores(self.evidence[drawn], self.run.labels).get(name, math.nan)
+            return task.scores(self.evidence[drawn], self.run.labels)[name]
 
         return score
 

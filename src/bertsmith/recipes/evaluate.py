@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,13 +80,14 @@ def interval_of(
 ) -> Interval:
     """The 95 % interval of a score, the one that counts most where none is named.
 
-    Over rows drawn anew from these.
+    Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
+    tuning for each draw, that will be asked on other rows.
     """
+    task = task.tuned(evidence)
 
     def score(drawn: NDArray[np.int64]) -> float:
         scores = task.scores(evidence[drawn], labels)
-        # some draws have no such score: without questions that have no answer there is no threshold
-        return next(iter(scores.values())) if name is None else scores.get(name, math.nan)
+        return next(iter(scores.values())) if name is None else scores[name]
 
     return bootstrap_interval(score, len(evidence), resamples=_RESAMPLES)
 
