@@ -236,8 +236,8 @@ def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.Mo
 
 
 def test_rows_are_evened_where_it_pays() -> None:
-    assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 8170)] == [
-        0, 5, 511, 512, 576, 8192,
+    assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 1025, 8170)] == [
+        0, 5, 511, 512, 528, 1088, 8192,
     ]  # fmt: skip
     few = [evening.evened(rows, evening.FEW) for rows in (63, 64, 65, 511, 513)]
-    assert few == [63, 64, 96, 512, 576]
+    assert few == [63, 64, 80, 512, 528]

@@ -7,19 +7,20 @@ another number of tokens each time, and a small network would spend a tenth of i
 
 from __future__ import annotations
 
-_STEP = 64
+# a share of rows that are many, a few of those that are not
+_MANY, _STEP, _FEW_STEP = 1024, 64, 16
 # below, more rows cost a small network more than the compiling of few and small products
 _LEAST = 512
 # what a larger network gains by, where steps are small: fine-tuning on sentences (docs/log.md)
-FEW, _FEW_STEP = 64, 32
+FEW = 64
 
 
 def evened(rows: int, least: int = _LEAST) -> int:
-    """The number of rows rounded up to a multiple of 64, or of 32 if they are few.
+    """The number of rows rounded up to a multiple of 64, or of 16 below 1,024.
 
     Below `least` it stays as it is.
     """
     if rows < least:
         return rows
-    step = _STEP if rows >= _LEAST else _FEW_STEP
+    step = _STEP if rows >= _MANY else _FEW_STEP
     return -(-rows // step) * step

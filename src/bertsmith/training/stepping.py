@@ -66,8 +66,12 @@ def gradient_of(
             replica.add_gradient(total)
         totals.append(total.detach())
         losses.append(_detached(found))
-    norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), clip or math.inf))
-    size, loss = torch.stack([norm, torch.stack(totals).sum()]).tolist()
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    size, loss = torch.stack([whole(norm), torch.stack(totals).sum()]).tolist()
+    # scaling by 1 would read and write every gradient for nothing
+    if clip and size > clip:
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), clip, norm)
     if world.size > 1:
         loss, losses = _over_ranks(loss, losses, world)
     return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)
