@@ -169,7 +169,7 @@ FINETUNE_VERBS = {
             "run/model train.conll --dev dev.conll --out names --grid --minutes 60",
             "run/model train.jsonl --out spam --baselines --curve",
             "run/model train.csv --out spam --side-by-side 2",
-            "run/model questions.label --out kinds --columns.layout label-first",
+            "run/model questions.txt --out kinds --columns.layout label-first",
         ),
     ),
     "glue": Verb(

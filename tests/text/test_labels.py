@@ -67,16 +67,16 @@ def test_pairs_to_rank(tmp_path: Path) -> None:
 def test_a_label_before_the_text(tmp_path: Path) -> None:
     path = tmp_path / "train.label"
     path.write_bytes("LOC:city Where is K\u00f6ln ?\n\nHUM:ind\tWho ?\r\n".encode("iso-8859-1"))
-    named = {"layout": "label-first", "encoding": "iso-8859-1"}
-    found = read(path, "class", **named)
+    found = read(path, "class", encoding="iso-8859-1")
     assert [(each.label, each.text, each.line) for each in found] == [
         ("LOC:city", "Where is K\u00f6ln ?", 1),
         ("HUM:ind", "Who ?", 3),
     ]
-    found = read(path, "class", label_until=":", **named)
+    found = read(path, "class", label_until=":", encoding="iso-8859-1")
     assert [each.label for each in found] == ["LOC", "HUM"]
     with pytest.raises(ExampleError, match=r"train\.label:1: is not UTF-8: byte 0xF6"):
-        read(path, "class", layout="label-first")
+        read(path, "class")
+    path = path.rename(tmp_path / "train.txt")
     path.write_bytes(b"A x\x81\n")
     with pytest.raises(ExampleError, match="is not windows-1252: byte 0x81; name another"):
         read(path, "class", layout="label-first", encoding="windows-1252")

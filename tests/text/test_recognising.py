@@ -59,6 +59,7 @@ def table(*rows: str) -> str:
         ("a.txt", "Ann N\nruns V\n\nBob N\nsits V\n", "tag", "words with tags, in sentences"),
         ("a.txt", "-DOCSTART-\n\nx O\n", "tag", "it begins with -DOCSTART-"),
         ("a.conllu", "", "tag", "a .conllu file has a word and its tags a line"),
+        ("a.label.gz", "", "classify", "lines begin with their label, as in any .label file"),
         ("RTE/dev.tsv", "", "glue", "the name and place of GLUE's RTE, dev"),
         ("mnli/dev_matched.tsv.gz", "", "glue", "GLUE's MNLI, dev_matched"),
     ],
@@ -76,7 +77,7 @@ def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "Just a line.\n", "name the layout label-first, or pass --task: classify, pair,"),
+        ("a.txt", "Just a line.\n", "a label and a text, or --task: classify, pair,"),
         (
             "a.csv",
             "words,kind\nx,a\n",
@@ -111,9 +112,10 @@ def test_what_is_named_decides(tmp_path: Path) -> None:
         "multi-label",
         "its labels are columns of 0 and 1: rude, loud",
     )
-    path = tmp_path / "train.label"
+    path = tmp_path / "train.txt"
     path.write_text("A x\n")
-    assert recognise(path, Columns(layout="label-first")).task == "classify"
+    found = recognise(path, Columns(layout="label-first"))
+    assert (found.task, found.reason[-11:]) == ("classify", "as was said")
 
 
 def test_folders(tmp_path: Path) -> None:
@@ -152,8 +154,6 @@ def test_every_good_file_is_recognised(tmp_path: Path) -> None:
         columns = USUAL
         if reader == "flags":
             columns = Columns(labels=("rude", "loud"))
-        elif reader == "label-first":
-            columns = Columns(layout="label-first")
         elif "CoLA" in reader:
             continue  # known by its folder
         expected = TASK_OF.get(reader, reader)

@@ -11,10 +11,15 @@ from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
 from bertsmith.text.columns import Columns
 from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
 from bertsmith.text.labels import BadLabel
-from bertsmith.text.opening import TextFile
+from bertsmith.text.opening import TextFile, kind_of
 
 _PARTS = re.compile(r"[^\W_]+")
 _NOT_DATA = ("readme", "license", "licence", "copying")
+
+
+def has_labels_first(path: Path, columns: Columns) -> bool:
+    """Whether lines begin with their label: as was said, or by the name, as train_5500.label."""
+    return columns.layout == "label-first" or kind_of(path) == ".label"
 
 
 def label_first(

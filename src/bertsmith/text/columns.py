@@ -60,7 +60,7 @@ class Columns(Config):
     group: str | None = None
     """of pairs to be ranked, what names the query; without it, the query's text"""
     layout: Literal["table", "label-first"] = "table"
-    """label-first: lines of a label, a blank and a text, as in TREC"""
+    """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
     label_until: str | None = None
     """keep the label up to this sign only, as the colon in ENTY:animal"""
     encoding: Encoding = "utf-8"

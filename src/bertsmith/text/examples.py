@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertsmith.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
-from bertsmith.text.class_files import class_folder, label_first
+from bertsmith.text.class_files import class_folder, has_labels_first, label_first
 from bertsmith.text.columns import USUAL, Columns, Places, place
 from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
 from bertsmith.text.labels import BadLabel, class_of, yes_or_no
@@ -31,11 +31,12 @@ def read_examples(
     """Stream the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
 
     CSV is quoted as in RFC 4180, with commas or, where the first line has none, semicolons; TSV has
-    no quotes. A file of another name is a TSV when its first line holds a tab. A folder holds a
-    file a class, with a text a line, or a folder a class, with a text a file. A label is a string
-    as written; numbers without fraction are written without (``1.0`` in JSON is ``1``). Several
-    labels stand in a list, as ``a|b``, or in columns of 0 and 1. Raises `ExampleError`, with file
-    and line, for whatever cannot be read as an example, or is wrong by `check`, unless `bad` takes
+    no quotes. A file of another name is a TSV when its first line holds a tab. The lines of a
+    .label file begin with their label. A folder holds a file a class, with a text a line, or a
+    folder a class, with a text a file. A label is a string as written; numbers without fraction are
+    written without (``1.0`` in JSON is ``1``). Several labels stand in a list, as ``a|b``, or in
+    columns of 0 and 1. Raises `ExampleError`, with file and line, for whatever cannot be read as an
+    example, or is wrong by `check`, unless `bad` takes
     it; a label may be missing unless `need_label`. `watch` is handed the table once it is open, to
     see how far it has been read.
     """
@@ -44,7 +45,7 @@ def read_examples(
         raise ConfigError("columns of 0 and 1 are of examples with several labels", remedy=remedy)
     if path.is_dir():
         return class_folder(path, columns, kind, check, bad)
-    if columns.layout == "label-first":
+    if has_labels_first(path, columns):
         return label_first(path, columns, kind, check, bad)
     return _rows(path, columns, kind, check, bad, watch, need_label=need_label)
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
-from bertsmith.text.class_files import classes_of_folder
+from bertsmith.text.class_files import classes_of_folder, has_labels_first
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
 from bertsmith.text.glue_files import find_glue, task_of
@@ -51,13 +51,17 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
         return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
     if kind in _TAGGED:
         return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
-    if columns.layout == "label-first":
-        return Recognised(task="classify", reason="its lines begin with their label, as was said")
+    if has_labels_first(path, columns):
+        how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
+        return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
     if kind not in _NO_COLUMNS and (shown := _columns_of_tags(path, columns)):
         return Recognised(task="tag", reason=shown)
     file = TextFile(path, ExampleError, columns.encoding)
     if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
-        remedy = f"name the layout label-first, or pass --task: {', '.join(TASK_NAMES)}"
+        remedy = (
+            "pass --columns.layout label-first for lines of a label and a text, "
+            f"or --task: {', '.join(TASK_NAMES)}"
+        )
         raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
     task, reason = recognise_table(path, columns)
     return Recognised(task=task, reason=reason)
