@@ -36,9 +36,8 @@ def read_examples(
     folder a class, with a text a file. A label is a string as written; numbers without fraction are
     written without (``1.0`` in JSON is ``1``). Several labels stand in a list, as ``a|b``, or in
     columns of 0 and 1. Raises `ExampleError`, with file and line, for whatever cannot be read as an
-    example, or is wrong by `check`, unless `bad` takes
-    it; a label may be missing unless `need_label`. `watch` is handed the table once it is open, to
-    see how far it has been read.
+    example, or is wrong by `check`, unless `bad` takes it; a label may be missing unless
+    `need_label`. `watch` is handed the table once it is open, to see how far it has been read.
     """
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
