@@ -61,7 +61,12 @@ def test_a_submission_is_read_again(tmp_path: Path) -> None:
         packed.writestr("CoLA.tsv", "index\tprediction\n0\t1\n")
         packed.writestr("notes.txt", "mine")
     assert tuple(read_submission(tmp_path)) == tuple(found)
-    for damaged in (first[:200], first[: len(first) // 2], b"", b"PK"):
+    # the flag of encryption, in the directory and before the file
+    at = [n for n in range(len(first)) if first[n : n + 4] in (b"PK\1\2", b"PK\3\4")]
+    locked = bytearray(first)
+    for place in at:
+        locked[place + (8 if first[place : place + 4] == b"PK\1\2" else 6)] |= 1
+    for damaged in (bytes(locked), first[:200], first[: len(first) // 2], b"", b"PK"):
         (tmp_path / ZIP).write_bytes(damaged)
         assert read_submission(tmp_path) == {}
 

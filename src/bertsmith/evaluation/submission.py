@@ -70,7 +70,8 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
                 with suppress(ExampleError):
                     _table(file, rows)
                     predictions[file] = rows
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        # RuntimeError is for encrypted files, and for ways of packing that Python lacks
         return {}
     return {file: predictions[file] for file in FILES if file in predictions}
 
