@@ -56,9 +56,10 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
 
 
 def read_submission(folder: Path) -> dict[str, Predictions]:
-    """The predictions in `folder`/submission.zip; those that `write_submission` would refuse not.
+    """The predictions in `folder`/submission.zip, by the leaderboard's file.
 
-    None if the file is not there, or is no such zip file.
+    Without those that `write_submission` would refuse; empty if the zip file is not there, or
+    cannot be read.
     """
     predictions: dict[str, Predictions] = {}
     try:

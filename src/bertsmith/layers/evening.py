@@ -7,7 +7,7 @@ another number of tokens each time, and a small network would spend a tenth of i
 
 from __future__ import annotations
 
-# a share of rows that are many, a few of those that are not
+# rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
 _MANY, _STEP, _FEW_STEP = 1024, 64, 16
 # below, more rows cost a small network more than the compiling of few and small products
 _LEAST = 512
