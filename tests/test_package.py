@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import statistics
 import subprocess
 import sys
 import tomllib
@@ -108,12 +107,6 @@ def test_public_names_exist(name: str) -> None:
     names: list[str] = list(getattr(module, "__all__", ()))
     assert len(names) == len(set(names))
     assert [each for each in names if not hasattr(module, each)] == []
-
-
-def test_files_can_be_read_in_one_sitting() -> None:
-    lines = {f.relative_to(SOURCE): len(f.read_text(encoding="utf-8").splitlines()) for f in FILES}
-    assert {file: count for file, count in lines.items() if count > 300} == {}
-    assert statistics.median(lines.values()) <= 150
 
 
 def test_functions_can_be_read_at_a_glance() -> None:
