@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bertsmith.printable import printable
+
 # of each part of a message: what somebody else wrote may be quoted in it
 _LONGEST = 1000
 
@@ -55,11 +57,8 @@ class UserError(ValueError):
 
 
 def _shown(text: str) -> str:
-    """One line, not too long, without what a terminal would obey."""
-    line = " ".join(text[: 2 * _LONGEST].split())
-    if not line.isprintable():
-        line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+    """Return a part of a message as one line: the errors of libraries break theirs anywhere."""
+    return printable(" ".join(text[: 2 * _LONGEST].split()), _LONGEST)
 
 
 class ConfigError(UserError):

@@ -1,0 +1,108 @@
+"""Text of strangers made fit for a terminal, a log or a page.
+
+Labels, file names, pieces of a vocabulary, names of tensors and the errors of libraries that quote
+them hold whatever their author put there: escape sequences that a terminal obeys, line breaks that
+forge a line of ours, bidirectional controls that reverse what is read, letters nobody can see. Such
+a string passes through `printable` on its way out; pages take it through `html` or `markdown`.
+
+What writes to a terminal or a page applies them itself (`log`, `errors`, the report and the model
+card), so that no caller can forget it. JSON stays exact: its own escapes do the same.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from html import escape
+
+LONGEST = 200
+"""Characters shown of one string."""
+
+# more would run over the lines above and below; no orthography stacks as many
+_MOST_MARKS = 6
+# nothing is drawn for these although Unicode counts them as letters, marks or symbols
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d"
+    "\uffa0\U000e0100-\U000e01ef]"
+)
+# Persian and the scripts of India spell with joiners, emoji are put together with them
+_JOINERS = "\u200c\u200d"
+_FIRST_JOINED = "\u0590"
+# bytes of a file name that are no UTF-8, as Python reads them
+_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
+
+
+def printable(text: object, longest: int = LONGEST) -> str:
+    """Return a string as one line that can be printed, of at most `longest` characters.
+
+    Controls, line breaks, invisible and unassigned characters, bidirectional controls and lone
+    surrogates become escapes (``\\x1b``, ``\\u202e``), as do combining marks beyond six in a row; a
+    string that is longer ends in an ellipsis. The result is its own printable form.
+    """
+    whole = str(text)
+    shown = whole[: longest + 1]
+    if not (shown.isascii() and shown.isprintable()):
+        shown = _escaped(shown)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def printable_lines(text: str, longest: int = LONGEST) -> str:
+    """Return a text of several lines, each of them printable."""
+    return "\n".join(printable(line, longest) for line in text.split("\n"))
+
+
+def html(text: object, longest: int = LONGEST) -> str:
+    """Return a string for a page or an attribute of HTML: printable, its markup escaped."""
+    return escape(printable(text, longest))
+
+
+def markdown(text: object, longest: int = LONGEST) -> str:
+    """Return a string for running text or a table of Markdown, read as plain text there.
+
+    Escapes what begins emphasis, code, links, mentions, tables, formulas and HTML.
+    """
+    shown = _MARKDOWN.sub(r"\\\1", printable(text, longest))
+    # where a line begins these make lists, rulers and headings of the line above
+    return re.sub(r"^(\s*\d*)([-+=.)])", r"\1\\\2", shown)
+
+
+def _escaped(text: str) -> str:
+    """Return a string with escapes for what is not to be printed."""
+    shown: list[str] = []
+    marks = 0
+    for place, character in enumerate(text):
+        if character in _JOINERS:
+            following = text[place + 1 : place + 2]
+            flood = marks >= _MOST_MARKS and _is_mark(following)
+            if not flood and _takes_joiners(following) and _takes_joiners("".join(shown[-1:])):
+                shown.append(character)
+                continue
+        marks = marks + 1 if _is_mark(character) else 0
+        plain = character.isprintable() or unicodedata.category(character) == "Zs"
+        if plain and marks <= _MOST_MARKS and not _INVISIBLE.match(character):
+            shown.append(character)
+        else:
+            shown.append(_escape(character))
+    return "".join(shown)
+
+
+def _is_mark(character: str) -> bool:
+    return character != "" and unicodedata.category(character) in ("Mn", "Me")
+
+
+def _takes_joiners(neighbour: str) -> bool:
+    """Return whether a joiner has a meaning beside a character; not beside an escape or none."""
+    return (
+        len(neighbour) == 1
+        and neighbour >= _FIRST_JOINED
+        and neighbour.isprintable()
+        and not _INVISIBLE.match(neighbour)
+    )
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if _FIRST_BYTE <= code <= _LAST_BYTE:
+        return f"\\x{code - 0xDC00:02x}"
+    return ascii(character)[1:-1]
