@@ -151,7 +151,7 @@ def _compare(
         turns: list[list[Stretch]] = [[] for _ in runners]
         peaks = []
         for _ in range(asked.rounds):
-            peaks.append(measure_peak("bf16", torch.device(asked.device)))
+            peaks.append(measure_peak("bf16", torch.device(asked.device), seconds=0.6))
             for mine, runner, batch in zip(turns, runners, batches, strict=True):
                 mine.append(runner.run(batch, asked.seconds))
     ours, *others = turns

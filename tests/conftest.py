@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -12,6 +15,10 @@ from jaxtyping import install_import_hook
 
 # before torch is imported: the processes of a parallel run would take each other's cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# one for all processes of a run, those that tests start too
+if "BERTSMITH_CACHE" not in os.environ:
+    os.environ["BERTSMITH_CACHE"] = tempfile.mkdtemp(prefix="bertsmith-cache-")
+    atexit.register(shutil.rmtree, os.environ["BERTSMITH_CACHE"], ignore_errors=True)
 install_import_hook("bertsmith", "checked.checked")
 hypothesis.settings.register_profile("same-each-time", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same-each-time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,27 @@ _CURES = {
     errno.ENAMETOOLONG: "",
     errno.EIO: "",
 }
+
+
+def user_cache() -> Path | None:
+    """Return the folder for what is safe to lose, which may not exist; None without a home.
+
+    The environment variable BERTSMITH_CACHE names another one than the user's own.
+    """
+    if named := os.environ.get("BERTSMITH_CACHE"):
+        return Path(named)
+    with suppress(RuntimeError):
+        match platform.system():
+            case "Darwin":
+                place = Path.home() / "Library" / "Caches"
+            case "Windows":
+                place = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            case _:
+                place = Path(os.environ.get("XDG_CACHE_HOME", ""))
+                # what is relative is to be ignored (XDG Base Directory Specification)
+                place = place if place.is_absolute() else Path.home() / ".cache"
+        return place / "bertsmith"
+    return None
 
 
 def refused_by_disk(error: OSError) -> bool:

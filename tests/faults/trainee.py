@@ -36,6 +36,7 @@ from bertsmith.recipes import pretrain_evaluation
 from bertsmith.training import checkpoints, loop, saving, standing
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from bertsmith.weights import writing
@@ -101,7 +102,8 @@ def make_up_time() -> None:
     ticks = count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
     setattr(loop, "time", clock)  # noqa: B010
-    setattr(loop, "matrix_peak", lambda *_: 1e12)  # noqa: B010
+    peak = Peak(flops=1e12, occasions=1, measured=0.0)
+    setattr(loop, "matrix_peak", lambda *_, **__: peak)  # noqa: B010
 
 
 class Diary:

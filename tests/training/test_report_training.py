@@ -21,7 +21,8 @@ def log(steps: int = 12) -> list[dict[str, Any]]:
             {
                 "step": step, "epoch": 0, "phase": int(step > 8), "seconds": 30.0 * step,
                 "tokens": 100 * step, "tokens_per_second": 1200 + step, "padding": 0.0,
-                "mfu": 0.41, "rate": 1e-3, "skipped": step // 6, "gradient_norm": 2.0,
+                "mfu": 0.41, "peak_gflops": 1234.5 if step > 3 else 900.0, "rate": 1e-3,
+                "skipped": step // 6, "gradient_norm": 2.0,
                 "masked_lm_loss": 9 - step / 4, "masked_lm_accuracy": step / 100,
                 "sentence_order_loss": 0.7, "sentence_order_accuracy": 0.5,
             }
@@ -44,6 +45,7 @@ def test_everything_in_the_log_is_drawn() -> None:
         "2 of 12 steps were skipped",
         "Padding: 0 % of the tokens.",
         "41.0 %",
+        "The fastest product here: 1,234 GFLOP/s.",
         "Learning rate",
     ):
         assert said in page, said

@@ -19,9 +19,11 @@ from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain_settings import PretrainConfig
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training import loop
 from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.loop import FitConfig, fit
 from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.stepping import Gradient, Watch
@@ -91,6 +93,22 @@ def scaled(factor: float, *steps: int) -> Callable[[Losses, int], Losses]:
         return Losses(parts=parts)
 
     return spoil
+
+
+def test_a_peak_that_training_exceeds_is_measured_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def machine(*_: object, reached: float = 0.0) -> Peak:
+        asked.append(reached)
+        return Peak(flops=1e18 if reached else 1.0, occasions=1, measured=0.0)
+
+    monkeypatch.setattr(loop, "matrix_peak", machine)
+    run.fit(scaled(1.0), budget={"steps": 3})
+    assert [each > 1 for each in asked] == [False, True]
+    assert [line["peak_gflops"] for line in run.folder.log()] == [1e9] * 3
+    assert all(line["mfu"] < 1 for line in run.folder.log())
 
 
 @pytest.mark.parametrize("factor", [math.nan, math.inf, 40.0])

@@ -24,7 +24,7 @@ from bertsmith.objectives.losses import Losses
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.figures import batch_flops
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.training.peak import matrix_peak
+from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.precision import Precision, autocast, keep_large_blocks
 from bertsmith.training.schedule import Budget
 
@@ -65,8 +65,8 @@ class Pace:
     """Batches a process makes of a step."""
     processes: int
     """Processes that share a step, each with batches of its own."""
-    peak: float
-    """Operations a second of the fastest matrix product here."""
+    peak: Peak
+    """The fastest matrix product here."""
 
     def seconds_a_step(self, trial: Trial) -> float:
         """Seconds of one optimiser step at one length."""
@@ -78,7 +78,7 @@ class Pace:
 
     def utilisation(self, trial: Trial) -> float:
         """Share of the machine's peak that the model's own operations take (MFU)."""
-        return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak
+        return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak.flops
 
     def outcome(self, budget: Budget) -> tuple[float, float, float]:
         """Steps, seconds and tokens that a budget comes to."""
@@ -112,7 +112,7 @@ def measure(
     trial = copy.deepcopy(model).train()
     stepper = Optimiser(trial, optimiser)
     trials = [
-        _measured(trial, stepper, share, batches, objective, precision, peak)
+        _measured(trial, stepper, share, batches, objective, precision, peak.flops)
         for share, batches in phases
     ]
     return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
@@ -194,7 +194,7 @@ def look_at_speed(pace: Pace) -> list[Finding]:
                 name="speed" + (f" at {trial.longest}" if len(pace.trials) > 1 else ""),
                 found=f"{short_number(pace.tokens_a_step(trial) / seconds)} tokens/s, "
                 f"{1000 * seconds:,.0f} ms a step, MFU {100 * pace.utilisation(trial):.0f} % of "
-                f"{short_number(pace.peak / 1e9)} GFLOP/s",
+                f"{pace.peak}",
             )
         )
     return findings

@@ -73,6 +73,7 @@ class Figures:
             "tokens_per_second": round(self.tokens / self.seconds),
             "padding": self.padding / max(self.drawn, 1),
             "mfu": round(self.flops / self.seconds / peak, 4),
+            "peak_gflops": round(peak / 1e9, 1),
             "rate": rate,
             "skipped": state.skipped,
         }

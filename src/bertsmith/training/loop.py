@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,7 +99,8 @@ def fit(
     """
     keep_large_blocks()
     checkpoints = None if folder is None else Checkpoints(folder.checkpoints, config.keep, world)
-    watch, peak = Watch(config.spike, config.patience), matrix_peak(config.precision, model.device)
+    watch = Watch(config.spike, config.patience)
+    peak = functools.partial(matrix_peak, config.precision, model.device)
     own = world.share(config.accumulate)
     replica = Replica(model, objective, config.precision, world)
     now = Standing(replica, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)

@@ -99,4 +99,13 @@ def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
     if key == "tokens_per_second":
         padding = max((line.get("padding", 0.0) for line in last), default=0.0)
         return f"Padding: {100 * padding:.0f} % of the tokens."
+    if key == "mfu":
+        peaks = sorted({line["peak_gflops"] for line in last if "peak_gflops" in line})
+        return f"The fastest product here: {_range(peaks)} GFLOP/s." if peaks else ""
     return ""
+
+
+def _range(numbers: Sequence[float]) -> str:
+    """Return the span of some sorted numbers, as people read it."""
+    low, high = f"{numbers[0]:,.0f}", f"{numbers[-1]:,.0f}"
+    return low if low == high else f"{low} to {high}"
