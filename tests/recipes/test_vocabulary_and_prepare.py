@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.prepare import prepare
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from, learn_vocabulary
 from bertsmith.text.documents import Document
+from bertsmith.text.opening import TextFile
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
 
@@ -180,3 +183,24 @@ def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_p
     out.mkdir()
     with pytest.raises(StoreError, match="exists already"):
         prepare([str(corpus)], vocab=vocab, out=out, workers=1)
+
+
+@pytest.mark.parametrize("verb", ["vocab learn", "prepare"])
+def test_a_corpus_that_shrinks_leaves_nothing(
+    verb: str, corpus: Path, vocab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes((corpus / "a.txt").read_bytes())
+    blocks = TextFile.blocks
+
+    def shrinking(file: TextFile, start: int = 0) -> Generator[bytes, None, None]:
+        os.truncate(path, 500)
+        yield from blocks(file, start)
+
+    monkeypatch.setattr(TextFile, "blocks", shrinking)
+    with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
+        if verb == "prepare":
+            prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2)
+        else:
+            learn_vocabulary([str(path)], out=tmp_path / "out", size=100)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -215,4 +216,48 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     corpus = Corpus([path])
     path.unlink()
     with pytest.raises(CorpusError, match="cannot be read: No such file"):
+        list(corpus)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def _append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\n\nMore.")
+
+
+def _rewrite(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [_cut, _append, _rewrite, Path.unlink])
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".csv"])
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path: Path, suffix: str, change: Callable[[Path], None]
+) -> None:
+    other, path = tmp_path / "a.txt", tmp_path / f"b{suffix}"
+    other.write_text("First.\n")
+    text = "".join(f"text {number},\n" for number in range(500)).encode()
+    path.write_bytes(gzip.compress(text) if suffix == ".txt.gz" else text)
+    options = {"text_column": "0"} if suffix == ".csv" else {"layout": "documents"}
+    corpus = Corpus([other, path], **options)  # type: ignore[arg-type]
+    documents = iter(corpus)
+    next(documents)
+    next(documents)
+    change(path)
+    with pytest.raises(CorpusError, match=r"changed while|cannot be read") as caught:
+        list(documents)
+    assert caught.value.where == path
+    assert caught.value.remedy
+
+
+def test_a_file_that_changes_before_its_turn(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("First.\n\nSecond, and more.\n")
+    corpus = Corpus([tmp_path])
+    _cut(tmp_path / "b.txt")
+    with pytest.raises(CorpusError, match="26 bytes before, 17 now"):
         list(corpus)

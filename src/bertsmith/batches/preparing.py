@@ -91,7 +91,6 @@ def _nothing(out: Path) -> StoreError:
 
 
 def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
-    states = [(file.resolve(), file.stat()) for file in corpus.files]
     return Source(
         version=__version__,
         vocabulary=tokenizer.fingerprint,
@@ -99,8 +98,8 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
         text_column=corpus.text_column,
         layout=corpus.layout,
         files=tuple(
-            SourceFile(path=str(path), size=state.st_size, changed=state.st_mtime_ns)
-            for path, state in states
+            SourceFile(path=str(file.resolve()), size=state.size, changed=state.changed)
+            for file, state in zip(corpus.files, corpus.states, strict=True)
         ),
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -20,6 +22,24 @@ _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # as many as those characters can take
 _KINDS = "a corpus is .txt, .jsonl, .parquet, .csv or .tsv, each also .gz or .zst"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """The size and the time of change of a file, which differ when it was written to."""
+
+    size: int
+    changed: int
+    """When it was last changed, in nanoseconds."""
+    regular: bool
+    """Whether it is a file and not, say, a pipe."""
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Return the present state of a file. Raises `OSError`."""
+        found = path.stat()
+        regular = stat.S_ISREG(found.st_mode)
+        return cls(size=found.st_size, changed=found.st_mtime_ns, regular=regular)
+
+
 class Corpus:
     """The documents of some files, in the order given; of a folder, in the order of their names.
 
@@ -29,7 +49,8 @@ class Corpus:
     its line ends separate paragraphs. `layout` says what lines and blank lines of .txt files mean:
     see `bertsmith.text.layout`. A document of more than 4 million characters (bytes, of a .txt)
     comes in parts, each a document. Raises `CorpusError` when nothing is found or, while iterating,
-    when a file cannot be read or all are without text.
+    when a file cannot be read, when it changes after the corpus was opened, or when all are without
+    text. `states` are the files as they were then.
     """
 
     def __init__(
@@ -45,7 +66,8 @@ class Corpus:
         for file in (file for path in paths for file in _files(path)):
             found.setdefault(file.resolve(), file)
         self.files = tuple(found.values())
-        self.total_bytes = sum(file.stat().st_size for file in self.files)
+        self.states = tuple(FileState.of(file) for file in self.files)
+        self.total_bytes = sum(state.size for state in self.states)
         self.text_column = text_column
         self.layout: Layout = layout
         self._done = 0
@@ -59,7 +81,7 @@ class Corpus:
     @property
     def lasting(self) -> bool:
         """Whether all files are there to be read again, as pipes are not."""
-        return all(file.is_file() for file in self.files)
+        return all(state.regular for state in self.states)
 
     def __iter__(self) -> Iterator[Document]:
         empty = True
@@ -84,12 +106,36 @@ class Corpus:
         Of compressed files and of tables, what lies before the position is read once more.
         """
         start = start or Position()
-        self._done = sum(file.stat().st_size for file in self.files[: start.file])
+        self._done = sum(state.size for state in self.states[: start.file])
         for number, file in enumerate(self.files[start.file :], start.file):
             here = start if number == start.file else Position(file=number)
+            self._check_unchanged(number)
             yield from self._plain(file, here) if kind_of(file) in TEXTS else self._rows(file, here)
+            self._check_unchanged(number)
             self._current = None
-            self._done += file.stat().st_size
+            self._done += self.states[number].size
+
+    def _check_unchanged(self, number: int) -> None:
+        """Raise `CorpusError` if a file is not as it was when the corpus was opened.
+
+        What was read of it would be neither the old text nor the new. Pipes have no state to check.
+        """
+        file, before = self.files[number], self.states[number]
+        if not before.regular:
+            return
+        try:
+            now = FileState.of(file)
+        except OSError as error:
+            raise CorpusError(
+                f"cannot be read: {error.strerror}", where=file, remedy="check the path"
+            ) from error
+        if now != before:
+            sizes = f": {before.size:,} bytes before, {now.size:,} now"
+            raise CorpusError(
+                f"changed while it was read{sizes if now.size != before.size else ''}",
+                where=file,
+                remedy="run the command again when nothing writes to it, or read a copy of it",
+            )
 
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError)
