@@ -8,7 +8,7 @@ from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
-from bertsmith.finetune_verbs import named_columns
+from bertsmith.finetune_verbs import HeaderOption, named_columns
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
 
@@ -25,6 +25,7 @@ def predict(
     no_answer: float | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
+    header: HeaderOption | None = None,
     device: str = "auto",
     settings: Config | None = None,
 ) -> None:
@@ -44,14 +45,16 @@ def predict(
             all where none are named
         no_answer: give no answer to a question where the doubt is over this, in place of what was
             tuned when the model was trained; 1e9 to always answer
-        text_column: column of the text, where its name is not a usual one
+        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
+            TSV, a position from 0
         text_pair_column: column of the second text
+        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.recipes.reading import Reading
 
-    columns = {"text": text_column, "text_pair": text_pair_column}
+    columns = {"text": text_column, "text_pair": text_pair_column, "header": header}
     reading = (settings or Reading()).override(**named_columns(columns))
     assert isinstance(reading, Reading)
     recipe(
@@ -70,6 +73,7 @@ def evaluate(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
+    header: HeaderOption | None = None,
     device: str = "auto",
     json: bool = False,
     settings: Config | None = None,
@@ -85,16 +89,20 @@ def evaluate(
         long: what is read of longer texts: head, tail, head+tail, or windows, all of it
         stride: tokens that two windows share, where words or answers are looked for; a third of
             all where none are named
-        text_column: column of the text, where its name is not a usual one
+        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
+            TSV, a position from 0
         text_pair_column: column of the second text
         label_column: column of the label
+        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.evaluate import evaluate as recipe
     from bertsmith.recipes.reading import Reading
 
-    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
+    columns = {
+        "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
+    }  # fmt: skip
     reading = (settings or Reading()).override(**named_columns(columns))
     assert isinstance(reading, Reading)
     scores = recipe(

@@ -20,6 +20,7 @@ def embed(
     prompt: str | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
+    header: Literal["auto", "yes", "no"] = "auto",
     device: str = "auto",
 ) -> None:
     """Write the vectors of texts, of their words or of their tokens, to a file.
@@ -51,8 +52,10 @@ def embed(
         longest: tokens of a text that are read, where that is less than the model can
         long: cut what is longer, or read it in windows and average their vectors
         prompt: name of a prompt of a sentence-transformers folder, to be written before each text
-        text_column: column of the text, where its name is not a usual one
+        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
+            TSV, a position from 0
         text_pair_column: column of the second text, to be read as one with the first
+        header: whether the first line of a CSV or TSV names its columns; auto looks at its first lines
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.inference.features import FeatureConfig
@@ -62,5 +65,5 @@ def embed(
     config = FeatureConfig(
         layer=layer, pool=pool, words=words, normalize=normalize, longest=longest, long=long
     )
-    columns = Columns(text=text_column, text_pair=text_pair_column)
+    columns = Columns(text=text_column, text_pair=text_pair_column, header=header)
     recipe(model, file, out=out, config=config, prompt=prompt, columns=columns, device=device)

@@ -11,6 +11,7 @@ from bertsmith.command import Verb
 from bertsmith.config import Config
 
 AtOnce = int | Literal["auto"]
+HeaderOption = Literal["auto", "yes", "no"]
 TaskName = Literal["classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank"]
 
 
@@ -29,6 +30,7 @@ def finetune(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
+    header: HeaderOption | None = None,
     device: str = "auto",
     tensorboard: bool = False,
     side_by_side: AtOnce = "auto",
@@ -53,9 +55,12 @@ def finetune(
         curve: also train with half of the examples, a quarter and so on, with three seeds
         baselines: also measure static vectors, every layer of the frozen encoder, a mix of them,
             and the same network from random weights
-        text_column: column of the text, where its name is not a usual one
+        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
+            TSV, a position from 0
         text_pair_column: column of the second text
         label_column: column of the label
+        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which
+            looks at the first lines and says what it found
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
         side_by_side: how many trainings go on at once, each a process with its part of the cores; 1
@@ -66,7 +71,9 @@ def finetune(
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
     given = settings or FinetuneConfig()
-    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
+    columns = {
+        "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
+    }  # fmt: skip
     chosen = given.override(**named_columns(columns))
     assert isinstance(chosen, FinetuneConfig)
     recipe(

@@ -158,8 +158,9 @@ def test_a_bad_file_is_named_with_line_and_remedy(
     [
         (Columns(text="body"), "no column 'body'; name one of its columns: 'text', 'label'"),
         (Columns(label="7", text="0"), "no column '7'; its 2 columns are numbered from 0"),
-        (Columns(text="0"), "no column was named for the label"),
-        (Columns(label="0"), "no column was named for the text"),
+        (Columns(text="1"), "no column that looks like the label"),
+        (Columns(label="0"), "no column that looks like the text"),
+        (Columns(text="text", label="0"), "column 0, counted from 0, is named for text and label"),
     ],
 )
 def test_an_option_that_names_no_column(tmp_path: Path, columns: Columns, message: str) -> None:

@@ -81,7 +81,7 @@ def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> 
         (
             "a.csv",
             "words,kind\nx,a\n",
-            "--text-column; the columns are: 'words', 'kind'; in a file ",
+            "--text-column; the columns are: 'words', 'kind'; if its first ",
         ),
         ("a.csv", "text,kind\nx,a\n", "name it with --label-column"),
         ("a.csv", "", "holds no examples"),

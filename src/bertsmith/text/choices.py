@@ -10,8 +10,9 @@ from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.choice import Choice, made_choice
 from bertsmith.text.choices_xml import copa_items
+from bertsmith.text.headers import index_of, listed
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.tables import TABLES, Head, Pick, Table, index_of, listed
+from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 __all__ = ["Choice", "find_options", "read_choices"]
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, UserError
+from bertsmith.text.headers import (
+    NAMED,
+    Header,
+    HeaderOption,
+    check_unique,
+    column_of,
+    index_of,
+    is_categorical,
+    is_number,
+    is_position,
+    listed,
+    positions,
+    stated_header,
+    undecided,
+)
 from bertsmith.text.opening import Encoding, TextFile
-from bertsmith.text.tables import Head, Pick, index_of, listed
+from bertsmith.text.tables import Head, Pick
 
 PAIRS = (
     ("text", "text_pair"),
@@ -36,15 +51,19 @@ LABELS = (
     *("relevance", "rel", "grade"),
 )
 GROUPS = ("query_id", "qid", "query-id", "topic_id", "group")
+USUAL_NAMES = frozenset(
+    (*FIRSTS, *LABELS, *GROUPS, *(second for _, second in PAIRS), "id", "idx", "index")
+)
+"""Names in lower case that show a first line to be a header."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns(Config):
-    """Where a table keeps its texts and labels: names, or numbers from 0 for one without header.
+    """Where a table keeps its texts and labels: names, or in a CSV or TSV positions from 0.
 
     A column left out is looked for by the usual names, a second text only when `text` is left out
-    as well. A CSV or TSV of two columns without header (``ham<TAB>text``) is recognised when one
-    column has few values, the first row's among them, that repeat.
+    as well. Of a CSV or TSV of two columns without header (``ham<TAB>text``) the label is the
+    column of few values that repeat, or the one of numbers.
     """
 
     text: str | None = None
@@ -59,6 +78,8 @@ class Columns(Config):
     """what names a row; no two rows may have the same"""
     group: str | None = None
     """of pairs to be ranked, what names the query; without it, the query's text"""
+    header: HeaderOption = "auto"
+    """whether the first line of a CSV or TSV names its columns: yes, no, or auto, which looks"""
     layout: Literal["table", "label-first"] = "table"
     """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
     label_until: str | None = None
@@ -81,15 +102,16 @@ USUAL = Columns()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where the columns stand in a table's head."""
+    """Where the columns stand in a table, and what its first line is."""
 
     text: int
     text_pair: int | None = None
     label: int | None = None
     labels: tuple[int, ...] = ()
+    label_names: tuple[str, ...] = ()
     id: int | None = None
     group: int | None = None
-    header: bool = True
+    header: Header = NAMED
 
     def roles(self) -> dict[str, int]:
         """The single columns that exist, by what they hold, in the order of `pick`."""
@@ -101,7 +123,7 @@ class Places:
         """The columns to read: those of `roles`, then the labels."""
         columns = (*self.roles().values(), *self.labels)
         optional = frozenset() if self.label is None else frozenset({self.label})
-        return Pick(columns=columns, header=self.header, optional=optional)
+        return Pick(columns=columns, header=self.header.present is not False, optional=optional)
 
 
 def place(
@@ -111,110 +133,145 @@ def place(
 
     What names the query is looked for when rows are `grouped`.
     """
-    given = columns.named()
-    if head.delimited and any(_is_number(name, head) for name in given):
-        return _numbered(head, columns, file, need_label=need_label)
-    for name in given:
-        if index_of(head.names, name) is None:
-            remedy = f"name one of its columns: {listed(head.names)}"
-            raise file.fault(f"no column {name!r}", 1, remedy)
-    text, text_pair = _texts(head.names, columns)
-    label = None
-    if not columns.labels:
-        label = _first(head.names, LABELS if columns.label is None else (columns.label,))
-    if text is None and label is None and not given and head.delimited:
-        return _headless(head, file)
-    if text is None:
-        raise _unfound("text", head, file)
-    if label in (text, text_pair):
-        label = None
-    if label is None and not columns.labels and need_label:
-        raise _unfound("label", head, file)
+    header = header_of(head, columns)
+    given = {
+        role: column_of(name, head.names, header, file)
+        for role in ("text", "text_pair", "label", "id", "group")
+        if (name := getattr(columns, role)) is not None
+    }
+    labels = tuple(column_of(name, head.names, header, file) for name in columns.labels)
+    _check_distinct(given, labels, file)
+    if header.present is None and (given or labels):
+        raise undecided(header, head.names, file)
+    if header.present is False or header.counted:
+        found = _by_content(head, header, given, file, need_label=need_label and not labels)
+    else:
+        found = _by_usual_names(head, given, columns, grouped=grouped)
+        for role, index in found.items():
+            if role not in given:
+                check_unique(index, head.names, header, file)
+    for role in ("text", *["label"] * (need_label and not labels)):
+        if role not in found:
+            raise _missing(role, head, header, file)
     return Places(
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        labels=tuple(_known(head, name) for name in columns.labels),
-        id=None if columns.id is None else _known(head, columns.id),
-        group=_first(head.names, (columns.group,) if columns.group else GROUPS * grouped),
+        **found,
+        labels=labels,
+        label_names=tuple(map(_label_name(head, header), columns.labels, labels)),
+        header=header,
     )
 
 
-def _known(head: Head, name: str) -> int:
-    index = index_of(head.names, name)
-    assert index is not None
-    return index
+def header_of(head: Head, columns: Columns) -> Header:
+    """Return what the first line of a table is."""
+    if not head.delimited:
+        return NAMED
+    return stated_header(columns.header, head.sample, columns.named(), USUAL_NAMES)
 
 
-def _first(names: Sequence[str], wanted: Sequence[str]) -> int | None:
+def _label_name(head: Head, header: Header) -> Callable[[str, int], str]:
+    """Return what makes a label's name of the name or the number that was given for its column."""
+
+    def name_of(given: str, index: int) -> str:
+        named = header.present and not header.counted
+        return head.names[index].strip() if named and is_position(given) else given
+
+    return name_of
+
+
+def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextFile) -> None:
+    held = [(role, index) for role, index in given.items() if role != "group"]
+    for role, index in held:
+        other = next((name for name, place in held if place == index and name != role), None)
+        if other or index in labels:
+            both = f"{role} and {other or 'a label'}".replace("_", " ")
+            what = f"column {index}, counted from 0, is named for {both}"
+            raise file.fault(what, 1, "name a column of its own for each")
+
+
+def _by_usual_names(
+    head: Head, given: Mapping[str, int], columns: Columns, *, grouped: bool
+) -> dict[str, int]:
+    """Columns by role: those given, and others by the names that they usually have."""
+    found = dict(given)
+    # a column that was given for one role is none of the others
+    names = ["" if index in given.values() else name for index, name in enumerate(head.names)]
+    if "text" not in given:
+        text, text_pair = _texts(names, paired="text_pair" in given)
+        found |= {"text": text} if text is not None else {}
+        found |= {"text_pair": text_pair} if text_pair is not None else {}
+    if "label" not in given and not columns.labels:
+        label = first_of(names, LABELS)
+        if label is not None and label not in found.values():
+            found["label"] = label
+    if "group" not in given and grouped:
+        group = first_of(head.names, GROUPS)
+        found |= {"group": group} if group is not None else {}
+    return found
+
+
+def first_of(names: Sequence[str], wanted: Sequence[str]) -> int | None:
+    """Return where the first of the wanted names stands."""
     found = (index_of(names, name) for name in wanted)
     return next((index for index in found if index is not None), None)
 
 
-def _texts(names: Sequence[str], columns: Columns) -> tuple[int | None, int | None]:
-    pair = None if columns.text_pair is None else index_of(names, columns.text_pair)
-    if columns.text is not None:
-        return index_of(names, columns.text), pair
-    if pair is not None:
-        usual = tuple(name for name in FIRSTS if index_of(names, name) != pair)
-        return _first(names, usual), pair
-    for first, second in PAIRS:
+def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | None]:
+    """Return where the text stands, and the second text unless one was given."""
+    for first, second in () if paired else PAIRS:
         if (one := index_of(names, first)) is not None:
             other = index_of(names, second)
             if other is not None:
                 return one, other
-    return _first(names, FIRSTS), None
+    return first_of(names, FIRSTS), None
 
 
-def _is_number(name: str, head: Head) -> bool:
-    return name.isdecimal() and index_of(head.names, name) is None
+def _by_content(
+    head: Head, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
+) -> dict[str, int]:
+    """Columns by role where there are no names: those given, and what two columns leave open."""
+    found, width = dict(given), len(head.names)
+    rows = [row for row in head.sample[header.present is True :] if len(row) == width]
+    left = [index for index in range(width) if index not in found.values()]
+    if "text" not in found and "label" not in found and not need_label and width == 1:
+        found["text"] = 0
+    elif width == 2 and not found:
+        label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
+        if label is None:
+            what = f"no telling which column is the text and which the label; {header.reason}"
+            raise file.fault(what, 1, _by_position(head))
+        found |= {"text": 1 - label, "label": label}
+    elif width == 2 and len(left) == 1 and set(found) < {"text", "label"}:
+        missing = "label" if "text" in found else "text"
+        if missing == "text" or need_label:
+            found[missing] = left[0]
+    return found
 
 
-def _numbered(head: Head, columns: Columns, file: TextFile, *, need_label: bool) -> Places:
-    """Columns by number: the table has no header, unless its cells are the usual names."""
+def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
+    """Return which of two columns is the label: the one of few values, or of numbers."""
+    kinds = [len(set(column)) for column in columns]
+    label = 0 if kinds[0] < kinds[1] else 1
+    if is_categorical(columns[label]) and kinds[0] != kinds[1]:
+        return label
+    numeric = [all(map(is_number, column)) for column in columns]
+    if len(columns[0]) > 1 and sum(numeric) == 1:
+        return numeric.index(True)
+    return None
 
-    def number_of(name: str | None) -> int | None:
-        number = None if name is None else index_of(head.names, name)
-        if name is not None and number is None:
-            if not name.isdecimal() or int(name) >= len(head.names):
-                remedy = f"its {len(head.names)} columns are numbered from 0"
-                raise file.fault(f"no column {name!r}", 1, remedy)
-            number = int(name)
-        return number
 
-    text, label = number_of(columns.text), number_of(columns.label)
-    if text is None:
-        raise file.fault("no column was named for the text", 1, "give its number, from 0")
-    if label is None and not columns.labels and need_label:
-        raise file.fault("no column was named for the label", 1, "give its number, from 0")
-    text_pair = number_of(columns.text_pair)
-    chosen = [index for index in (text, text_pair, label) if index is not None]
-    usual = {*TEXTS, *LABELS, *(name for pair in PAIRS for name in pair)}
-    return Places(
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        labels=tuple(index for index in map(number_of, columns.labels) if index is not None),
-        id=number_of(columns.id),
-        group=number_of(columns.group),
-        header=all(head.names[index].strip().casefold() in usual for index in chosen),
+def _by_position(head: Head) -> str:
+    return (
+        "name them by position, from 0, such as --text-column 1 --label-column 0: "
+        f"{positions(head.names)}"
     )
 
 
-def _headless(head: Head, file: TextFile) -> Places:
-    """Two columns without header: the one with few values that repeat is the label."""
-    if len(head.names) == 2:
-        rows = [row for row in head.sample if len(row) == 2]
-        values = [{row[index].strip() for row in rows} for index in range(2)]
-        label = 0 if len(values[0]) < len(values[1]) else 1
-        again = any(row[label].strip() == rows[0][label].strip() for row in rows[1:])
-        if 5 * len(values[label]) <= len(rows) and again:
-            return Places(text=1 - label, label=label, header=False)
-    raise _unfound("text", head, file)
-
-
-def _unfound(role: str, head: Head, file: TextFile) -> UserError:
+def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError:
+    if header.present is False or header.counted:
+        what = f"no column was named for the {role}; "
+        what += header.reason if header.counted else f"it has no header: {header.reason}"
+        return file.fault(what, 1, _by_position(head))
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
-    if head.delimited:
-        remedy += "; in a file without header, columns are named by number, from 0"
+    if header.present is None:
+        remedy += "; if its first line is no header, add --header no and name columns by position"
     return file.fault(f"no column that looks like the {role}", 1, remedy)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertsmith.errors import CorpusError
 from bertsmith.text.documents import Document
+from bertsmith.text.headers import HeaderOption
 from bertsmith.text.layout import SAMPLE_CHARACTERS, Layout, measure_start
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.sections import Position, Section, plain_sections, row_sections
@@ -45,12 +46,12 @@ class Corpus:
 
     `paths` are files, folders (searched to the bottom for the known extensions, hidden ones left
     out) and globs; a file met twice is read once. Of a table, a row is a document, its text stands
-    in `text_column` (or in the column of that number, from 0, when a CSV or TSV has no header) and
-    its line ends separate paragraphs. `layout` says what lines and blank lines of .txt files mean:
-    see `bertsmith.text.layout`. A document of more than 4 million characters (bytes, of a .txt)
-    comes in parts, each a document. Raises `CorpusError` when nothing is found or, while iterating,
-    when a file cannot be read, when it changes after the corpus was opened, or when all are without
-    text. `states` are the files as they were then.
+    in `text_column` (a name or, of a CSV or TSV, a position from 0; `header` says whether its first
+    line has names) and its line ends separate paragraphs. `layout` says what lines and blank lines
+    of .txt files mean: see `bertsmith.text.layout`. A document of more than 4 million characters
+    (bytes, of a .txt) comes in parts, each a document. Raises `CorpusError` when nothing is found
+    or, while iterating, when a file cannot be read, when it changes after the corpus was opened, or
+    when all are without text. `states` are the files as they were then.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Corpus:
         paths: Sequence[str | Path],
         *,
         text_column: str = "text",
+        header: HeaderOption = "auto",
         layout: Layout = "auto",
     ) -> None:
         if not paths:
@@ -69,6 +71,7 @@ class Corpus:
         self.states = tuple(FileState.of(file) for file in self.files)
         self.total_bytes = sum(state.size for state in self.states)
         self.text_column = text_column
+        self.header: HeaderOption = header
         self.layout: Layout = layout
         self._done = 0
         self._current: TextFile | Table | None = None
@@ -154,7 +157,7 @@ class Corpus:
 
     def _rows(self, path: Path, start: Position) -> Iterator[Section]:
         table = self._current = Table(path, CorpusError)
-        rows = islice(table.texts(self.text_column), start.offset, None)
+        rows = islice(table.texts(self.text_column, self.header), start.offset, None)
         yield from row_sections(table, rows, start, self._done)
 
 

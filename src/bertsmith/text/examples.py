@@ -147,7 +147,7 @@ class _Building:
     ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
         if not flags:
             return label_of(self.kind, label_until(value, self.columns.label_until))
-        named = zip(self.columns.labels, flags, strict=True)
+        named = zip(self.places.label_names, flags, strict=True)
         return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
 
     def _check_id(self, line: int, name: str | None) -> None:

@@ -61,9 +61,10 @@ def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) ->
     test files have none. Raises `ExampleError`, with file and line, unless `bad` takes the fault.
     """
     answered = split not in task.test
-    columns = Columns(text=task.text, text_pair=task.text_pair, label=task.label)
+    columns = Columns(text=task.text, text_pair=task.text_pair, label=task.label, header="yes")
     if task.numbered and answered:
-        columns = Columns(text=task.numbered["text"], label=task.numbered["label"])
+        numbered = task.numbered
+        columns = Columns(text=numbered["text"], label=numbered["label"], header="no")
     # Microsoft's own file of MRPC has the answers and no numbers, which are those of its rows
     elif not answered:
         index = None if path.name.startswith(_MICROSOFTS) else task.index

@@ -11,9 +11,10 @@ from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.choices import find_options
 from bertsmith.text.columns import GROUPS, Columns, Places, place
 from bertsmith.text.examples import table_kind
+from bertsmith.text.headers import index_of
 from bertsmith.text.labels import BadLabel, class_of, number_of
 from bertsmith.text.opening import TextFile
-from bertsmith.text.tables import Head, Pick, Table, index_of
+from bertsmith.text.tables import Head, Pick, Table
 from bertsmith.text.tagged_json import ENTITIES, TAGS, TEXTS, TOKENS
 
 TaskName = Literal[
@@ -103,7 +104,8 @@ def _by_labels(
     """What the labels say, of texts or of pairs."""
     assert places.label is not None
     values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
-    name = repr(head.names[places.label]) if places.header else f"column {places.label}"
+    unnamed = places.header.present is False or places.header.counted
+    name = f"column {places.label}" if unnamed else repr(head.names[places.label])
     if any(isinstance(value, list) for value in values):
         return "multi-label", f"{name} holds lists of labels"
     if any(isinstance(value, str) and "|" in value for value in values):

@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.documents import tidy
+from bertsmith.text.headers import index_of
 from bertsmith.text.json_places import Placed, PlacedJson
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.tables import Head, Pick, Table, index_of
+from bertsmith.text.tables import Head, Pick, Table
 
 Offsets = Literal["bad", "mend"]
 

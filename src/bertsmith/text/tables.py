@@ -15,6 +15,14 @@ from typing import Any
 from bertsmith.errors import UserError
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.commas import comma_rows
+from bertsmith.text.headers import (
+    NAMED,
+    HeaderOption,
+    check_unique,
+    column_of,
+    stated_header,
+    undecided,
+)
 from bertsmith.text.opening import COMPRESSED, Encoding, TextFile, kind_of
 
 DELIMITED = (".csv", ".tsv")
@@ -94,25 +102,24 @@ class Table:
             return self._parquet(pick)
         return self._delimited(pick) if self._kind in DELIMITED else self._json_lines(pick)
 
-    def texts(self, column: str) -> Iterator[tuple[int, str]]:
-        """Line and text of every row that has one in a column, given by name or number."""
-        for line, (text,) in self.rows(lambda head: self.named(head, column)):
+    def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
+        """Line and text of every row that has one in a column, given by name or position."""
+        for line, (text,) in self.rows(lambda head: self.named(head, column, header)):
             if isinstance(text, str):
                 yield line, text
             elif text is not None:
                 remedy = "name a column of strings"
                 raise self.file.fault(f"{column!r} is {type_of(text)}, no text", line, remedy)
 
-    def named(self, head: Head, column: str) -> Pick:
-        """The one column of a name, or of a number from 0 in a CSV or TSV without header."""
-        index = index_of(head.names, column)
-        if index is not None:
-            return Pick(columns=(index,))
-        if head.delimited and column.isdecimal() and int(column) < len(head.names):
-            return Pick(columns=(int(column),), header=False)
-        raise self.file.fault(
-            f"no column {column!r}", 1, f"name one of its columns: {listed(head.names)}"
-        )
+    def named(self, head: Head, column: str, option: HeaderOption) -> Pick:
+        """Return the one column of a name or, in a CSV or TSV, of a position from 0."""
+        header = NAMED
+        if head.delimited:
+            header = stated_header(option, head.sample, (column,), (column.strip().casefold(),))
+        index = column_of(column, head.names, header, self.file)
+        if header.present is None:
+            raise undecided(header, head.names, self.file)
+        return Pick(columns=(index,), header=header.present)
 
     def _delimited(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
         rows = self._commas() if self._kind == ".csv" else self._tabs()
@@ -225,6 +232,8 @@ class Table:
         names = tuple(opened.schema_arrow.names)
         picked = pick(Head(names=names))
         columns = [names[index] for index in picked.columns]
+        for index in picked.columns:
+            check_unique(index, names, NAMED, self.file)
         line = 1
         for batch in opened.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
             values = [batch.column(column).to_pylist() for column in columns]
@@ -233,21 +242,6 @@ class Table:
                 yield line, cells
                 line += 1
             self._share = line / (opened.metadata.num_rows + 1)
-
-
-def index_of(names: Sequence[str], name: str) -> int | None:
-    """Where a name stands, as written or else whatever its case; None when it does not."""
-    if name in names:
-        return list(names).index(name)
-    folded = [other.strip().casefold() for other in names]
-    key = name.strip().casefold()
-    return folded.index(key) if key in folded else None
-
-
-def listed(names: Sequence[str]) -> str:
-    """A few names for an error message."""
-    shown = ", ".join(repr(name[:30]) for name in names[:12])
-    return shown + (", ..." if len(names) > 12 else "")
 
 
 def type_of(value: object) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.documents import tidy
+from bertsmith.text.headers import index_of, listed
 from bertsmith.text.opening import Encoding, TextFile
-from bertsmith.text.tables import Head, Pick, Table, index_of, listed
+from bertsmith.text.tables import Head, Pick, Table
 from bertsmith.text.tagged import BadSentence, Entity, Tagged, Words, tags_of, words_of
 
 TEXTS = ("text", "sentence", "content")

@@ -1,0 +1,236 @@
+"""Header lines of tables, and the columns that a name or a number stands for.
+
+A number is always a position, counted from 0; a name is looked up in the header. Whether a CSV or
+TSV begins with a header is decided from its first lines unless it is stated:
+
+1. A first line of 0, 1, 2, ... (an empty cell may stand before them) above columns that hold more
+   than numbers is a header, as pandas writes it for columns without names.
+2. For data speak: a cell that is repeated further down in its column; a number above numbers; a
+   sentence above sentences.
+3. For a header speak: a word above numbers; a cell that is none of the few values that its column
+   repeats; a short cell above long ones; usual names such as text and label.
+4. Where both speak, two usual names or more decide; otherwise, and where neither speaks, nothing is
+   decided, and whoever needs to know asks the user.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from bertsmith.errors import UserError
+from bertsmith.text.opening import TextFile
+
+HeaderOption = Literal["auto", "yes", "no"]
+
+_SHOWN = 30
+_LONG_TEXT = 20
+_SENTENCE_WORDS = 6
+_SENTENCE_CHARACTERS = 60
+_FEW_ROWS = 10
+_STOPS = (".", "!", "?", "。", "！", "？")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A decision about the first line of a table, and the reason for it.
+
+    `present` is None where it cannot be decided. The names of a `counted` header are the numbers of
+    the columns, which say nothing of what they hold.
+    """
+
+    present: bool | None
+    reason: str = ""
+    counted: bool = False
+
+
+NAMED = Header(present=True)
+"""The header of a table whose columns always have names."""
+
+
+def detect_header(sample: Sequence[Sequence[str]], usual: Collection[str]) -> Header:
+    """Decide from the first lines of a table whether the first of them is a header.
+
+    `usual` are names, in lower case, that columns often have.
+    """
+    first = [cell.strip() for cell in sample[0]]
+    rows = [row for row in sample[1:] if len(row) == len(first)]
+    columns = [[row[index].strip() for row in rows] for index in range(len(first))]
+    if _counts(first) and any(not all(map(is_number, filter(None, each))) for each in columns):
+        reason = "its first line numbers the columns, as pandas writes it for columns without names"
+        return Header(present=True, reason=reason, counted=True)
+    names = [cell for cell in first if cell.casefold() in usual]
+    found = [_evidence(cell, values) for cell, values in zip(first, columns, strict=True)]
+    data = [reason for is_header, reason in found if is_header is False]
+    header = [reason for is_header, reason in found if is_header]
+    repeated = [name for name in names if name in columns[first.index(name)]]
+    if len(set(names)) > 1 and not repeated:
+        return Header(present=True, reason=f"its first line has the names {listed(names)}")
+    if data and (header or (names and not repeated)):
+        return Header(
+            present=None, reason=f"{data[0]}, but {(header or ['it has a usual name'])[0]}"
+        )
+    if data:
+        return Header(present=False, reason=data[0])
+    if header or names:
+        return Header(present=True, reason=header[0] if header else f"it has the name {names[0]!r}")
+    return Header(present=None, reason="its first line is much like the others")
+
+
+def _counts(cells: Sequence[str]) -> bool:
+    """Return whether cells are 0, 1, 2, ..., perhaps after the empty name of an index."""
+    numbers = cells[1:] if cells and not cells[0] else cells
+    return len(numbers) > 1 and list(numbers) == [str(number) for number in range(len(numbers))]
+
+
+def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
+    """Return whether the first cell of a column seems to be its name, and the reason."""
+    values = [value for value in column if value]
+    if not cell or not values:
+        return None, ""
+    shown = repr(cell[:_SHOWN])
+    if cell in values:
+        return False, f"{shown} in its first line is repeated below"
+    if all(map(is_number, values)):
+        if is_number(cell):
+            return False, f"{shown} in its first line is a number, as below"
+        if len(values) > 1:
+            return True, f"{shown} stands above numbers"
+    lengths = sorted(map(len, values))
+    stops = sum(value.endswith(_STOPS) for value in values)
+    if (cell.endswith(_STOPS) and 2 * stops >= len(values)) or (
+        median(lengths) >= _LONG_TEXT and _is_sentence(cell)
+    ):
+        return False, f"{shown} in its first line is a sentence, as below"
+    if len(values) >= _FEW_ROWS and is_categorical(values):
+        return True, f"{shown} is none of the values below it"
+    long = len(values) >= _FEW_ROWS // 2 and median(lengths) >= _LONG_TEXT
+    # one text in fifty may be as short as a name
+    if long and len(cell) < lengths[len(lengths) // 50] and len(cell.split()) <= 2:
+        return True, f"{shown} stands above longer texts"
+    return None, ""
+
+
+def is_categorical(values: Sequence[str]) -> bool:
+    """Return whether values repeat as labels do: five times each or more, on average."""
+    return 5 * len(set(values)) <= len(values)
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell holds a finite number."""
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
+def _is_sentence(cell: str) -> bool:
+    return len(cell) > _SENTENCE_CHARACTERS or len(cell.split()) >= _SENTENCE_WORDS
+
+
+def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:
+    """Return the position of a column that the user gave by name or by position.
+
+    `names` are the cells of the first line. Raises the file's error where there is no such column,
+    or more than one.
+    """
+    if header is NAMED or not is_position(name):
+        return _by_name(name, names, header, file)
+    position, width = int(name), len(names)
+    same = [i for i, other in enumerate(names) if other.strip() == name] if header.present else []
+    if not same and position < width:
+        return position
+    if not same:
+        remedy = f"its {width} column{'s are' * (width > 1)}{' is' * (width == 1)} numbered from 0"
+        raise file.fault(f"no column {name!r}", 1, remedy)
+    if position < width and same != [position]:
+        what = (
+            f"column {name!r} may be the one at position {position}, {names[position][:_SHOWN]!r}, "
+            f"or the one with the name {name!r}, at position {same[0]}"
+        )
+        raise file.fault(
+            what, 1, "change the names in its first line so that none is such a number"
+        )
+    return same[0]
+
+
+def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:
+    index = index_of(names, name)
+    if index is None or header.present is False:
+        if header.present is False:
+            what = f"no column {name!r}, for it has no header: {header.reason}"
+            remedy = f"name columns by position: {positions(names)}; or give --header yes"
+            raise file.fault(what, 1, remedy)
+        raise file.fault(f"no column {name!r}", 1, f"name one of its columns: {listed(names)}")
+    check_unique(index, names, header, file)
+    return index
+
+
+def check_unique(index: int, names: Sequence[str], header: Header, file: TextFile) -> None:
+    """Raise the file's error where another column has the name of this one."""
+    same = [i for i, name in enumerate(names) if name.strip() == names[index].strip()]
+    if len(same) > 1:
+        remedy = "give each column a name of its own"
+        if header is not NAMED:
+            remedy = f"name one by its position: {' or '.join(map(str, same))}"
+        raise file.fault(f"{len(same)} columns have the name {names[index][:_SHOWN]!r}", 1, remedy)
+
+
+def is_position(name: str) -> bool:
+    """Return whether the user gave a column by position, not by name."""
+    return name.isascii() and name.isdecimal()
+
+
+def stated_header(
+    option: HeaderOption,
+    sample: Sequence[Sequence[str]],
+    given: Sequence[str],
+    usual: Collection[str],
+) -> Header:
+    """Return the header that was stated or, with `auto`, that the first lines show.
+
+    A first line with one of the `given` names in it is a header unless its cells speak against it.
+    """
+    if option != "auto":
+        return Header(present=option == "yes", reason="as stated")
+    header = detect_header(sample, usual)
+    named = [name for name in given if not is_position(name)]
+    if header.present is None and any(index_of(sample[0], name) is not None for name in named):
+        return Header(present=True, reason="it has a name that was given")
+    return header
+
+
+def undecided(header: Header, names: Sequence[str], file: TextFile) -> UserError:
+    """Return the error of a file of which nobody knows whether its first line is a header."""
+    what = f"its first line may be a header or not: {listed(names)}; {header.reason}"
+    return file.fault(what, 1, "state it: --header yes or --header no")
+
+
+def index_of(names: Sequence[str], name: str) -> int | None:
+    """Return where a name stands, as written or else whatever its case; None if it does not."""
+    if name in names:
+        return list(names).index(name)
+    folded = [other.strip().casefold() for other in names]
+    key = name.strip().casefold()
+    return folded.index(key) if key in folded else None
+
+
+def duplicates(names: Sequence[str]) -> list[str]:
+    """Return the names that more than one column has."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return a few names for an error message."""
+    shown = ", ".join(repr(name[:_SHOWN]) for name in names[:12])
+    return shown + (", ..." if len(names) > 12 else "")
+
+
+def positions(cells: Sequence[str]) -> str:
+    """Return the cells of a first line, each with its position, for an error message."""
+    shown = ", ".join(f"{index} is {cell[:_SHOWN]!r}" for index, cell in enumerate(cells[:12]))
+    return shown + (", ..." if len(cells) > 12 else "")
