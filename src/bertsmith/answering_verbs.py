@@ -18,11 +18,12 @@ def predict(
     file: str = "-",
     *,
     top: int = 5,
-    format: Literal["table", "jsonl"] = "table",
+    format: Literal["table", "csv", "jsonl"] = "table",
     longest: int | None = None,
-    long: Fit = "head",
+    long: Fit | None = None,
     stride: int | None = None,
     no_answer: float | None = None,
+    min_confidence: float | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
     header: HeaderOption | None = None,
@@ -31,26 +32,32 @@ def predict(
 ) -> None:
     """Answer for texts, by what the model folder was taught, or fill in [MASK].
 
-    Memory stays the same whatever the number of texts.
+    One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
+    pre-trained model also tells whether the second text of a pair, written with a tab between,
+    follows the first. Memory stays the same whatever the number of texts.
 
     Args:
         model: folder of a model, or hub:owner/name, or with @revision
-        file: texts, one a line or in the columns of a table, or a file of the model's task; - is
-            standard input
+        file: texts, one a line or in the columns of a table, or a file or folder of the model's
+            task; - is standard input
         top: answers to show for each text
-        format: a table to read, or a JSON object a line
-        longest: tokens of a text that are read at once, where that is less than the model can
-        long: what is read of longer texts: head, tail, head+tail, or windows, all of it
-        stride: tokens that two windows share, where words or answers are looked for; a third of
-            all where none are named
+        format: a table to read; csv, or a JSON object a line (jsonl), for programs
+        longest: tokens of a text that are read at once; as in training where not given
+        long: what is read of longer texts: head, tail, head+tail, or windows, all of it; as in
+            training where not given
+        stride: tokens that two windows share, where words or answers are looked for; as in
+            training where not given
         no_answer: give no answer to a question where the doubt is over this, in place of what was
             tuned when the model was trained; 1e9 to always answer
+        min_confidence: give no class or choice whose probability is below this, in place of what
+            was chosen when the model was trained; 0 to always answer
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
         text_pair_column: column of the second text
         header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
+    from bertsmith.recipes.predict import Thresholds
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.recipes.reading import Reading
 
@@ -59,7 +66,8 @@ def predict(
     assert isinstance(reading, Reading)
     recipe(
         model, file, top=top, format=format, reading=reading, longest=longest, long=long,
-        stride=stride, no_answer=no_answer, device=device,
+        stride=stride, device=device,
+        thresholds=Thresholds(no_answer=no_answer, min_confidence=min_confidence),
     )  # fmt: skip
 
 
@@ -68,7 +76,7 @@ def evaluate(
     file: Path,
     *,
     longest: int | None = None,
-    long: Fit = "head",
+    long: Fit | None = None,
     stride: int | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
@@ -85,12 +93,21 @@ def evaluate(
     Args:
         model: folder of a fine-tuned model, or hub:owner/name, or with @revision
         file: labelled examples
+<<<<<<< HEAD
         longest: tokens of a text that are read at once, where that is less than the model can
         long: what is read of longer texts: head, tail, head+tail, or windows, all of it
         stride: tokens that two windows share, where words or answers are looked for; a third of
             all where none are named
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
+=======
+        longest: tokens of a text that are read at once; as in training where not given
+        long: what is read of longer texts: head, tail, head+tail, or windows, all of it; as in
+            training where not given
+        stride: tokens that two windows share, where words or answers are looked for; as in
+            training where not given
+        text_column: column of the text, where its name is not a usual one
+>>>>>>> c0bd6d4 (Models are asked as they were trained: predict and evaluate use the folder's reading; predict keeps columns and blank rows, abstains, and tells next sentences)
         text_pair_column: column of the second text
         label_column: column of the label
         header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks

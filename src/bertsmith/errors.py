@@ -79,6 +79,10 @@ class ExampleError(UserError):
     usual_remedy = "check the path"
 
 
+class BlankText(ExampleError):
+    """A row whose text is empty."""
+
+
 class VocabularyError(UserError):
     """A vocabulary that cannot be learned or read."""
 

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ConfigError, ExampleError
 from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.predict import predict
+from bertsmith.recipes.predict import Thresholds, predict
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.starting import abstaining
 from bertsmith.recipes.tasks.table import TASKS, task_named
 from bertsmith.recipes.trial_folder import DEV, read_json
+from bertsmith.text.columns import Columns
 from bertsmith.weights.folder import load_model, read_config
 
 QUICK = FinetuneConfig(
@@ -150,10 +154,12 @@ def test_predictions_are_the_answers_that_were_scored(
     assert len(said) == len(kept) == 60
     for one, other in zip(said, kept, strict=True):
         for key, value in other.items():
+            # beside a column of that name in the input
+            answer = one.get(f"predicted_{key}", one.get(key))
             if isinstance(value, float):
-                assert one[key] == pytest.approx(value, abs=2e-5)
+                assert answer == pytest.approx(value, abs=2e-5)
             elif isinstance(value, str | int):
-                assert one[key] == value
+                assert answer == value
     predict(outcome.model, str(dev), longest=24)
     assert len(capsys.readouterr().out.splitlines()) >= 60
 
@@ -171,7 +177,7 @@ def test_entities_are_characters_of_raw_text(
     printed = capsys.readouterr()
     (found,) = [json.loads(line) for line in printed.out.splitlines()]
     assert "longer than 24 tokens: read in windows" in printed.err
-    assert [each["text"] for each in found["entities"]] == ["GOOD bad", "good bad"]
+    assert [each["text"] for each in found["entities"]] == ["GOOD bad", "good  bad"]
     for each in found["entities"]:
         assert found["text"][each["start"] : each["end"]] == each["text"]
 
@@ -195,7 +201,13 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     capsys.readouterr()
 
     def said(no_answer: float | None) -> list[dict[str, Any]]:
-        predict(outcome.model, str(dev), format="jsonl", longest=24, no_answer=no_answer)
+        predict(
+            outcome.model,
+            str(dev),
+            format="jsonl",
+            longest=24,
+            thresholds=Thresholds(no_answer=no_answer),
+        )
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     # dev's answers are those of the model with its threshold
@@ -253,3 +265,63 @@ def test_rows_of_one_label_number_or_relevance_are_refused(
         train = written(tmp_path / f"{name}.jsonl", [row] * 40)
         with pytest.raises(ExampleError, match=message):
             finetune(base_folder, train, task=name, out=tmp_path / "run", settings=QUICK)
+
+
+@pytest.mark.parametrize(("longest", "long"), [(12, "head+tail"), (10, "tail"), (9, "windows")])
+def test_a_model_is_asked_as_it_was_trained(
+    base_folder: Path,
+    tmp_path: Path,
+    longest: int,
+    long: Fit,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The word that decides stands where another reading would not see it, or sees its opposite."""
+    random = np.random.default_rng(7)
+    rows = []
+    for number in range(48):
+        word, other = ("good", "bad") if number % 2 else ("bad", "good")
+        inner = [*words(random, 9), other, *words(random, 9)]
+        text = [*words(random, 2), *inner, *words(random, 2), word]
+        rows.append({"body": " ".join(text), "text": other, "label": f"{number % 2}"})
+    train, dev = (tmp_path / name for name in ("train.jsonl", "dev.jsonl"))
+    train.write_text("\n".join(map(json.dumps, rows[:32])), encoding="utf-8")
+    dev.write_text("\n".join(map(json.dumps, rows[32:])), encoding="utf-8")
+    settings = replace(QUICK, longest=longest, long=long, epochs=1)
+    settings = settings.override(**{"columns.text": "body"})
+    outcome = finetune(
+        base_folder, train, out=tmp_path / "run", dev=dev, seeds=1, settings=settings
+    )
+    kept = read_config(outcome.model).preprocessing
+    assert kept is not None
+    assert (kept.longest, kept.long, kept.pairs) == (longest, long, False)
+    found = evaluate(outcome.model, dev)
+    assert found["scores"]["accuracy"]["value"] == outcome.best.scores["accuracy"]
+    on_dev = read_json(tmp_path / "run" / "seeds" / "seed-0" / DEV)["answers"]
+    predict(outcome.model, str(dev), format="jsonl")
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for one, other in zip(told, on_dev, strict=True):
+        assert one["probability"] == pytest.approx(other["probability"], abs=2e-6)
+    # the other column holds other texts
+    predict(outcome.model, str(dev), format="jsonl", reading=Reading(columns=Columns(text="text")))
+    others = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["probability"] for one in told] != [one["probability"] for one in others]
+
+
+def test_a_model_abstains_below_the_confidence_chosen_on_dev(
+    base_folder: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = replace(QUICK, epochs=2, rate=1e-3, target_accuracy=0.9, dev_share=0.4)
+    outcome = finetune(base_folder, labelled, out=tmp_path / "run", seeds=1, settings=settings)
+    least = read_config(outcome.model).min_confidence
+    assert least is not None
+    accuracy = outcome.best.scores["accuracy"]
+    capsys.readouterr()
+    scores = evaluate(outcome.model, labelled)["scores"]
+    assert "answers are given where the probability is at least" in capsys.readouterr().err
+    assert scores["accuracy"]["value"] == pytest.approx(accuracy, abs=0.35)
+    predict(outcome.model, str(labelled), format="jsonl")
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for one in told:
+        assert (one["predicted_label"] is None) == (one["probability"] < least)
+    with pytest.raises(ConfigError, match="neither classes nor choices"):
+        abstaining(TASKS["span"], settings)

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import csv
+import dataclasses
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.recipes.predict import predict
+from bertsmith.models.preprocessing import Preprocessing
+from bertsmith.recipes.evaluate import evaluate
+from bertsmith.recipes.predict import Thresholds, predict
+from bertsmith.recipes.reading import Reading
+from bertsmith.text.columns import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -23,7 +32,7 @@ def classifier(
     return folder
 
 
-def objects(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+def objects(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -37,7 +46,10 @@ def test_lines_of_standard_input_are_classified_in_order(
     typed(monkeypatch, "\ufeffword1 good\r\n\r\nWORD2  bad\nété [SEP] 中".encode())
     predict(classifier, format="jsonl")
     found = objects(capsys)
-    assert [each["text"] for each in found] == ["word1 good", "WORD2 bad", "été [SEP] 中"]
+    assert [each["text"] for each in found] == ["word1 good", "", "WORD2  bad", "été [SEP] 中"]
+    assert found.pop(1) == {
+        "text": "", "label": None, "probability": None, "probabilities": None
+    }  # fmt: skip
     for each in found:
         shares = each["probabilities"]
         assert isinstance(shares, dict)
@@ -66,12 +78,14 @@ def test_masks_are_filled_by_a_folder_without_classes(
     predict(base_folder, str(asked), top=3, format="jsonl")
     printed = capsys.readouterr()
     found = [json.loads(line) for line in printed.out.splitlines()]
+    assert found.pop(1) == {"text": "", "masks": None}
     assert [len(each["masks"]) for each in found] == [2, 1]
     assert all(len(fillings) == 3 for each in found for fillings in each["masks"])
-    assert "1 empty lines passed over" in printed.err
+    assert "1 blank row: a blank answer for each" in printed.err
     predict(base_folder, str(asked), top=3)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.startswith("    ") for line in lines] == [False, True, True, False, True]
+    assert [line.startswith("    ") for line in lines] == [False, True, True, False, False, True]
+    assert lines[3] == ""
 
 
 def test_what_a_terminal_would_obey_is_not_printed(
@@ -155,3 +169,155 @@ def test_impossible_options_are_refused(classifier: Path) -> None:
         predict(classifier, top=0)
     with pytest.raises(ConfigError, match="longest is 2"):
         predict(classifier, longest=2)
+
+
+def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tmp_path / "asked.csv"
+    asked.write_text(
+        'id,text,label,note\n7,word1 good,gold,"a, b"\n8,,gold,\n9,word2,,"x ""y"""\n',
+        encoding="utf-8",
+    )
+    predict(classifier, str(asked), format="csv")
+    table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["id"], row["text"], row["label"], row["note"]) for row in table] == [
+        ("7", "word1 good", "gold", "a, b"),
+        ("8", "", "gold", ""),
+        ("9", "word2", "", 'x "y"'),
+    ]
+    assert table[0]["predicted_label"] in ("ham", "spam", "long name")
+    assert table[1]["predicted_label"] == table[1]["probability"] == ""
+    predict(classifier, str(asked), format="jsonl")
+    found = objects(capsys)
+    assert [each["predicted_label"] for each in found] == [
+        row["predicted_label"] or None for row in table
+    ]
+    assert [each["note"] for each in found] == ["a, b", "", 'x "y"']
+
+
+def test_json_lines_keep_values_and_keys_of_their_own(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, Any]]
+    rows = [{"text": "word1", "n": 1.5}, {"text": " ", "n": None}, {"text": "x", "n": 2, "z": [1]}]
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    predict(classifier, str(asked), format="jsonl")
+    found = objects(capsys)
+    assert [{key: each[key] for key in row} for each, row in zip(found, rows, strict=True)] == rows
+    assert [each["label"] is None for each in found] == [False, True, False]
+    with pytest.raises(ExampleError, match="'z', which the first one lacks"):
+        predict(classifier, str(asked), format="csv")
+
+
+def test_a_table_without_header_is_answered_row_by_row(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tmp_path / "asked.tsv"
+    asked.write_text("a\tword1\nb\tword2\n", encoding="utf-8")
+    predict(classifier, str(asked), format="jsonl", reading=Reading(columns=Columns(text="1")))
+    assert [(each["0"], each["1"]) for each in objects(capsys)] == [("a", "word1"), ("b", "word2")]
+
+
+def test_a_folder_of_classes_is_answered_with_its_files(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ham", "spam"):
+        (tmp_path / "asked" / name).mkdir(parents=True)
+        (tmp_path / "asked" / name / "1.txt").write_text(f"word1 {name}", encoding="utf-8")
+    predict(classifier, str(tmp_path / "asked"), format="jsonl")
+    found = objects(capsys)
+    assert [(Path(str(each["file"])).parent.name, each["text"]) for each in found] == [
+        ("ham", "word1 ham"),
+        ("spam", "word1 spam"),
+    ]
+
+
+def test_nothing_is_answered_below_the_least_confidence(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tmp_path / "asked.txt"
+    asked.write_text("\n".join(f"word{n} word{n + 1}" for n in range(20)), encoding="utf-8")
+    predict(classifier, str(asked), format="jsonl")
+    always = objects(capsys)
+    shares = sorted(float(str(each["probability"])) for each in always)
+    least = (shares[9] + shares[10]) / 2
+    predict(classifier, str(asked), format="jsonl", thresholds=Thresholds(min_confidence=least))
+    for told, before in zip(objects(capsys), always, strict=True):
+        sure = float(str(before["probability"])) >= least
+        assert told["label"] == (before["label"] if sure else None)
+        assert told["probabilities"] == before["probabilities"]
+    with pytest.raises(ConfigError, match="a probability, from 0 to 1"):
+        predict(classifier, str(asked), thresholds=Thresholds(min_confidence=1.5))
+    with pytest.raises(ConfigError, match="--no-answer is for"):
+        predict(classifier, str(asked), thresholds=Thresholds(no_answer=0.0))
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_a_pair_is_told_to_follow_as_transformers_tells_it(
+    family: str,
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, name = base_folder, "is_next"
+    reference: Any = transformers.BertForPreTraining
+    if family == "albert":
+        encoder = dataclasses.replace(
+            load_model(base_folder)[0].config.encoder, groups=1, embedding=12
+        )
+        config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+        folder, name = tmp_path / "albert", "in_order"
+        save_model(folder, build_model(config, seed=5), tiny_tokenizer)
+        reference = transformers.AlbertForPreTraining
+    typed(monkeypatch, b"word1 word2\tgood\n\nbad [MASK]\nword3\tword4 bad\n")
+    predict(folder, format="jsonl")
+    found = objects(capsys)
+    assert found.pop(1) == {"text": "", name: None, "probability": None}
+    (filled,) = [each for each in found if "masks" in each]
+    assert filled["text"] == "bad [MASK]"
+    pairs = [each for each in found if name in each]
+    model = reference.from_pretrained(folder).eval()
+    for each in pairs:
+        first, second = tiny_tokenizer.encode([str(each["text"]), str(each["text_pair"])])
+        ids = [tiny_tokenizer.cls_id, *first, tiny_tokenizer.sep_id, *second, tiny_tokenizer.sep_id]
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        with torch.no_grad():
+            out = model(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segments]))
+        logits = out.seq_relationship_logits if family == "bert" else out.sop_logits
+        expected = float(logits.softmax(-1)[0, 0])
+        assert each["probability"] == pytest.approx(expected, abs=2e-6)
+        assert each[name] == (expected >= 0.5)
+
+
+def test_pairs_and_single_texts_are_not_taken_for_each_other(
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def folder(pairs: bool) -> Path:
+        model, _ = start_from(base_folder, labels=("no", "yes"), seed=3)
+        how = Preprocessing(longest=20, pairs=pairs)
+        model.config = dataclasses.replace(model.config, preprocessing=how)
+        save_model(tmp_path / str(pairs), model, tiny_tokenizer)
+        return tmp_path / str(pairs)
+
+    typed(monkeypatch, b"word1\tword2\n")
+    predict(folder(True), format="jsonl")
+    (told,) = objects(capsys)
+    assert (told["text"], told["text_pair"]) == ("word1", "word2")
+    typed(monkeypatch, b"word1 word2\n")
+    with pytest.raises(ExampleError, match="standard input:1: is no pair of texts"):
+        predict(tmp_path / "True")
+    table = tmp_path / "pairs.csv"
+    table.write_text("text,text_pair,label\nword1,word2,no\n", encoding="utf-8")
+    for ask in (lambda f: predict(f, str(table)), lambda f: evaluate(f, table)):
+        with pytest.raises(
+            ExampleError, match="pair of texts, and the model was trained on single"
+        ):
+            ask(folder(False))

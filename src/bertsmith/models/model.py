@@ -21,6 +21,7 @@ from bertsmith.models.heads import (
     Predicts,
     reads_pooler,
 )
+from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.shapes import (
     AtTargets,
     ClassLogits,
@@ -55,6 +56,11 @@ class ModelConfig(Config):
     no_answer: float | None = None
     """For spans: by how much the score of no answer has to exceed that of the best one for none to
     be given, tuned when the model was trained; None where it always answers."""
+    min_confidence: float | None = None
+    """For classes and choices: the probability below which no answer is given, chosen on dev when
+    the model was trained; None where it always answers."""
+    preprocessing: Preprocessing | None = None
+    """How texts were read when the model was fine-tuned; None where that is not known."""
 
     def __post_init__(self) -> None:
         if not self.pooler and (self.next_sentence or self.head in READS_FIRST):
@@ -74,6 +80,10 @@ class ModelConfig(Config):
             )
         if self.no_answer is not None and self.predicts != "span":
             raise ConfigError("no_answer is for a model that predicts spans")
+        if self.min_confidence is not None and self.predicts not in ("class", "choice"):
+            raise ConfigError("min_confidence is for a model that predicts a class or a choice")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise ConfigError(f"min_confidence is {self.min_confidence}, no probability")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 

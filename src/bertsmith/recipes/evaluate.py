@@ -13,6 +13,7 @@ from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ExampleError, ModelFolderError
 from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.log import say
+from bertsmith.recipes.asked import checked_pairs, reading_as_trained
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_of
@@ -31,7 +32,7 @@ def evaluate(
     *,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     longest: int | None = None,
-    long: Fit = "head",
+    long: Fit | None = None,
     stride: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
@@ -49,13 +50,12 @@ def evaluate(
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
     loaded.to(place)
-    task, labels, limit = (
-        task_of(loaded.config),
-        loaded.config.labels,
-        loaded.config.encoder.longest,
-    )
-    room = Room(longest=limit if longest is None else min(longest, limit), long=long, stride=stride)
-    rows = list(task.read(file, reading, labelled=True))
+    task, labels = task_of(loaded.config), loaded.config.labels
+    room = Room.of_model(loaded.config, longest=longest, long=long, stride=stride)
+    trained = loaded.config.preprocessing
+    pairs = None if trained is None else trained.pairs
+    reading = reading_as_trained(reading, trained, str(file), labelled=True)
+    rows = list(checked_pairs(task.read(file, reading, labelled=True), pairs))
     check_known(task, rows, labels)
     encoded = task.encode(tokenizer, rows, labels, room, labelled=False)
     found = measure(task, loaded, encoded, rows, labels)

@@ -43,7 +43,7 @@ from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.preflight_room import free_memory
 from bertsmith.recipes.scores import describe, tell, write_card
-from bertsmith.recipes.starting import check_layers, check_task
+from bertsmith.recipes.starting import abstaining, check_layers, check_task
 from bertsmith.recipes.tasks.recognising import task_for
 from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.recipes.trainer import Workplace
@@ -132,6 +132,7 @@ def finetune(
     chosen, why = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_task(chosen, settings)
+    chosen = abstaining(chosen, settings)
     check_layers(base, settings)
     data = read_labelled(
         chosen,

@@ -81,7 +81,7 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     dev = read_json(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
     evidence = np.array(dev["evidence"], np.float64)
     if data.task.predicts == "class":
-        true, said = evidence.astype(np.int64).T
+        true, said = evidence[:, :2].astype(np.int64).T
         matrix = confusion_matrix(true, said, len(data.labels)).tolist()
         report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
     sure = [answer.get("probability") for answer in dev["answers"]]

@@ -95,6 +95,9 @@ class FinetuneConfig(Config):
     """Number format of training, bf16 or fp32; dev is always measured in fp32."""
     seed: int = 0
     """The first seed, and that of the split."""
+    target_accuracy: float | None = None
+    """For classes and choices: choose on dev the probability below which the model gives no answer,
+    so that this share of the answers it gives is right; it is kept in the model's folder."""
     baseline: bool = True
     """Also train TF-IDF + a linear model, to see what the model is worth."""
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -120,6 +123,10 @@ class FinetuneConfig(Config):
         for name in ("dropout", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise ConfigError(
+                f"target_accuracy is {self.target_accuracy}", remedy="it must be in (0, 1]"
+            )
         if not 0 <= self.warm_up <= 1:
             raise ConfigError(f"warm_up is {self.warm_up}", remedy="it must be in [0, 1]")
         if not 0 < self.layer_decay <= 1:

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from bertsmith.batches.examples import encode_examples
 from bertsmith.batches.fitting import Fit
-from bertsmith.disk import writing
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.inference.fill_mask import Filled, fill_masks
-from bertsmith.inference.windows import ROWS, windows
+from bertsmith.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.inference.fill_mask import fill_masks
+from bertsmith.inference.next_sentence import next_sentence_probabilities
+from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.log import say
-from bertsmith.models.model import Model
+from bertsmith.models.catalog import family
+from bertsmith.models.model import Model, ModelConfig
+from bertsmith.recipes.answer_files import Answers, Format
+from bertsmith.recipes.asked import (
+    Asked,
+    asked_of_task,
+    asked_texts,
+    in_the_text_as_written,
+    reading_as_trained,
+)
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.raw_texts import RawTexts
+from bertsmith.recipes.tasks.choice import Choice
+from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.span import Span
 from bertsmith.recipes.tasks.table import task_of
 from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.texts import Texts
+from bertsmith.text.example import Example
+from bertsmith.text.tagged import Tagged
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
 
-Format = Literal["table", "jsonl"]
+Lines = Callable[[], Iterator[str]]
+Answered = tuple[Asked[Any], dict[str, Any] | None, Lines]
+"""A row, the answer to it, None of a blank one, and the answer for people to read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Where no answer is given, in place of what the model's folder says; None leaves that."""
+
+    no_answer: float | None = None
+    """For spans: the doubt over which there is none."""
+    min_confidence: float | None = None
+    """For classes and choices: the probability below which there is none."""
 
 
 def predict(
@@ -38,17 +62,17 @@ def predict(
     format: Format = "table",
     reading: Reading = Reading(),  # noqa: B008 (frozen)
     longest: int | None = None,
-    long: Fit = "head",
+    long: Fit | None = None,
     stride: int | None = None,
-    no_answer: float | None = None,
+    thresholds: Thresholds = Thresholds(),
     device: str = "auto",
 ) -> None:
-    """Write to standard output, row by row, what the model answers, or what stands behind [MASK].
+    """Write to standard output what the model answers, a row out for each row in.
 
-    A folder with a head for a task answers for it, one with a masked-LM head only fills masks.
-    Memory does not grow with the number of rows. What is read of a text longer than `longest`
-    tokens, by default the model's limit, is up to `long`; how many there were is told at the end.
-    Questions get no answer where the doubt is over `no_answer`, or over the model's own threshold.
+    A folder with a head for a task answers for it; one of pre-training fills masks, or tells of
+    pairs of texts whether one follows the other. Memory does not grow with the number of rows. What
+    is read of a text is as in training unless `longest`, `long` or `stride` say otherwise; how many
+    texts were longer is told at the end.
     """
     if top < 1:
         raise ConfigError(f"top is {top}", remedy="it must be at least 1")
@@ -56,89 +80,191 @@ def predict(
         raise ConfigError(f"longest is {longest}", remedy="it must be at least 8 tokens")
     place = device_named(device)
     loaded, tokenizer = load_model(model_folder(model))
-    limit = loaded.config.encoder.longest
-    room = Room(longest=min(longest or limit, limit), long=long, stride=stride)
+    room = Room.of_model(loaded.config, longest=longest, long=long, stride=stride)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     loaded.to(place)
-    asked: Iterable[Any] = Texts(file, reading.columns)
     if loaded.config.predicts is not None:
-        task: Task[Any] = task_of(loaded.config)
-        if no_answer is not None:
-            task = Span(no_answer=no_answer)
-        asked = task.asked(file, reading)
-        lines = _answers(loaded, tokenizer, task, asked, room, top, format, rows)
-    elif loaded.config.masked_lm:
-        lines = _fillings(loaded, tokenizer, asked, top, format, rows)
+        task = with_thresholds(task_of(loaded.config), thresholds)
+        reading = reading_as_trained(reading, loaded.config.preprocessing, file, labelled=False)
+        found = _answers(loaded, tokenizer, task, file, reading, room, top, rows)
+    elif loaded.config.masked_lm or loaded.config.next_sentence:
+        found = _of_pretraining(loaded, tokenizer, file, reading, top, rows)
     else:
         raise ModelFolderError(
             "has neither a head for a task nor a masked-LM head",
             where=model,
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
-    for line in lines:
-        _write(line)
+    blank, answers = 0, Answers(format)
+    for asked, record, lines in found:
+        if record is None:
+            blank += 1
+            answers.blank(asked.columns)
+        else:
+            answers.add(asked.columns, record, lines)
         if rows == 1:
             sys.stdout.flush()
-    if isinstance(asked, Texts | RawTexts) and asked.blank:
-        say(f"{asked.blank:,} empty lines passed over")
+    answers.end()
+    if blank:
+        say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
     if bad := reading.bad_rows.told():
         say(bad)
+
+
+def with_thresholds(task: Task[Any], thresholds: Thresholds) -> Task[Any]:
+    """Return the task with other thresholds; raises `ConfigError` where it has no such ones."""
+    if (no_answer := thresholds.no_answer) is not None:
+        if not isinstance(task, Span):
+            raise ConfigError(
+                "--no-answer is for a model that looks for answers in texts",
+                remedy="leave it out, or give --min-confidence",
+            )
+        task = Span(no_answer=no_answer)
+    if (confidence := thresholds.min_confidence) is not None:
+        if not 0 <= confidence <= 1:
+            raise ConfigError(
+                f"min_confidence is {confidence}", remedy="it is a probability, from 0 to 1"
+            )
+        if not isinstance(task, Classify | Choice):
+            raise ConfigError(
+                f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
+                remedy="leave it out",
+            )
+        task = replace(task, min_confidence=confidence)
+    return task
 
 
 def _answers(
     model: Model,
     tokenizer: Tokenizer,
     task: Task[Any],
-    asked: Iterable[Any],
+    file: str,
+    reading: Reading,
     room: Room,
     top: int,
-    form: Format,
     rows: int,
-) -> Iterator[str]:
-    labels = model.config.labels
+) -> Iterator[Answered]:
+    """Answer for the rows of a file by the model's task."""
+    labels, trained = model.config.labels, model.config.preprocessing
+    asked = asked_of_task(task, file, reading, pairs=trained.pairs if trained else None)
     count = long = 0
-    for window in windows(asked, rows, task.characters):
-        encoded = task.encode(tokenizer, window, labels, room, labelled=False)
-        count, long = count + len(window), long + encoded.long_texts
-        answers = task.answers(model, encoded, window)
-        for row, answer in zip(window, answers, strict=True):
-            record = task.record(answer, labels, top)
-            if form == "jsonl":
-                yield _json({**task.shown(row), **record})
-            else:
-                yield from task.lines(row, record, labels, _shown)
+
+    def length(each: Asked[Any]) -> int:
+        return 0 if each.row is None else task.characters(each.row)
+
+    for window in windows(asked, rows, length):
+        own = [each.row for each in window if each.row is not None]
+        records: Iterator[dict[str, Any]] = iter(())
+        if own:
+            encoded = task.encode(tokenizer, own, labels, room, labelled=False)
+            count, long = count + len(own), long + encoded.long_texts
+            found = task.answers(model, encoded, own)
+            records = (task.record(answer, labels, top) for answer in found)
+        for each in window:
+            record = None if each.row is None else next(records)
+            lines = _lines_of(task, each.row, record, labels)
+            if record is not None and isinstance(each.row, Tagged):
+                record = in_the_text_as_written(record, each.row.text, each.columns)
+            yield each, record, lines
     if long:
         became = "--long says what is read of them" if task.fits else "read in windows"
         say(f"{long:,} of {count:,} texts were longer than {room.longest} tokens: {became}")
 
 
+def _lines_of(
+    task: Task[Any],
+    row: Any,  # noqa: ANN401
+    record: dict[str, Any] | None,
+    labels: tuple[str, ...],
+) -> Lines:
+    return lambda: iter(()) if record is None else task.lines(row, record, labels, _shown)
+
+
+def _of_pretraining(
+    model: Model, tokenizer: Tokenizer, file: str, reading: Reading, top: int, rows: int
+) -> Iterator[Answered]:
+    """Fill the masks of texts, or tell of pairs without a mask whether they belong together."""
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    asked = asked_texts(file, reading, pairs=model.config.next_sentence)
+
+    def length(each: Asked[Example]) -> int:
+        return 0 if each.row is None else text_length(each.row)
+
+    for window in windows(asked, rows, length):
+        own = [each.row for each in window if each.row is not None]
+        pairs = [row for row in own if _is_pair(row, mask, model.config)]
+        texts = [row for row in own if not _is_pair(row, mask, model.config)]
+        records = {
+            id(row): found
+            for part, answer in ((pairs, _next_sentences), (texts, _fillings))
+            if part
+            for row, found in zip(part, answer(model, tokenizer, part, top), strict=True)
+        }
+        for each in window:
+            record = None if each.row is None else records[id(each.row)]
+            yield each, record, _lines_of_pretraining(each.row, record)
+
+
+def _is_pair(row: Example, mask: str, config: ModelConfig) -> bool:
+    """Tell whether it is asked if the second text follows the first."""
+    unmasked = mask not in row.text and mask not in (row.text_pair or "")
+    return config.next_sentence and row.text_pair is not None and unmasked
+
+
+def _next_sentences(
+    model: Model, tokenizer: Tokenizer, rows: list[Example], top: int
+) -> Iterator[dict[str, Any]]:
+    """Tell of each pair what the head of pre-training says."""
+    del top
+    encoded = encode_examples(
+        tokenizer,
+        [row.text for row in rows],
+        [row.text_pair for row in rows],
+        longest=model.config.encoder.longest,
+    )
+    name = "in_order" if family(model.config.encoder) == "albert" else "is_next"
+    for share in next_sentence_probabilities(model, encoded).tolist():
+        yield {name: share >= 0.5, "probability": round(share, 6)}
+
+
 def _fillings(
-    model: Model,
-    tokenizer: Tokenizer,
-    texts: Iterable[Any],
-    top: int,
-    form: Format,
-    rows: int,
-) -> Iterator[str]:
-    for found in fill_masks(model, tokenizer, texts, top=top, rows=rows):
-        if form == "jsonl":
-            yield _json(_mask_object(found))
-            continue
-        yield _shown(found.example.text)
-        for fillings in found.masks:
-            shares = (f"{each.piece} {each.probability:.3f}" for each in fillings)
+    model: Model, tokenizer: Tokenizer, rows: list[Example], top: int
+) -> Iterator[dict[str, Any]]:
+    """Tell what stands behind each mask of each text."""
+    if not model.config.masked_lm:
+        raise ExampleError(
+            "is no pair of texts, and the model can only tell whether one follows another",
+            where=rows[0].source,
+            line=rows[0].line,
+            remedy="write both texts with a tab between",
+        )
+    for found in fill_masks(model, tokenizer, rows, top=top, rows=len(rows)):
+        yield {
+            "masks": [
+                [{"piece": each.piece, "probability": round(each.probability, 6)} for each in mask]
+                for mask in found.masks
+            ]
+        }
+
+
+def _lines_of_pretraining(row: Example | None, record: dict[str, Any] | None) -> Lines:
+    """Return fillings below their text, or the probability before the pair."""
+
+    def lines() -> Iterator[str]:
+        if row is None or record is None:
+            return
+        if "masks" not in record:
+            name = "is next" if "is_next" in record else "in order"
+            texts = f"{row.text} | {row.text_pair}"
+            yield f"{name} {record['probability']:.3f}  {_shown(texts)}"
+            return
+        yield _shown(row.text)
+        for mask in record["masks"]:
+            shares = (f"{each['piece']} {each['probability']:.3f}" for each in mask)
             yield f"    {'  '.join(shares)}"
 
-
-def _mask_object(found: Filled) -> dict[str, Any]:
-    return {
-        "text": found.example.text,
-        "masks": [
-            [{"piece": each.piece, "probability": round(each.probability, 6)} for each in fillings]
-            for fillings in found.masks
-        ],
-    }
+    return lines
 
 
 def _shown(text: str) -> str:
@@ -146,18 +272,3 @@ def _shown(text: str) -> str:
     room = max(40, shutil.get_terminal_size().columns - 30)
     kept = "".join(letter if letter.isprintable() else "?" for letter in text[: room + 1])
     return kept if len(kept) <= room else kept[: room - 1] + "…"
-
-
-def _json(content: dict[str, Any]) -> str:
-    readable = json.dumps(content, ensure_ascii=False)
-    try:
-        readable.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(content)
-    return readable
-
-
-def _write(line: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    with writing("standard output", then="give the same command again"):
-        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")

@@ -12,6 +12,8 @@ from bertsmith.errors import ConfigError
 from bertsmith.layers.attention import SelfAttention
 from bertsmith.models.model import Model, initialise
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.choice import Choice
+from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.task import Task
 
 
@@ -53,6 +55,22 @@ def check_task(task: Task[Any], config: FinetuneConfig) -> None:
                 f"{name} is {getattr(config, name)}, and {task.name} has no classes",
                 remedy="leave it out",
             )
+
+
+def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
+    """Return the task with the accuracy wanted of the answers it gives; `ConfigError` if it cannot.
+
+    Answers are then withheld below a probability that is chosen on dev.
+    """
+    if config.target_accuracy is None:
+        return task
+    if not isinstance(task, Classify | Choice):
+        raise ConfigError(
+            f"target_accuracy is {config.target_accuracy}, and {task.name} has neither classes nor "
+            "choices",
+            remedy="leave it out",
+        )
+    return replace(task, target_accuracy=config.target_accuracy)
 
 
 def set_dropout(model: Model, share: float) -> None:

@@ -38,7 +38,7 @@ class Texts:
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
-            return self._examples(_standard_input(), STANDARD_INPUT)
+            return self._examples(standard_input(), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES:
             return read_examples(
@@ -79,7 +79,8 @@ class Texts:
             raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
 
-def _standard_input() -> Iterator[tuple[int, str]]:
+def standard_input() -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of standard input; raises `ExampleError` where they are not UTF-8."""
     for line, written in enumerate(sys.stdin.buffer, 1):
         try:
             text = written.decode("utf-8-sig" if line == 1 else "utf-8")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
 from bertsmith.models.model import Model
+from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import POINTS, FinetuneConfig
@@ -20,6 +21,8 @@ from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import prepare_model
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
+from bertsmith.text.columns import Columns
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.loop import fit
@@ -161,6 +164,7 @@ def run_trial(
     task.finish(model, data.train)
     found = measure(task, model, prepared.dev, data.dev, data.labels)
     task.tuned(found.evidence).keep(model)
+    model.config = replace(model.config, preprocessing=_preprocessing(prepared, config.columns))
     result = TrialResult(
         seed=seed,
         scores=found.scores,
@@ -170,6 +174,22 @@ def run_trial(
         tokens=state.tokens,
     )
     return result, found, model
+
+
+def _preprocessing(prepared: Prepared, columns: Columns) -> Preprocessing:
+    """Return how the rows of a training were read, for the model's folder."""
+    first = prepared.data.train[0]
+    paired = first.text_pair is not None if isinstance(first, Example) else None
+    return Preprocessing(
+        longest=prepared.room.longest,
+        long=prepared.room.long,
+        stride=prepared.room.stride,
+        pairs=paired,
+        text_column=columns.text,
+        text_pair_column=columns.text_pair,
+        label_column=columns.label,
+        label_until=columns.label_until,
+    )
 
 
 def _dev_measure(prepared: Prepared) -> Measure:

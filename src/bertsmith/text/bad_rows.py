@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from bertsmith.disk import writing
-from bertsmith.errors import UserError
+from bertsmith.errors import BlankText, UserError
 from bertsmith.text.opening import TextFile
 
 OnBad = Literal["fail", "skip", "quarantine"]
@@ -29,7 +29,8 @@ class BadRows:
     """Counts the rows that were refused, over all files read with it, and keeps the first fault.
 
     ``fail`` raises the first. ``quarantine`` also writes them, with the reason, to
-    ``SOURCE.bad.jsonl`` beside the file they are from, or in `folder`.
+    ``SOURCE.bad.jsonl`` beside the file they are from, or in `folder`. With `skip_blank`, rows with
+    an empty text are no bad rows: they are left out and counted in `blank`.
     """
 
     def __init__(self, on_bad: OnBad = "fail", *, folder: Path | None = None) -> None:
@@ -37,6 +38,8 @@ class BadRows:
         self.count = 0
         self.first: UserError | None = None
         self.files: list[Path] = []
+        self.skip_blank = False
+        self.blank = 0
         self._folder = folder
 
     @contextmanager
@@ -46,6 +49,9 @@ class BadRows:
         written: list[TextIO] = []
 
         def refuse(error: UserError, row: str) -> None:
+            if self.skip_blank and isinstance(error, BlankText):
+                self.blank += 1
+                return
             if self.on_bad == "fail":
                 raise error
             self.count += 1

@@ -35,6 +35,21 @@ def tidy(text: str) -> str:
     return text
 
 
+def tidy_places(text: str) -> list[int]:
+    """Return where each character of the tidy text stands in the text; spaces at a run's first."""
+    places: list[int] = []
+    after_word = False
+    for place, letter in enumerate(text):
+        if letter == "\0":
+            continue
+        if not letter.isspace() or after_word:
+            places.append(place)
+        after_word = not letter.isspace()
+    if places and text[places[-1]].isspace():
+        places.pop()
+    return places
+
+
 @dataclass(slots=True)
 class Gathering:
     """Collects the paragraphs of one source into documents of bounded size.

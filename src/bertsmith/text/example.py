@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from bertsmith.errors import BlankText
 from bertsmith.text.documents import tidy
 from bertsmith.text.labels import class_of, classes_of, number_of
 from bertsmith.text.opening import TextFile
@@ -67,5 +68,6 @@ def text_of(file: TextFile, line: int, role: str, value: object) -> str:
         raise file.fault(f"a zero byte in the {role}", line, "remove it: tr -d '\\000'")
     text = tidy(value or "")
     if not text:
-        raise file.fault(f"the {role} is empty", line, "remove the row or fill it in")
+        remedy = "remove the row or fill it in"
+        raise BlankText(f"the {role} is empty", where=file.path, line=line, remedy=remedy)
     return text

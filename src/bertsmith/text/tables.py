@@ -77,6 +77,7 @@ class Table:
         self._share: float | None = None
         self._refuse = refuse
         self._row: object = ""
+        self._record: dict[str, object] | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -88,6 +89,10 @@ class Table:
     def row(self) -> str:
         """The row that was given last, as it stands in the file or nearly so."""
         return self._written(self._row)
+
+    def record(self) -> dict[str, object] | None:
+        """Return all keys and values of the last row of a JSONL file; None of other tables."""
+        return self._record
 
     def _written(self, row: object) -> str:
         if isinstance(row, str):
@@ -193,6 +198,7 @@ class Table:
                 remedy = "every line must hold the same keys"
                 self._refuse(self.file.fault(f"has no {lacking!r}", line, remedy), text)
                 continue
+            self._record = row
             yield line, tuple(map(row.get, keys))
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:

@@ -11,9 +11,17 @@ from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import FAMILIES, Family
 from bertsmith.models.encoder import EncoderConfig, Pooling
 from bertsmith.models.heads import HEADS, HeadName, Predicts
+from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.untrusted import read_json
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
-from bertsmith.weights.hub_keys import DEFAULTS, KEYS, MODERN, NO_ANSWER
+from bertsmith.weights.hub_keys import (
+    DEFAULTS,
+    KEYS,
+    MIN_CONFIDENCE,
+    MODERN,
+    NO_ANSWER,
+    PREPROCESSING,
+)
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -85,12 +93,25 @@ class HubConfig:
     @property
     def no_answer(self) -> float | None:
         """By how much no answer has to be likelier than the best one for none to be given."""
-        value = self._data.get(NO_ANSWER)
+        return self._optional_number(NO_ANSWER, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+
+    @property
+    def min_confidence(self) -> float | None:
+        """The probability below which the model gives no answer."""
+        return self._optional_number(MIN_CONFIDENCE, 0, 1)
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """How texts were read when the model was fine-tuned."""
+        value = self._data.get(PREPROCESSING)
         if value is None:
             return None
-        if type(value) not in (int, float) or not abs(value) <= _LARGEST_NUMBER:
-            self._refuse(f"{NO_ANSWER} is {value!r}", "it must be a number")
-        return float(value)
+        if not isinstance(value, dict):
+            self._refuse(f"{PREPROCESSING} is {value!r}", "it must be an object")
+        try:
+            return Preprocessing.from_dict(value)
+        except ConfigError as error:
+            self._refuse(f"{PREPROCESSING}: {error.what}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """What a head of so many outputs predicts."""
@@ -261,6 +282,14 @@ class HubConfig:
         if type(value) not in (int, float) or not 0 <= value <= _LARGEST_NUMBER:
             key = KEYS[self.family][name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
+        return float(value)
+
+    def _optional_number(self, key: str, least: float, most: float) -> float | None:
+        value = self._data.get(key)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not least <= value <= most:
+            self._refuse(f"{key} is {value!r}", f"it must be a number from {least:g} to {most:g}")
         return float(value)
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:

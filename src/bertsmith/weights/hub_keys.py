@@ -22,8 +22,10 @@ _USUAL = {
     "initial_std": "initializer_range",
 }
 
-# a setting of ours that transformers passes over
+# settings of ours that transformers ignores
 NO_ANSWER = "bertsmith_no_answer"
+MIN_CONFIDENCE = "bertsmith_min_confidence"
+PREPROCESSING = "bertsmith_preprocessing"
 
 KEYS: dict[Family, dict[str, str]] = {
     "bert": _USUAL,

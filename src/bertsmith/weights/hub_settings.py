@@ -8,7 +8,7 @@ from bertsmith.models.catalog import family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights.hub_classes import PROBLEMS, architecture
-from bertsmith.weights.hub_keys import KEYS, MODERN, NO_ANSWER
+from bertsmith.weights.hub_keys import KEYS, MIN_CONFIDENCE, MODERN, NO_ANSWER, PREPROCESSING
 
 
 def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
@@ -38,6 +38,10 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data["problem_type"] = PROBLEMS[config.predicts]
     if config.no_answer is not None:
         data[NO_ANSWER] = config.no_answer
+    if config.min_confidence is not None:
+        data[MIN_CONFIDENCE] = config.min_confidence
+    if config.preprocessing is not None:
+        data[PREPROCESSING] = config.preprocessing.to_dict()
     return dict(sorted(data.items()))
 
 

@@ -114,6 +114,8 @@ class ModelFiles:
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
             no_answer=self._hub.no_answer if predicts == "span" else None,
+            min_confidence=(self._hub.min_confidence if predicts in ("class", "choice") else None),
+            preprocessing=None if predicts is None else self._hub.preprocessing,
         )
 
     def _outputs(self, head: HeadName) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,14 +18,21 @@ from bertsmith.objectives.choose import Choose
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.text.choices import Choice as Question
 from bertsmith.text.choices import read_choices
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
+@dataclass(frozen=True)
 class Choice(Task[Question]):
     """Answers are the probabilities of the options; evidence the right and the chosen one."""
+
+    min_confidence: float | None = None
+    """The probability below which no option is chosen; None where one always is."""
+    target_accuracy: float | None = None
+    """The share of the answers given that shall be right, for which `tuned` finds it."""
 
     called: ClassVar = "choice"
     predicts: ClassVar = "choice"
@@ -81,9 +89,28 @@ class Choice(Task[Question]):
     def evidence(
         self, rows: Sequence[Question], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """The right option, and the chosen one."""
+        """The right option, the chosen one, and the latter's probability."""
         chosen = [int(answer.argmax()) for answer in answers]
-        return np.stack([_right(rows), chosen], 1).astype(np.float64)
+        sure = [float(answer.max()) for answer in answers]
+        return np.stack([_right(rows), chosen, sure], 1).astype(np.float64)
+
+    def tuned(self, evidence: Evidence) -> Choice:
+        """The same with the confidence that gives the accuracy wanted, where one is wanted."""
+        if self.target_accuracy is None:
+            return self
+        found = confidence_for(self.right(evidence), evidence[:, 2], self.target_accuracy)
+        return replace(self, min_confidence=1.0 if found is None else found)
+
+    def keep(self, model: Model) -> None:
+        """The confidence below which no option is chosen."""
+        model.config = replace(model.config, min_confidence=self.min_confidence)
+
+    def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
+        """What abstaining comes to, where a confidence is asked for."""
+        if self.min_confidence is None:
+            return []
+        right, sure = self.right(evidence), evidence[:, 2]
+        return [abstention_note(right, sure, self.min_confidence, self.unit)]
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
         """The share of the questions with the right option chosen."""
@@ -92,8 +119,9 @@ class Choice(Task[Question]):
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
         """The chosen option, from 0, and the probabilities of all."""
         chosen = int(answer.argmax())
+        unsure = self.min_confidence is not None and answer[chosen] < self.min_confidence
         return {
-            "choice": chosen,
+            "choice": None if unsure else chosen,
             "probability": round(float(answer[chosen]), 6),
             "probabilities": [round(float(share), 6) for share in answer],
         }
@@ -124,7 +152,7 @@ class Choice(Task[Question]):
 
     def said(self, record: dict[str, Any]) -> str:
         """The number of the chosen option, from 0."""
-        return f"option {record['choice']}"
+        return "-" if record["choice"] is None else f"option {record['choice']}"
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
         """Where the right option is chosen."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.classify import Classify as ClassifyObjective
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
 from bertsmith.recipes.tasks.weighing import balanced_weights
 from bertsmith.recipes.tasks.whole_texts import TextTask, count_labels, order_labels
@@ -29,6 +30,11 @@ Classes = NDArray[np.int64]
 @dataclass(frozen=True)
 class Classify(TextTask):
     """Rows are texts or pairs; answers the probabilities of the classes; evidence two classes."""
+
+    min_confidence: float | None = None
+    """The probability below which no class is told; None where one always is."""
+    target_accuracy: float | None = None
+    """The share of the answers given that shall be right, for which `tuned` finds it."""
 
     called: ClassVar = "classify"
     predicts: ClassVar = "class"
@@ -94,21 +100,43 @@ class Classify(TextTask):
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """The true and the predicted class."""
+        """The true and the predicted class, and the latter's probability."""
         said = [int(answer.argmax()) for answer in answers]
-        return np.stack([classes_of(rows, labels), said], 1).astype(np.float64)
+        sure = [float(answer.max()) for answer in answers]
+        return np.stack([classes_of(rows, labels), said, sure], 1).astype(np.float64)
+
+    def tuned(self, evidence: Evidence) -> Classify:
+        """The same with the confidence that gives the accuracy wanted, where one is wanted."""
+        if self.target_accuracy is None:
+            return self
+        right, sure = self.right(evidence), evidence[:, 2]
+        found = confidence_for(right, sure, self.target_accuracy)
+        # where no threshold does, nothing but certainty is answered
+        return replace(self, min_confidence=1.0 if found is None else found)
+
+    def keep(self, model: Model) -> None:
+        """The confidence below which no class is told."""
+        model.config = replace(model.config, min_confidence=self.min_confidence)
+
+    def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
+        """What abstaining comes to, where a confidence is asked for."""
+        if self.min_confidence is None:
+            return []
+        right, sure = self.right(evidence), evidence[:, 2]
+        return [abstention_note(right, sure, self.min_confidence, self.unit)]
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
         """Accuracy and the mean F1 of the classes, or what GLUE scores."""
-        true, said = evidence.astype(np.int64).T
+        true, said = evidence[:, :2].astype(np.int64).T
         names = ("accuracy", "macro_f1") if self.glue is None else self.glue.metrics
         return {name: CLASS_SCORES[name](true, said) for name in names}
 
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
         """The likeliest class, and the likeliest ones with their probabilities."""
         order = np.argsort(-answer, kind="stable")[:top].tolist()
+        unsure = self.min_confidence is not None and answer[order[0]] < self.min_confidence
         return {
-            "label": labels[order[0]],
+            "label": None if unsure else labels[order[0]],
             "probability": round(float(answer[order[0]]), 6),
             "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order},
         }
@@ -122,7 +150,8 @@ class Classify(TextTask):
     ) -> Iterator[str]:
         """Class, probability, text."""
         width = max(map(len, labels))
-        yield f"{record['label']:<{width}}  {record['probability']:.3f}  {brief(row.text)}"
+        text = row.text if row.text_pair is None else f"{row.text} | {row.text_pair}"
+        yield f"{self.said(record):<{width}}  {record['probability']:.3f}  {brief(text)}"
 
     def truth(self, row: Example) -> str:
         """Its class."""
@@ -130,7 +159,7 @@ class Classify(TextTask):
 
     def said(self, record: dict[str, Any]) -> str:
         """The likeliest class."""
-        return str(record["label"])
+        return "-" if record["label"] is None else str(record["label"])
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
         """Where the predicted class is the true one."""
@@ -150,7 +179,8 @@ class Classify(TextTask):
         """Always saying the class that is commonest in train."""
         commonest = int(np.bincount(classes_of(train, labels)).argmax())
         true = classes_of(dev, labels)
-        evidence = np.stack([true, np.full_like(true, commonest)], 1).astype(np.float64)
+        said = np.full_like(true, commonest)
+        evidence = np.stack([true, said, np.ones_like(true)], 1).astype(np.float64)
         return "always saying the commonest class", next(
             iter(self.scores(evidence, labels).values())
         )

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from bertsmith.recipes.texts import Texts
+from bertsmith.text.example import Example
 from bertsmith.text.tagged import Tagged, words_of
 
 
-class RawTexts:
-    """Texts as rows without tags; `blank` counts the empty lines passed over."""
-
-    def __init__(self, texts: Texts) -> None:
-        self._texts = texts
-
-    @property
-    def blank(self) -> int:
-        """Empty lines so far."""
-        return self._texts.blank
-
-    def __iter__(self) -> Iterator[Tagged]:
-        for number, example in enumerate(self._texts):
-            yield Tagged(
-                text=example.text,
-                words=words_of(example.text),
-                tags=None,
-                entities=None,
-                document=number,
-                source=example.source,
-                line=example.line,
-            )
+def raw_text(example: Example) -> Tagged:
+    """Return a text as a row without tags, a document of its own."""
+    return Tagged(
+        text=example.text,
+        words=words_of(example.text),
+        tags=None,
+        entities=None,
+        document=example.line,
+        source=example.source,
+        line=example.line,
+    )

@@ -42,4 +42,7 @@ def task_of(config: ModelConfig) -> Task[Any]:
         return TASKS["rank"]
     if config.no_answer is not None:
         return Span(no_answer=config.no_answer)
+    if config.min_confidence is not None:
+        chosen = Choice if config.predicts == "choice" else Classify
+        return chosen(min_confidence=config.min_confidence)
     return next(task for task in TASKS.values() if task.predicts == config.predicts)

@@ -19,13 +19,14 @@ from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tag import Tag as TagObjective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.raw_texts import RawTexts
+from bertsmith.recipes.tasks.raw_texts import raw_text
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.weighing import balanced_weights
 from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
 from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
-from bertsmith.recipes.texts import Texts
 from bertsmith.text.conll import read_tagged
+from bertsmith.text.example import Example
+from bertsmith.text.examples import read_examples
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 from bertsmith.text.tagged import Tagged, entities_of
@@ -55,12 +56,21 @@ class Tag(Task[Tagged]):
         """Sentences with tags."""
         return read_tagged(file, reading.tags, need_tags=labelled, bad=reading.bad_rows)
 
-    def asked(self, file: str, reading: Reading) -> Iterable[Tagged]:
-        """Raw texts line by line, of a table, or sentences in columns."""
-        kind = "" if file == "-" else kind_of(Path(file))
-        if file == "-" or kind == ".txt" or (kind in TABLES and kind != ".jsonl"):
-            return RawTexts(Texts(file, reading.columns, bad=reading.bad_rows))
-        return self.read(Path(file), reading, labelled=False)
+    def reads_lines(self, file: str, reading: Reading) -> bool:
+        """Tell whether it is standard input or a .txt, of raw texts."""
+        return file == "-" or kind_of(Path(file)) == ".txt"
+
+    def of_text(self, example: Example) -> Tagged:
+        """Return a raw text with its words."""
+        return raw_text(example)
+
+    def asked(self, file: Path, reading: Reading) -> Iterator[Tagged]:
+        """Yield the raw texts of a table, or sentences in columns."""
+        kind = kind_of(file)
+        if kind in TABLES and kind != ".jsonl":
+            rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
+            return map(raw_text, rows)
+        return self.read(file, reading, labelled=False)
 
     def labels(self, rows: Sequence[Tagged], known: Sequence[str]) -> tuple[str, ...]:
         """The tags in the order that the model will keep."""

@@ -10,7 +10,7 @@ evidence  numbers that tell how right each answer is, one row of them a row; eve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -23,10 +23,11 @@ from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.models.heads import Predicts
-from bertsmith.models.model import Model
+from bertsmith.models.model import Model, ModelConfig
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Evidence = NDArray[np.float64]
@@ -71,6 +72,29 @@ class Room(Config):
     def overlap(self) -> int:
         """The tokens that two windows share."""
         return self.longest // 3 if self.stride is None else self.stride
+
+    @classmethod
+    def of_model(
+        cls,
+        config: ModelConfig,
+        *,
+        longest: int | None = None,
+        long: Fit | None = None,
+        stride: int | None = None,
+    ) -> Room:
+        """The limits a model answers with: those given, else those it was trained with.
+
+        Of a model that says nothing of its training: all that it can read, from the beginning.
+        """
+        limit, trained = config.encoder.longest, config.preprocessing
+        if trained is None:
+            return cls(longest=min(longest or limit, limit), long=long or "head", stride=stride)
+        return cls(
+            longest=min(longest or trained.longest, limit),
+            long=long or trained.long,
+            # a stride belongs to the length that it was chosen for
+            stride=trained.stride if stride is None and longest is None else stride,
+        )
 
 
 class Task(ABC, Generic[R]):
@@ -183,9 +207,17 @@ class Task(ABC, Generic[R]):
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
         """An answer as plain JSON values."""
 
-    def asked(self, file: str, reading: Reading) -> Iterable[R]:
-        """The rows to answer for, of a file or of standard input, which is called -."""
-        return self.read(Path(file), reading, labelled=False)
+    def reads_lines(self, file: str, reading: Reading) -> bool:
+        """Tell whether what is asked of a file, or of standard input (-), is a text a line."""
+        return False
+
+    def of_text(self, example: Example) -> R:
+        """Return a text as a row, for tasks that read lines."""
+        raise NotImplementedError(self.name)
+
+    def asked(self, file: Path, reading: Reading) -> Iterator[R]:
+        """Yield the rows of a file to answer for, where they are no lines."""
+        return self.read(file, reading, labelled=False)
 
     @abstractmethod
     def lines(

@@ -14,10 +14,12 @@ from bertsmith.errors import ExampleError
 from bertsmith.inference.windows import text_length
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.texts import Texts
+from bertsmith.text.class_files import has_labels_first
 from bertsmith.text.examples import Example, Kind, read_examples
 from bertsmith.text.glue import GlueTask
 from bertsmith.text.glue_files import read_glue, task_of
+from bertsmith.text.opening import kind_of
+from bertsmith.text.tables import TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -46,9 +48,15 @@ class TextTask(Task[Example]):
         """That of GLUE's, where it is one."""
         return self.called if self.glue is None else self.glue.name
 
-    def asked(self, file: str, reading: Reading) -> Texts:
-        """The rows of a table, or the lines of a text."""
-        return Texts(file, reading.columns, kind=self.kind, bad=reading.bad_rows)
+    def reads_lines(self, file: str, reading: Reading) -> bool:
+        """Tell whether it is neither a table nor a folder, and no lines with labels."""
+        path = Path(file)
+        other = path.is_dir() or kind_of(path) in TABLES or has_labels_first(path, reading.columns)
+        return file == "-" or not other
+
+    def of_text(self, example: Example) -> Example:
+        """Return the text itself."""
+        return example
 
     def check(
         self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]

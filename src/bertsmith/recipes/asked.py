@@ -1,0 +1,240 @@
+"""The rows to answer for, each with the columns it has in its file, so that one goes out for each.
+
+Of a text file or standard input every line is a row, also a blank one; of a table every row, also
+one whose text is empty; of other files and folders what the task's reader gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from bertsmith.errors import ExampleError, UserError
+from bertsmith.log import say
+from bertsmith.models.preprocessing import Preprocessing
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.task import Task
+from bertsmith.recipes.texts import STANDARD_INPUT, standard_input
+from bertsmith.text.columns import Columns
+from bertsmith.text.documents import tidy, tidy_places
+from bertsmith.text.example import Example
+from bertsmith.text.examples import read_examples
+from bertsmith.text.headers import index_of
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Generic[R]):
+    """A row of the input: its columns as written, and what a model is asked; None for a blank."""
+
+    columns: Mapping[str, object]
+    row: R | None
+
+
+def asked_of_task(
+    task: Task[Any], file: str, reading: Reading, *, pairs: bool | None
+) -> Iterator[Asked[Any]]:
+    """Stream the rows of a file, folder or standard input (``-``) that a task is to answer for.
+
+    With `pairs` a line is two texts with a tab between. Raises `ExampleError`, with file and line,
+    for what cannot be read, and for single texts where pairs are wanted and the other way round.
+    """
+    reading.bad_rows.skip_blank = True
+    if task.reads_lines(file, reading):
+        for asked in _lines(file, reading.columns, pairs=bool(pairs)):
+            row = None if asked.row is None else task.of_text(asked.row)
+            yield Asked(columns=asked.columns, row=row)
+        return
+    path = Path(file)
+    rows = checked_pairs(task.asked(path, reading), pairs)
+    if kind_of(path) in TABLES and not path.is_dir():
+        delimited = kind_of(path) in DELIMITED
+        yield from _beside(_records(path, reading), rows, delimited=delimited)
+        return
+    for row in rows:
+        place = {"file": row.source, "line": row.line} if path.is_dir() else {}
+        yield Asked(columns={**place, **task.shown(row)}, row=row)
+
+
+def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[Example]]:
+    """Stream texts, or with `pairs` texts some of which are pairs, for a pre-trained model."""
+    reading.bad_rows.skip_blank = True
+    path = Path(file)
+    if file == "-" or kind_of(path) not in TABLES:
+        yield from _lines(file, reading.columns, pairs=pairs, single=True)
+        return
+    rows = read_examples(path, reading.columns, need_label=False, bad=reading.bad_rows)
+    delimited = kind_of(path) in DELIMITED
+    yield from _beside(_records(path, reading), rows, delimited=delimited)
+
+
+def in_the_text_as_written(
+    record: dict[str, Any], text: str, columns: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return an answer whose entities are characters of the text as it stands in the input.
+
+    Models read `text`, whose white space is single spaces.
+    """
+    if "entities" not in record or text in columns.values():
+        return record
+    strings = (value for value in columns.values() if isinstance(value, str))
+    written = next((value for value in strings if tidy(value) == text), None)
+    if written is None:
+        return record
+    places = tidy_places(written)
+    entities = []
+    for each in record["entities"]:
+        start, end = places[each["start"]], places[each["end"] - 1] + 1
+        entities.append({**each, "start": start, "end": end, "text": written[start:end]})
+    return {**record, "entities": entities}
+
+
+def reading_as_trained(
+    reading: Reading, trained: Preprocessing | None, file: str, *, labelled: bool
+) -> Reading:
+    """Return how a file is read: with the columns of training, where none are named.
+
+    Says so where the file lacks one: the usual names are looked for then.
+    """
+    columns = reading.columns
+    if trained is None or file == "-" or columns.named():
+        return reading
+    named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
+    if labelled:
+        named |= {"label": trained.label_column}
+    kept = {role: name for role, name in named.items() if name is not None}
+    path = Path(file)
+    if kept and not path.is_dir() and kind_of(path) in TABLES:
+        lacking = [name for name in kept.values() if not _has_column(path, columns, name)]
+        if lacking:
+            say(f"{file} has no column {lacking[0]!r}, on which the model was trained")
+            kept = {}
+    else:
+        kept = {}
+    if labelled and columns.label_until is None and trained.label_until is not None:
+        kept["label_until"] = trained.label_until
+    return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
+
+
+def _has_column(path: Path, columns: Columns, name: str) -> bool:
+    """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
+    found: list[bool] = []
+
+    def pick(head: Head) -> Pick:
+        number = head.delimited and name.isdecimal() and int(name) < len(head.names)
+        found.append(number or index_of(head.names, name) is not None)
+        return Pick(columns=(), header=False)
+
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
+    return any(found)
+
+
+def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
+    """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned."""
+    for row in rows:
+        if pairs is not None and isinstance(row, Example) and (row.text_pair is not None) != pairs:
+            what, remedy = (
+                ("is a single text", "name the column of the second: --text-pair-column")
+                if pairs
+                else ("is a pair of texts", "name the column of the one text: --text-column")
+            )
+            learned = "pairs of texts" if pairs else "single texts"
+            raise ExampleError(
+                f"{what}, and the model was trained on {learned}",
+                where=row.source,
+                line=row.line,
+                remedy=remedy,
+            )
+        yield row
+
+
+def _lines(
+    file: str, columns: Columns, *, pairs: bool, single: bool = False
+) -> Iterator[Asked[Example]]:
+    """Lines of a text, as pairs with a tab between; with `single` those without one too."""
+    if file == "-":
+        source, lines = STANDARD_INPUT, standard_input()
+    else:
+        source = file
+        lines = TextFile(Path(file), ExampleError, columns.encoding).lines()
+    empty = True
+    for line, whole in lines:
+        empty = False
+        written = whole.rstrip("\r\n")
+        if not tidy(written):
+            yield Asked(columns={"text": written}, row=None)
+            continue
+        first, tab, second = written.partition("\t") if pairs else (written, "", "")
+        if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
+            raise ExampleError(
+                "is no pair of texts, and the model was trained on pairs",
+                where=source,
+                line=line,
+                remedy="write both texts with a tab between",
+            )
+        row = Example(
+            text=tidy(first),
+            text_pair=tidy(second) if tab else None,
+            label=None,
+            source=source,
+            line=line,
+        )
+        shown = {"text": first, "text_pair": second} if tab else {"text": written}
+        yield Asked(columns=shown, row=row)
+    if empty:
+        raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+Cells = tuple[int, tuple[str, ...], tuple[object, ...]]
+
+
+def _records(path: Path, reading: Reading) -> Iterator[Cells]:
+    """Yield line, names and cells of every row of a table; of a CSV or TSV the header too."""
+    heads: list[Head] = []
+
+    def pick(head: Head) -> Pick:
+        heads.append(head)
+        every = tuple(range(len(head.names)))
+        return Pick(columns=every, header=False, optional=frozenset(every))
+
+    def pass_over(error: UserError, row: str) -> None:
+        """Leave bad rows to the task's reader, which refuses them."""
+        del error, row
+
+    encoding = reading.columns.encoding
+    table = Table(path, ExampleError, encoding=encoding, refuse=pass_over)
+    for line, cells in table.rows(pick):
+        record = table.record()
+        yield (
+            (line, tuple(record), tuple(record.values()))
+            if record is not None
+            else (line, heads[0].names, cells)
+        )
+
+
+def _beside(records: Iterator[Cells], rows: Iterator[R], *, delimited: bool) -> Iterator[Asked[R]]:
+    """Join the records of a file with the rows that were read from it, by their lines.
+
+    Of a CSV or TSV the first record is the header, unless it was read as a row: then there is none,
+    and columns are called by their numbers from 0.
+    """
+    waiting = next(rows, None)
+    numbers: tuple[str, ...] | None = None
+    for count, (line, names, cells) in enumerate(records):
+        own = waiting if waiting is not None and _line(waiting) == line else None
+        if count == 0 and delimited:
+            if own is None:
+                continue
+            numbers = tuple(map(str, range(len(names))))
+        if own is not None:
+            waiting = next(rows, None)
+        yield Asked(columns=dict(zip(numbers or names, cells, strict=True)), row=own)
+
+
+def _line(row: Any) -> int:  # noqa: ANN401
+    return int(row.line)

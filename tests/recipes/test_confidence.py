@@ -1,0 +1,30 @@
+"""Where to abstain, against a search over all thresholds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_many_rows_as_possible_are_answered_at_the_accuracy_wanted(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sure = random.choice([0.3, 0.5, 0.6, 0.75, 0.9, 0.99], random.integers(1, 30))
+    right = random.random(len(sure)) < sure
+    wanted = float(random.choice([0.5, 0.8, 0.95, 1.0]))
+    good = [t for t in set(sure.tolist()) if right[sure >= t].mean() >= wanted]
+    found = confidence_for(right, sure, wanted)
+    if not good:
+        assert found is None
+    else:
+        assert found is not None
+        assert (sure >= found).sum() == (sure >= min(good)).sum()
+
+
+def test_a_note_says_how_many_are_answered_and_how_many_rightly() -> None:
+    right, sure = np.array([True, False, True, False]), np.array([0.9, 0.8, 0.7, 0.2])
+    note = abstention_note(right, sure, 0.7, "texts")
+    assert "75.00 % of the texts, 66.67 % of them right" in note
+    assert "none is given" in abstention_note(right, sure, 0.95, "texts")
