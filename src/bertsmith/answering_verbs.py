@@ -54,7 +54,8 @@ def predict(
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
         text_pair_column: column of the second text
-        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks
+        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
+            looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import Thresholds
@@ -93,24 +94,17 @@ def evaluate(
     Args:
         model: folder of a fine-tuned model, or hub:owner/name, or with @revision
         file: labelled examples
-<<<<<<< HEAD
-        longest: tokens of a text that are read at once, where that is less than the model can
-        long: what is read of longer texts: head, tail, head+tail, or windows, all of it
-        stride: tokens that two windows share, where words or answers are looked for; a third of
-            all where none are named
-        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
-            TSV, a position from 0
-=======
         longest: tokens of a text that are read at once; as in training where not given
         long: what is read of longer texts: head, tail, head+tail, or windows, all of it; as in
             training where not given
         stride: tokens that two windows share, where words or answers are looked for; as in
             training where not given
-        text_column: column of the text, where its name is not a usual one
->>>>>>> c0bd6d4 (Models are asked as they were trained: predict and evaluate use the folder's reading; predict keeps columns and blank rows, abstains, and tells next sentences)
+        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
+            TSV, a position from 0
         text_pair_column: column of the second text
         label_column: column of the label
-        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which looks
+        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
+            looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """

@@ -55,7 +55,8 @@ def embed(
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
         text_pair_column: column of the second text, to be read as one with the first
-        header: whether the first line of a CSV or TSV names its columns; auto looks at its first lines
+        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
+            looks
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.inference.features import FeatureConfig

@@ -216,7 +216,12 @@ def test_a_table_without_header_is_answered_row_by_row(
 ) -> None:
     asked = tmp_path / "asked.tsv"
     asked.write_text("a\tword1\nb\tword2\n", encoding="utf-8")
-    predict(classifier, str(asked), format="jsonl", reading=Reading(columns=Columns(text="1")))
+    predict(
+        classifier,
+        str(asked),
+        format="jsonl",
+        reading=Reading(columns=Columns(text="1", header="no")),
+    )
     assert [(each["0"], each["1"]) for each in objects(capsys)] == [("a", "word1"), ("b", "word2")]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -198,9 +198,11 @@ def test_a_corpus_that_shrinks_leaves_nothing(
         yield from blocks(file, start)
 
     monkeypatch.setattr(TextFile, "blocks", shrinking)
+    run: Callable[[], object] = lambda: learn_vocabulary(  # noqa: E731
+        [str(path)], out=tmp_path / "out", size=100
+    )
+    if verb == "prepare":
+        run = lambda: prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2)  # noqa: E731
     with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
-        if verb == "prepare":
-            prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2)
-        else:
-            learn_vocabulary([str(path)], out=tmp_path / "out", size=100)
+        run()
     assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]
