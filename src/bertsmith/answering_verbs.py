@@ -27,6 +27,7 @@ def predict(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     header: HeaderOption | None = None,
+    encoding: str | None = None,
     device: str = "auto",
     settings: Config | None = None,
 ) -> None:
@@ -54,15 +55,19 @@ def predict(
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
         text_pair_column: column of the second text
-        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
-            looks
+        header: whether the first line of a CSV or TSV names its columns: yes, no or auto,
+            which looks
+        encoding: of the file, where it is not UTF-8 and is guessed wrong or not at all
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import Thresholds
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.recipes.reading import Reading
 
-    columns = {"text": text_column, "text_pair": text_pair_column, "header": header}
+    columns = {
+        "text": text_column, "text_pair": text_pair_column, "header": header,
+        "encoding": encoding,
+    }  # fmt: skip
     reading = (settings or Reading()).override(**named_columns(columns))
     assert isinstance(reading, Reading)
     recipe(
@@ -83,6 +88,7 @@ def evaluate(
     text_pair_column: str | None = None,
     label_column: str | None = None,
     header: HeaderOption | None = None,
+    encoding: str | None = None,
     device: str = "auto",
     json: bool = False,
     settings: Config | None = None,
@@ -103,8 +109,9 @@ def evaluate(
             TSV, a position from 0
         text_pair_column: column of the second text
         label_column: column of the label
-        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
-            looks
+        header: whether the first line of a CSV or TSV names its columns: yes, no or auto,
+            which looks
+        encoding: of the file, where it is not UTF-8 and is guessed wrong or not at all
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """
@@ -113,6 +120,7 @@ def evaluate(
 
     columns = {
         "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
+        "encoding": encoding,
     }  # fmt: skip
     reading = (settings or Reading()).override(**named_columns(columns))
     assert isinstance(reading, Reading)

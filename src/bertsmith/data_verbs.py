@@ -17,6 +17,7 @@ def learn_vocabulary(
     cased: bool = False,
     text_column: str = "text",
     layout: Layout = "auto",
+    encoding: str = "auto",
 ) -> None:
     """Learn a vocabulary from your text.
 
@@ -29,17 +30,20 @@ def learn_vocabulary(
         cased: keep capitals and accents; byte-bpe always does
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
+        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
+            mark says, or a guess that is said
     """
+    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
+    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
     recipe(
         corpus,
         out=out,
         size=size,
         kind=kind,
         cased=cased,
-        text_column=text_column,
-        layout=layout,
+        reading=reading,
     )
 
 
@@ -51,6 +55,7 @@ def extend_vocabulary(
     out: Path,
     text_column: str = "text",
     layout: Layout = "auto",
+    encoding: str = "auto",
 ) -> None:
     """Add to a model's vocabulary the pieces that save most on your text.
 
@@ -63,10 +68,14 @@ def extend_vocabulary(
         out: folder for the model with the larger vocabulary
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
+        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
+            mark says, or a guess that is said
     """
+    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.extend import extend as recipe
 
-    recipe(model, corpus, add=add, out=out, text_column=text_column, layout=layout)
+    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
+    recipe(model, corpus, add=add, out=out, reading=reading)
 
 
 def prepare(
@@ -78,6 +87,7 @@ def prepare(
     held_out: float = 0.05,
     text_column: str = "text",
     layout: Layout = "auto",
+    encoding: str = "auto",
     fresh: bool = False,
 ) -> None:
     """Turn your text into a store of token ids, which pre-training reads.
@@ -94,17 +104,20 @@ def prepare(
         held_out: share of the documents to measure with, never trained on
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
+        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
+            mark says, or a guess that is said
         fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
     """
+    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.prepare import prepare as recipe
 
+    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
     recipe(
         corpus,
         vocab=vocab,
         out=out,
         workers=workers,
         held_out=held_out,
-        text_column=text_column,
-        layout=layout,
+        reading=reading,
         fresh=fresh,
     )

@@ -21,6 +21,7 @@ def embed(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     header: Literal["auto", "yes", "no"] = "auto",
+    encoding: str = "auto",
     device: str = "auto",
 ) -> None:
     """Write the vectors of texts, of their words or of their tokens, to a file.
@@ -55,8 +56,9 @@ def embed(
         text_column: column of the text, where its name is not a usual one: a name or, in CSV and
             TSV, a position from 0
         text_pair_column: column of the second text, to be read as one with the first
-        header: whether the first line of a CSV or TSV names its columns: yes, no, or auto, which
-            looks
+        header: whether the first line of a CSV or TSV names its columns; auto looks at its
+            first lines
+        encoding: of the file; auto is UTF-8, what a byte order mark says, or a guess that is said
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.inference.features import FeatureConfig
@@ -66,5 +68,7 @@ def embed(
     config = FeatureConfig(
         layer=layer, pool=pool, words=words, normalize=normalize, longest=longest, long=long
     )
-    columns = Columns(text=text_column, text_pair=text_pair_column, header=header)
+    columns = Columns(
+        text=text_column, text_pair=text_pair_column, header=header, encoding=encoding
+    )
     recipe(model, file, out=out, config=config, prompt=prompt, columns=columns, device=device)

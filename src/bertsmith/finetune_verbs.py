@@ -31,6 +31,7 @@ def finetune(
     text_pair_column: str | None = None,
     label_column: str | None = None,
     header: HeaderOption | None = None,
+    encoding: str | None = None,
     device: str = "auto",
     tensorboard: bool = False,
     side_by_side: AtOnce = "auto",
@@ -61,6 +62,8 @@ def finetune(
         label_column: column of the label
         header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which
             looks at the first lines and says what it found
+        encoding: of the files, such as latin-1, cp1252 or gb18030, where it is not UTF-8 and is
+            guessed wrong or not at all
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
         side_by_side: how many trainings go on at once, each a process with its part of the cores; 1
@@ -73,6 +76,7 @@ def finetune(
     given = settings or FinetuneConfig()
     columns = {
         "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
+        "encoding": encoding,
     }  # fmt: skip
     chosen = given.override(**named_columns(columns))
     assert isinstance(chosen, FinetuneConfig)

@@ -9,6 +9,7 @@ import pytest
 
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import ConfigError, CorpusError, StoreError, VocabularyError
+from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.prepare import prepare
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from, learn_vocabulary
@@ -78,12 +79,16 @@ def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"body": "gabo gabo dela dela.", "text": "moti moti moti"}] * 3
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    body = learn_vocabulary([str(path)], out=tmp_path / "1", size=200, text_column="body")
+    body = learn_vocabulary(
+        [str(path)], out=tmp_path / "1", size=200, reading=CorpusReading(text_column="body")
+    )
     text = learn_vocabulary([str(path)], out=tmp_path / "2", size=200)
     assert ("gabo" in body.vocabulary, "moti" in body.vocabulary) == (True, False)
     assert ("gabo" in text.vocabulary, "moti" in text.vocabulary) == (False, True)
     with pytest.raises(CorpusError, match="column"):
-        learn_vocabulary([str(path)], out=tmp_path / "3", text_column="title")
+        learn_vocabulary(
+            [str(path)], out=tmp_path / "3", reading=CorpusReading(text_column="title")
+        )
     assert not (tmp_path / "3").exists()
 
 

@@ -128,14 +128,18 @@ def test_zero_bytes_and_half_characters_are_mended(tmp_path: Path) -> None:
 def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     """Name, content, line and a piece of the message."""
     latin = "Good.\r\nWell.\r\ncaf\xe9 au lait\r\n".encode("latin-1")
-    yield "latin.txt", latin, 3, "iconv -f ISO-8859-1 -t UTF-8 'latin.txt'"
-    yield "windows.csv", b"text\nIt\x92s\n", 2, "WINDOWS-1252"
+    yield "latin.txt", latin, 3, "name its encoding, such as --encoding"
+    yield "windows.csv", b"text\nIt\x92s\n", 2, "is not UTF-8: byte 0x92"
     yield "far.txt", b"a line of text, \r\n" * 60_000 + b"\xff", 60_001, "0xFF"
-    yield "far.txt.gz", gzip.compress(b"a line of text..\r" * 70_000 + b"\xff"), 70_001, "iconv"
-    yield "wide.txt", "Good.".encode("utf-16"), 1, "is UTF-16, not UTF-8"
-    yield "wider.txt", "Good.".encode("utf-32"), 1, "is UTF-32"
-    yield "bare.txt", "Good.".encode("utf-16-le"), 1, "UTF-16LE"
-    yield "bare.jsonl", "Good.".encode("utf-16-be"), 1, "UTF-16BE"
+    yield (
+        "far.txt.gz",
+        gzip.compress(b"a line of text..\r" * 70_000 + b"\xff"),
+        70_001,
+        "--encoding",
+    )
+    yield "half.txt", "Good.\nWell".encode("utf-16")[:-1], 2, "in the middle of a character"
+    yield "zeros.txt", b"Good.\n" + bytes(50), 1, "full of zero bytes"
+    yield "zeros.jsonl", bytes(50), 1, "full of zero bytes"
     yield "cut.txt", "Good.\ncafé".encode()[:-1], 2, "middle of a character"
     yield "empty.txt", b"", None, "holds no text"
     yield "blank.txt", b" \n\r\n\t\n", None, "holds no text"

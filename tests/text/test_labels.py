@@ -78,7 +78,7 @@ def test_a_label_before_the_text(tmp_path: Path) -> None:
         read(path, "class")
     path = path.rename(tmp_path / "train.txt")
     path.write_bytes(b"A x\x81\n")
-    with pytest.raises(ExampleError, match="is not windows-1252: byte 0x81; name another"):
+    with pytest.raises(ExampleError, match="is not cp1252: byte 0x81; name another"):
         read(path, "class", layout="label-first", encoding="windows-1252")
 
 

@@ -45,6 +45,8 @@ class Source(Config):
     """Column of the text in tables."""
     layout: str
     """Layout of plain text."""
+    encoding: str
+    """Encoding of the files, or auto."""
     files: tuple[SourceFile, ...]
     """The files of the corpus."""
 
@@ -133,6 +135,7 @@ class Journal:
             ("held_out", "--held-out"),
             ("text_column", "--text-column"),
             ("layout", "--layout"),
+            ("encoding", "--encoding"),
         ):
             if getattr(before, name) != getattr(source, name):
                 raise self.refusal(f"was begun with another {told}")

@@ -97,6 +97,7 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
         held_out=float(held_out),
         text_column=corpus.text_column,
         layout=corpus.layout,
+        encoding=corpus.encoding,
         files=tuple(
             SourceFile(path=str(file.resolve()), size=state.size, changed=state.changed)
             for file, state in zip(corpus.files, corpus.states, strict=True)

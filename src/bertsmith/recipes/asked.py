@@ -158,7 +158,7 @@ def _lines(
 ) -> Iterator[Asked[Example]]:
     """Lines of a text, as pairs with a tab between; with `single` those without one too."""
     if file == "-":
-        source, lines = STANDARD_INPUT, standard_input()
+        source, lines = STANDARD_INPUT, standard_input(columns.encoding)
     else:
         source = file
         lines = TextFile(Path(file), ExampleError, columns.encoding).lines()

@@ -15,9 +15,8 @@ from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.log import progress, say
 from bertsmith.models.model import ModelConfig
 from bertsmith.recipes.card import base_of, head_of, written
-from bertsmith.text.corpus import Corpus
+from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.text.documents import Document
-from bertsmith.text.layout import Layout
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.extension import Extension, extend_vocabulary
 from bertsmith.tokens.learning import WordCounter
@@ -49,8 +48,7 @@ def extend(
     *,
     add: int,
     out: Path,
-    text_column: str = "text",
-    layout: Layout = "auto",
+    reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
 ) -> ExtendOutcome:
     """Add the `add` pieces to a model's vocabulary that save most in a corpus; save it in `out`.
 
@@ -64,7 +62,7 @@ def extend(
         raise ModelFolderError("exists already", where=out, remedy="choose another --out")
     parent = model_folder(model)
     network, tokenizer = load_model(parent)
-    opened = Corpus(corpus, text_column=text_column, layout=layout)
+    opened = reading.open(corpus)
     if not isinstance(tokenizer.rules, BasicRules):
         raise VocabularyError(
             f"its vocabulary is of the kind {tokenizer.kind}",

@@ -9,8 +9,7 @@ from bertsmith.batches.preparing import prepare_corpus
 from bertsmith.batches.store import HELD_OUT, StoreIndex, TokenStore
 from bertsmith.errors import ConfigError
 from bertsmith.log import progress, say, short_number
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.layout import Layout
+from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.hub import model_folder
 
@@ -22,8 +21,7 @@ def prepare(
     out: Path,
     workers: int | None = None,
     held_out: float = 0.05,
-    text_column: str = "text",
-    layout: Layout = "auto",
+    reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
     fresh: bool = False,
 ) -> TokenStore:
     """Encode a corpus with a vocabulary into a new store, 5 % of its documents held out.
@@ -36,7 +34,7 @@ def prepare(
     if not 0 <= held_out < 1:
         raise ConfigError(f"held_out is {held_out}", remedy="it must be in [0, 1)")
     tokenizer = Tokenizer.load(model_folder(vocab, "vocabulary"))
-    opened = Corpus(corpus, text_column=text_column, layout=layout)
+    opened = reading.open(corpus)
     with progress("encoding", opened.total_bytes, "B") as bar:
         index = prepare_corpus(
             opened,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
+from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
 from bertsmith.text.examples import Example, Kind, read_examples
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
@@ -38,7 +40,7 @@ class Texts:
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
-            return self._examples(standard_input(), STANDARD_INPUT)
+            return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES:
             return read_examples(
@@ -49,7 +51,7 @@ class Texts:
                 bad=self._bad,
                 watch=self._watch,
             )
-        self._read = file = TextFile(path, ExampleError)
+        self._read = file = TextFile(path, ExampleError, self._columns.encoding)
         return self._examples(file.lines(), str(path))
 
     @property
@@ -79,16 +81,34 @@ class Texts:
             raise ExampleError("holds no text", where=source, remedy="write one text a line")
 
 
-def standard_input() -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of standard input; raises `ExampleError` where they are not UTF-8."""
+def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of standard input; raises `ExampleError` for what cannot be decoded."""
+    codec = UTF8 if encoding == AUTO else codec_named(encoding)
+    if is_wide(codec):
+        yield from _wide_lines(codec)
+        return
     for line, written in enumerate(sys.stdin.buffer, 1):
         try:
-            text = written.decode("utf-8-sig" if line == 1 else "utf-8")
+            text = written.decode(codec)
         except UnicodeDecodeError as error:
             raise ExampleError(
-                f"is not UTF-8: byte 0x{written[error.start]:02X}",
+                f"is not {codec.upper()}: byte 0x{written[error.start]:02X}",
                 where=STANDARD_INPUT,
                 line=line,
-                remedy="convert it first: iconv -f WINDOWS-1252 -t UTF-8",
+                remedy=f"name its encoding: {OPTION} cp1252 or ...",
             ) from error
-        yield line, text
+        yield line, text.removeprefix("\ufeff") if line == 1 else text
+
+
+def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
+    """Lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
+    line = 0
+    try:
+        reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
+        for line, text in enumerate(reader, 1):
+            yield line, text
+    except UnicodeError as error:
+        remedy = f"name its encoding: {OPTION} NAME"
+        raise ExampleError(
+            f"is not {codec.upper()}", where=STANDARD_INPUT, line=line + 1, remedy=remedy
+        ) from error

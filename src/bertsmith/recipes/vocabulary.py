@@ -10,9 +10,8 @@ from pathlib import Path
 from bertsmith.disk import new_folder
 from bertsmith.errors import VocabularyError
 from bertsmith.log import progress, say
-from bertsmith.text.corpus import Corpus
+from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.text.documents import Document
-from bertsmith.text.layout import Layout
 from bertsmith.tokens.byte_learning import learn_byte_bpe
 from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.statistics import VocabularyFit, measure_fit
@@ -30,8 +29,7 @@ def learn_vocabulary(
     size: int = 30_000,
     kind: KindName = "wordpiece",
     cased: bool = False,
-    text_column: str = "text",
-    layout: Layout = "auto",
+    reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
 ) -> Tokenizer:
     """Learn a vocabulary of `size` pieces from a corpus and save it in a new folder.
 
@@ -40,7 +38,7 @@ def learn_vocabulary(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     tokenizer, fit = learn_from(
-        opened := Corpus(corpus, text_column=text_column, layout=layout),
+        opened := reading.open(corpus),
         total=opened.total_bytes,
         size=size,
         cased=cased,

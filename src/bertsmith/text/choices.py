@@ -10,6 +10,7 @@ from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.choice import Choice, made_choice
 from bertsmith.text.choices_xml import copa_items
+from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import index_of, listed
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES, Head, Pick, Table
@@ -24,7 +25,9 @@ _CONTEXTS = ("premise", "sent1", "context", "ctx", "article", "passage", "text",
 _QUESTIONS = ("question", "query", "sentence")
 
 
-def read_choices(path: Path, *, need_label: bool, bad: BadRows = FAIL) -> Iterator[Choice]:
+def read_choices(
+    path: Path, *, need_label: bool, bad: BadRows = FAIL, encoding: str = AUTO
+) -> Iterator[Choice]:
     """Stream the questions of a .csv, .tsv, .jsonl or .parquet file, or of COPA's .xml.
 
     Options stand in a list (``choices``, ``options``, ``endings``) or in numbered columns
@@ -34,7 +37,7 @@ def read_choices(path: Path, *, need_label: bool, bad: BadRows = FAIL) -> Iterat
     missing unless `need_label`.
     """
     before, empty = bad.count, True
-    file = TextFile(path, ExampleError)
+    file = TextFile(path, ExampleError, encoding)
     ids: set[str] = set()
     with bad.of(path) as refuse:
         for line, parts, row in _items(file, refuse, need_label=need_label):
@@ -65,7 +68,8 @@ def _items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator[Item
     if kind not in TABLES:
         remedy = "questions with options are .csv, .tsv, .jsonl, .parquet or COPA's .xml"
         raise file.fault("is of an unknown kind", remedy=remedy)
-    return _rows(Table(file.path, ExampleError, refuse=refuse), need_label=need_label)
+    table = Table(file.path, ExampleError, encoding=file.encoding, refuse=refuse)
+    return _rows(table, need_label=need_label)
 
 
 def _rows(table: Table, *, need_label: bool) -> Iterator[Item]:

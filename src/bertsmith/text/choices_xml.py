@@ -19,7 +19,8 @@ def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
     Entities of the document's own are refused: a few lines of them can unfold to gigabytes.
     """
     parsing = _Parsing(file)
-    parser = expat.ParserCreate()
+    # the blocks are UTF-8, whatever the document declares
+    parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.StartElementHandler = lambda name, given: parsing.begin(
         name, given, parser.CurrentLineNumber

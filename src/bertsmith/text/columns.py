@@ -8,6 +8,7 @@ from typing import Literal
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, UserError
+from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import (
     NAMED,
     Header,
@@ -23,7 +24,7 @@ from bertsmith.text.headers import (
     stated_header,
     undecided,
 )
-from bertsmith.text.opening import Encoding, TextFile
+from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import Head, Pick
 
 PAIRS = (
@@ -84,10 +85,12 @@ class Columns(Config):
     """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
     label_until: str | None = None
     """keep the label up to this sign only, as the colon in ENTY:animal"""
-    encoding: Encoding = "utf-8"
-    """of the file's text"""
+    encoding: str = AUTO
+    """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
+    order mark says, or a guess that is said"""
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         if self.label is not None and self.labels:
             raise ConfigError("both a label's column and several of 0 and 1", remedy="name one")
 

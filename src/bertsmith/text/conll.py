@@ -8,6 +8,7 @@ from pathlib import Path
 from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
 from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentences
+from bertsmith.text.encodings import AUTO
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
 from bertsmith.text.tagged import BadSentence, Tagged, Words, entities_of, joined
@@ -23,6 +24,7 @@ def read_tagged(
     need_tags: bool,
     scheme: Scheme | None = None,
     bad: BadRows = FAIL,
+    encoding: str = AUTO,
 ) -> Iterator[Tagged]:
     """Stream the sentences of a tagged file, also .gz or .zst.
 
@@ -33,11 +35,11 @@ def read_tagged(
     file and line, for a sentence that cannot be read, unless `bad` takes it. Words without tags
     will do unless `need_tags`.
     """
-    file = TextFile(path, ExampleError, columns.encoding)
-    scheme = scheme or tag_scheme(path, columns)
+    file = TextFile(path, ExampleError, encoding)
+    scheme = scheme or tag_scheme(path, columns, encoding)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
-        for found in _sentences(path, columns, need_tags=need_tags):
+        for found in _sentences(path, columns, encoding, need_tags=need_tags):
             made = _tagged(file, found, scheme) if isinstance(found, Words) else found
             if isinstance(made, BadSentence):
                 refuse(made.error, made.row)
@@ -48,7 +50,7 @@ def read_tagged(
         raise examples_missing(file, bad, before)
 
 
-def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS) -> Scheme:
+def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, encoding: str = AUTO) -> Scheme:
     """How a file's tags say where an entity begins; what cannot be read is passed over.
 
     Entities in characters are BIO2 once they are tags of words.
@@ -57,17 +59,17 @@ def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS) -> Scheme:
         return columns.scheme
     return recognise_scheme(
         found.tags
-        for found in _sentences(path, columns, need_tags=False)
+        for found in _sentences(path, columns, encoding, need_tags=False)
         if isinstance(found, Words) and found.tags is not None
     )
 
 
 def _sentences(
-    path: Path, columns: TagColumns, *, need_tags: bool
+    path: Path, columns: TagColumns, encoding: str, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
     if kind_of(path) == ".jsonl":
-        return json_sentences(path, columns.encoding, need_tags=need_tags)
-    file = TextFile(path, ExampleError, columns.encoding)
+        return json_sentences(path, encoding, need_tags=need_tags)
+    file = TextFile(path, ExampleError, encoding)
     return column_sentences(file, columns, need_tags=need_tags)
 
 

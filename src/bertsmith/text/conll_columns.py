@@ -9,7 +9,7 @@ from typing import Literal
 from bertsmith.config import Config
 from bertsmith.errors import UserError
 from bertsmith.text.documents import tidy
-from bertsmith.text.opening import Encoding, TextFile, kind_of
+from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tagged import BadSentence, Words
 
 DOCUMENT = "-DOCSTART-"
@@ -30,8 +30,6 @@ class TagColumns(Config):
     """its tag"""
     scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
     """how tags say where an entity begins; auto looks at all of them"""
-    encoding: Encoding = "utf-8"
-    """of the file's text"""
 
 
 USUAL_TAGS = TagColumns()

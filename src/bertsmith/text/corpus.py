@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertsmith.errors import CorpusError
 from bertsmith.text.documents import Document
+from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import HeaderOption
 from bertsmith.text.layout import SAMPLE_CHARACTERS, Layout, measure_start
 from bertsmith.text.opening import TextFile, kind_of
@@ -48,7 +49,8 @@ class Corpus:
     out) and globs; a file met twice is read once. Of a table, a row is a document, its text stands
     in `text_column` (a name or, of a CSV or TSV, a position from 0; `header` says whether its first
     line has names) and its line ends separate paragraphs. `layout` says what lines and blank lines
-    of .txt files mean: see `bertsmith.text.layout`. A document of more than 4 million characters
+    of .txt files mean: see `bertsmith.text.layout`. `encoding` is that of all files, or of each as
+    it is found to be. A document of more than 4 million characters
     (bytes, of a .txt) comes in parts, each a document. Raises `CorpusError` when nothing is found
     or, while iterating, when a file cannot be read, when it changes after the corpus was opened, or
     when all are without text. `states` are the files as they were then.
@@ -61,7 +63,9 @@ class Corpus:
         text_column: str = "text",
         header: HeaderOption = "auto",
         layout: Layout = "auto",
+        encoding: str = AUTO,
     ) -> None:
+        check_encoding(encoding)
         if not paths:
             raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
         found: dict[Path, Path] = {}
@@ -73,6 +77,7 @@ class Corpus:
         self.text_column = text_column
         self.header: HeaderOption = header
         self.layout: Layout = layout
+        self.encoding = encoding
         self._done = 0
         self._current: TextFile | Table | None = None
 
@@ -141,12 +146,11 @@ class Corpus:
             )
 
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
-        file = self._current = TextFile(path, CorpusError)
+        file = self._current = TextFile(path, CorpusError, self.encoding)
         blocks = file.blocks()
         head = b""
         while len(head) < _HEAD_BYTES and (block := next(blocks, b"")):
             head += block
-        file.check_start(head)
         shape = measure_start(head, self.layout)
         if start.offset:
             blocks.close()
@@ -156,7 +160,7 @@ class Corpus:
         yield from plain_sections(file, rest, shape, start, self._done)
 
     def _rows(self, path: Path, start: Position) -> Iterator[Section]:
-        table = self._current = Table(path, CorpusError)
+        table = self._current = Table(path, CorpusError, encoding=self.encoding)
         rows = islice(table.texts(self.text_column, self.header), start.offset, None)
         yield from row_sections(table, rows, start, self._done)
 

@@ -1,4 +1,7 @@
-"""Lines of text out of plain, gzip and zstandard files, with every fault named by file and line."""
+"""Lines of text out of plain, gzip and zstandard files, with every fault named by file and line.
+
+The encoding is that named, or is found out by `encodings`; what leaves here is text, or UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,22 @@ import gzip
 import re
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol, cast, runtime_checkable
+from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from bertsmith.errors import UserError
+from bertsmith.log import say
+from bertsmith.text.encodings import (
+    AUTO,
+    OPTION,
+    UTF8,
+    Verdict,
+    codec_named,
+    is_wide,
+    judge,
+    resolve,
+)
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
@@ -19,15 +33,12 @@ LONGEST_LINE = 1 << 26
 LONGEST_FILE = 1 << 29
 """Characters of a file that must be in memory as a whole, such as one JSON object."""
 
-Encoding = Literal["utf-8", "iso-8859-1", "windows-1252"]
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
 # how Python writes bytes that are not of the encoding into text ("surrogateescape")
 _ESCAPED = re.compile("[\udc80-\udcff]")
+_MOST_VERDICTS = 10_000
+# files are opened several times, to recognise and to read them: each is examined, and what was
+# found is said, once
+_verdicts: dict[tuple[object, ...], Verdict] = {}
 
 
 def kind_of(path: Path) -> str:
@@ -48,9 +59,13 @@ class Stream(Protocol):
 class TextFile:
     """A file to be read once, and the class of error that its faults raise."""
 
-    def __init__(self, path: Path, error: type[UserError], encoding: Encoding = "utf-8") -> None:
+    def __init__(self, path: Path, error: type[UserError], encoding: str = AUTO) -> None:
+        """Read `path` in an encoding by its name, or in the one that it is found to be in."""
         self.path = path
         self.encoding = encoding
+        self._codec = UTF8
+        self._guessed = False
+        self._candidates: tuple[str, ...] = ()
         self._error = error
         self._raw: BinaryIO | None = None
         self._closed_at = 0
@@ -91,6 +106,21 @@ class TextFile:
             raise self.fault(f"cannot be read: {error.strerror}") from error
 
     def blocks(self, start: int = 0) -> Generator[bytes, None, None]:
+        """The text as UTF-8 from a place on, in blocks of about a megabyte.
+
+        Bytes that are no UTF-8 are left in a file that is to be read as such.
+        """
+        codec, blocks = self._settled(start)
+        if codec == UTF8:
+            yield from blocks
+            return
+        for text in self._texts(codec, blocks, "strict"):
+            block = text.encode()
+            if start < len(block):
+                yield block[start:]
+            start = max(0, start - len(block))
+
+    def _raw_blocks(self, start: int = 0) -> Generator[bytes, None, None]:
         """The decompressed bytes from a place on, in blocks of about a megabyte."""
         with self.open() as stream:
             if start and stream is self._raw:
@@ -100,6 +130,49 @@ class TextFile:
                 start -= len(passed)
             while block := stream.read(BLOCK_BYTES):
                 yield block
+
+    def _settled(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
+        """The codec of the text, and its bytes; of UTF-8 from a place on, else all of them."""
+        if self.encoding == AUTO and self.path.is_file():
+            codec = self._accepted(self._examined())
+            return codec, self._raw_blocks(start if codec == UTF8 else 0)
+        named = AUTO if self.encoding == AUTO else codec_named(self.encoding)
+        if named == UTF8:
+            return UTF8, self._raw_blocks(start)
+        blocks = self._raw_blocks()
+        first = next(blocks, b"")
+        # what comes by a pipe is judged by its first block, for it cannot be read twice
+        verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
+        self._say(verdict)
+        return self._accepted(verdict), _put_before(first, blocks)
+
+    def _examined(self) -> Verdict:
+        """The verdict about this file's encoding, from its bytes as they are now."""
+        try:
+            state = self.path.stat()
+        except OSError as error:
+            raise self.fault(f"cannot be read: {error.strerror}") from error
+        key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
+        if key not in _verdicts:
+            if len(_verdicts) >= _MOST_VERDICTS:
+                _verdicts.clear()
+            with closing(self._raw_blocks()) as blocks:
+                _verdicts[key] = judge(blocks)
+            self._say(_verdicts[key])
+        return _verdicts[key]
+
+    def _say(self, verdict: Verdict) -> None:
+        if verdict.guessed:
+            say(f"{self.path}: read as {verdict.codec}: {verdict.guessed}; {OPTION} names another")
+
+    def _accepted(self, verdict: Verdict) -> str:
+        """The codec that is used from here on; raises the file's error where there is none."""
+        self._guessed = bool(verdict.guessed)
+        self._candidates = verdict.candidates
+        if verdict.codec is None:
+            raise self.fault(verdict.fault, 1, self._name_it())
+        self._codec = verdict.codec
+        return verdict.codec
 
     def lines(
         self, *, longest: int = LONGEST_LINE, escaped: bool = False
@@ -136,14 +209,16 @@ class TextFile:
 
     def undecodable(self, text: str, line: int) -> UserError | None:
         """What is wrong with a line that was read `escaped`, or None."""
-        if text.isascii() or not _ESCAPED.search(text):
+        if text.isascii() or not (escaped := _ESCAPED.search(text)):
             return None
+        if self._codec != UTF8:
+            return self._not_in_codec(ord(escaped[0]) - 0xDC00, line)
         try:
-            text.encode(self.encoding, "surrogateescape").decode(self.encoding)
+            text.encode(UTF8, "surrogateescape").decode(UTF8)
         except UnicodeDecodeError as error:
             if self._cut and error.end == len(error.object):
                 return self._ends_early(line)
-            return self._not_utf8(error, line)
+            return self._not_in_codec(error.object[error.start], line)
         raise AssertionError("no surrogate is text in any encoding")
 
     def decoded(self, data: bytes, line: int) -> str:
@@ -157,70 +232,77 @@ class TextFile:
             number = line + line_ends(data[: error.start])
             if error.reason == "unexpected end of data":
                 raise self._ends_early(number) from error
-            raise self._not_utf8(error, number) from error
+            raise self._not_in_codec(error.object[error.start], number) from error
         return with_line_feeds(text)
 
     def _decoded(self, errors: str) -> Iterator[str]:
         """Text in blocks, every line end turned into one LF."""
-        decode = codecs.getincrementaldecoder(self.encoding)(errors).decode
-        line, held, first = 1, "", True
-        for block in self.blocks():
-            if first:
-                self.check_start(block)
-            try:
-                text = held + decode(block)
-            except UnicodeDecodeError as error:
-                before = held.encode() + error.object[: error.start]
-                raise self._not_utf8(error, line + line_ends(before)) from error
-            if first:
-                text, first = text.removeprefix("\ufeff"), False
+        codec, blocks = self._settled()
+        # half of a wide character may be a byte of ASCII, which cannot be escaped
+        errors = "strict" if is_wide(codec) else errors
+        held, first = "", True
+        for decoded in self._texts(codec, blocks, errors):
             # a CR at the end of a block may be half of a CRLF
+            text = held + (decoded.removeprefix("\ufeff") if first else decoded)
+            first = False
             held = "\r" if text.endswith("\r") else ""
-            text = with_line_feeds(text.removesuffix("\r"))
-            line += text.count("\n")
-            yield text
-        try:
-            if rest := decode(b"", final=True):
-                self._cut, held = True, held + rest
-        except UnicodeDecodeError as error:
-            raise self._ends_early(line) from error
+            yield with_line_feeds(text.removesuffix("\r"))
         if held:
             yield with_line_feeds(held)
 
-    def check_start(self, block: bytes) -> None:
-        """Raise the file's error when it does not begin as UTF-8 text does."""
-        for mark, encoding in _BYTE_ORDER_MARKS:
-            if block.startswith(mark):
-                raise self.fault(f"is {encoding}, not UTF-8", 1, self._iconv(encoding))
-        start = block[:4096]
-        if start.count(0) * 5 > len(start):
-            encoding = "UTF-16LE" if start[1::2].count(0) > start[::2].count(0) else "UTF-16BE"
-            what = f"is not UTF-8 text: full of zero bytes, so perhaps {encoding}, or no text"
-            raise self.fault(what, 1, self._iconv(encoding))
+    def _texts(
+        self, codec: str, blocks: Generator[bytes, None, None], errors: str
+    ) -> Iterator[str]:
+        """The decoded text in blocks; the file's error, with the line, where it is not in it."""
+        decode = codecs.getincrementaldecoder(codec)(errors).decode
+        line, last = 1, ""
+        # closed at once, for the frames of an error would keep the file open
+        with closing(blocks):
+            for block in blocks:
+                try:
+                    text = decode(block)
+                except UnicodeError as error:
+                    if not isinstance(error, UnicodeDecodeError):
+                        raise self._not_in_codec(None, line) from error
+                    before = last + error.object[: error.start].decode(codec, "replace")
+                    number = line + with_line_feeds(before).count("\n")
+                    raise self._not_in_codec(error.object[error.start], number) from error
+                counted = last + text
+                last = "\r" if counted.endswith("\r") else ""
+                line += with_line_feeds(counted.removesuffix("\r")).count("\n")
+                yield text
+        try:
+            if rest := decode(b"", final=True):
+                self._cut = True
+                yield rest
+        except UnicodeError as error:
+            raise self._ends_early(line) from error
 
     def _ends_early(self, line: int) -> UserError:
         remedy = "it was cut short: copy or download it again"
         return self.fault("ends in the middle of a character", line, remedy)
 
-    def _not_utf8(self, error: UnicodeDecodeError, line: int) -> UserError:
-        byte = error.object[error.start]
-        if self.encoding != "utf-8":
-            what = f"is not {self.encoding}: byte 0x{byte:02X}"
-            return self.fault(what, line, "name another encoding")
-        guess = "WINDOWS-1252" if 0x80 <= byte < 0xA0 else "ISO-8859-1"
-        what = f"is not UTF-8: byte 0x{byte:02X}, perhaps {guess}"
-        return self.fault(what, line, self._iconv(guess))
+    def _not_in_codec(self, byte: int | None, line: int) -> UserError:
+        shown = "" if byte is None else f": byte 0x{byte:02X}"
+        if self._codec == UTF8:
+            return self.fault(f"is not UTF-8{shown}", line, self._name_it())
+        guess = ", as which its beginning was read" if self._guessed else ""
+        what = f"is not {self._codec}{guess}{shown}"
+        return self.fault(what, line, f"name another encoding: {OPTION} NAME")
 
-    def _iconv(self, encoding: str) -> str:
-        name = self.path.name
-        if self.compressed:
-            return f"decompress it, then convert it: iconv -f {encoding} -t UTF-8"
-        return f"convert it: iconv -f {encoding} -t UTF-8 '{name}' > 'utf8-{name}'"
+    def _name_it(self) -> str:
+        names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
+        return f"name its encoding, such as {OPTION} {' or '.join(names)}, or mend it"
 
     def _damaged(self, error: Exception) -> UserError:
         return self.fault(
             f"damaged or cut short: {error}", remedy="copy, download or compress it again"
         )
+
+
+def _put_before(first: bytes, blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+    yield first
+    yield from blocks
 
 
 def with_line_feeds(text: str) -> str:

@@ -89,7 +89,7 @@ def _columns_of_tags(path: Path, columns: Columns) -> str | None:
     if next(file.lines(escaped=True), (1, ""))[1].startswith(DOCUMENT):
         return f"it begins with {DOCUMENT}"
     file = TextFile(path, ExampleError, columns.encoding)
-    usual = TagColumns(encoding=columns.encoding)
+    usual = TagColumns()
     try:
         blocks = list(islice(column_sentences(file, usual, need_tags=True), _SENTENCES))
     except UserError:  # a table of thousands of lines has no empty one

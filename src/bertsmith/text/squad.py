@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.documents import tidy
+from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import index_of
 from bertsmith.text.json_places import Placed, PlacedJson
 from bertsmith.text.opening import TextFile, kind_of
@@ -49,7 +50,12 @@ class Question:
 
 
 def read_questions(
-    path: Path, *, need_answers: bool, offsets: Offsets = "bad", bad: BadRows = FAIL
+    path: Path,
+    *,
+    need_answers: bool,
+    offsets: Offsets = "bad",
+    bad: BadRows = FAIL,
+    encoding: str = AUTO,
 ) -> Iterator[Question]:
     """The questions of SQuAD's JSON, or of a .jsonl or .parquet file with a question a row.
 
@@ -60,7 +66,7 @@ def read_questions(
     fault; a paragraph or article that cannot be read counts as one.
     """
     before, empty = bad.count, True
-    file = TextFile(path, ExampleError)
+    file = TextFile(path, ExampleError, encoding)
     with bad.of(path) as refuse:
         making = _Making(file, offsets, refuse, need_answers=need_answers)
         tabled = kind_of(path) in _TABLES
@@ -95,7 +101,7 @@ class _Making:
                         yield question
 
     def of_table(self, path: Path) -> Iterator[Question]:
-        table = Table(path, ExampleError, refuse=self._refuse)
+        table = Table(path, ExampleError, encoding=self._file.encoding, refuse=self._refuse)
         wanted = ("id", "question", "context", "answers")
 
         def pick(head: Head) -> Pick:

@@ -15,6 +15,7 @@ from typing import Any
 from bertsmith.errors import UserError
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.commas import comma_rows
+from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import (
     NAMED,
     HeaderOption,
@@ -23,7 +24,7 @@ from bertsmith.text.headers import (
     stated_header,
     undecided,
 )
-from bertsmith.text.opening import COMPRESSED, Encoding, TextFile, kind_of
+from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
 
 DELIMITED = (".csv", ".tsv")
 TABLES = (*DELIMITED, ".jsonl", ".parquet")
@@ -69,7 +70,7 @@ class Table:
         error: type[UserError],
         *,
         kind: str | None = None,
-        encoding: Encoding = "utf-8",
+        encoding: str = AUTO,
         refuse: Refuse = fail,
     ) -> None:
         self.file = TextFile(path, error, encoding)

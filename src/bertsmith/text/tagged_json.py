@@ -9,7 +9,7 @@ from pathlib import Path
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.documents import tidy
 from bertsmith.text.headers import index_of, listed
-from bertsmith.text.opening import Encoding, TextFile
+from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import Head, Pick, Table
 from bertsmith.text.tagged import BadSentence, Entity, Tagged, Words, tags_of, words_of
 
@@ -21,7 +21,7 @@ _SPAN = "write [start, end, label], in characters of the text from 0, the end no
 
 
 def json_sentences(
-    path: Path, encoding: Encoding, *, need_tags: bool
+    path: Path, encoding: str, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
     """The sentences of a .jsonl file; which keys it has is seen at its first line.
 

@@ -41,7 +41,9 @@ class Choice(Task[Question]):
 
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
         """Questions with options."""
-        return read_choices(file, need_label=labelled, bad=reading.bad_rows)
+        return read_choices(
+            file, need_label=labelled, bad=reading.bad_rows, encoding=reading.columns.encoding
+        )
 
     def identity(self, row: Question) -> Hashable:
         """Questions of one text stay on one side."""

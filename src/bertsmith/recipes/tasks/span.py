@@ -75,7 +75,9 @@ class Span(Task[Question]):
 
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
         """Questions with their contexts."""
-        return read_questions(file, need_answers=labelled, bad=reading.bad_rows)
+        return read_questions(
+            file, need_answers=labelled, bad=reading.bad_rows, encoding=reading.columns.encoding
+        )
 
     def labels(self, rows: Sequence[Question], known: Sequence[str]) -> tuple[str, ...]:
         """None; raises `ExampleError` where no question has an answer."""

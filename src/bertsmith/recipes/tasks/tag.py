@@ -54,7 +54,13 @@ class Tag(Task[Tagged]):
 
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
         """Sentences with tags."""
-        return read_tagged(file, reading.tags, need_tags=labelled, bad=reading.bad_rows)
+        return read_tagged(
+            file,
+            reading.tags,
+            need_tags=labelled,
+            bad=reading.bad_rows,
+            encoding=reading.columns.encoding,
+        )
 
     def reads_lines(self, file: str, reading: Reading) -> bool:
         """Tell whether it is standard input or a .txt, of raw texts."""

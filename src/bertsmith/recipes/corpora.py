@@ -1,0 +1,33 @@
+"""How the files of a corpus are read, by every recipe that reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith.config import Config
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.encodings import AUTO, check_encoding
+from bertsmith.text.layout import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusReading(Config):
+    """Where the text of a corpus stands in its files, and how it is written there."""
+
+    text_column: str = "text"
+    """Column of the text in tables."""
+    layout: Layout = "auto"
+    """What lines and blank lines mean in plain text."""
+    encoding: str = AUTO
+    """Encoding of the files by name; auto finds it out, file by file."""
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+
+    def open(self, paths: Sequence[str | Path]) -> Corpus:
+        """Return the corpus of some files, folders and globs. Raises `CorpusError`."""
+        return Corpus(
+            paths, text_column=self.text_column, layout=self.layout, encoding=self.encoding
+        )
