@@ -15,6 +15,7 @@ from torch import Tensor
 
 from accelerator.text import LENGTH, Text, blocks
 from bertsmith.batches.phases import PhasedBatches
+from bertsmith.clock import Clock
 from bertsmith.models.bert import SIZES
 from bertsmith.models.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
@@ -22,6 +23,7 @@ from bertsmith.recipes.pretrain import resolve, start
 from bertsmith.recipes.pretrain_settings import fit_config
 from bertsmith.recipes.quick import quick
 from bertsmith.training.loop import fit
+from bertsmith.training.pacing import Timing
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.folder import save_model
 
@@ -115,14 +117,23 @@ def train_ours(plan: Plan, text: Text) -> dict[str, Any]:
     batches = PhasedBatches(text.store, text.tokenizer, samples, settings.phases, settings.seed)
     judge = judge_for(text, plan.device)
     points: list[dict[str, float]] = []
+    paused = 0.0
 
     def measure(trained: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+        nonlocal paused
+        began = time.perf_counter()
         found = _judged(trained, text, judge, device)
         points.append(found)
+        paused += time.perf_counter() - began
         return {"masked_lm_loss": found["loss"]}
 
     config = replace(fit_config(run), measurements=_TIMES)
-    state = fit(config, model, PRETRAINING, batches, enter=batches.enter, measure=measure)
+    # minutes without those in which it is judged
+    clock = Clock(now=lambda: time.perf_counter() - paused)
+    state = fit(
+        config, model, PRETRAINING, batches,
+        enter=batches.enter, measure=measure, timing=Timing(clock=clock),
+    )  # fmt: skip
     for number, found in enumerate(points, 1):
         found["minutes"] = plan.minutes * number / _TIMES
     return {"points": points, "tokens_per_second": state.tokens / state.seconds}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bertsmith.batches.phases import PhasedBatches
 from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.clock import Clock as WallClock
 from bertsmith.models.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import resolve, start
@@ -18,6 +19,7 @@ from bertsmith.recipes.quick import quick
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import fit
 from bertsmith.training.optimiser import Optimiser
+from bertsmith.training.pacing import Timing
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Replica
@@ -69,7 +71,12 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
         paused += time.perf_counter() - at
         return {}
 
-    state = fit(fit_config(run), model, PRETRAINING, batches, enter=batches.enter, measure=measure)
+    # minutes without those in which the model is shown
+    trained = WallClock(now=lambda: time.perf_counter() - paused)
+    state = fit(
+        fit_config(run), model, PRETRAINING, batches,
+        enter=batches.enter, measure=measure, timing=Timing(clock=trained),
+    )  # fmt: skip
     return state.tokens / state.seconds, first
 
 

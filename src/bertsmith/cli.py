@@ -13,12 +13,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from bertsmith import __doc__ as promise
 from bertsmith import __version__
+from bertsmith.clock import command_from, process_start
 from bertsmith.command import Verb, help_page, read_arguments
 from bertsmith.disk import disk_error, refused_by_disk, writing
 from bertsmith.errors import ConfigError, DiskError, UserError
@@ -29,8 +31,10 @@ _OUTPUT = "standard output"
 
 def main(arguments: Sequence[str] | None = None, verbs: Mapping[str, Verb] = VERBS) -> int:
     """Run the command line; returns the exit status, and raises only what is a bug of ours."""
+    # called with arguments of its own, the process may have done other things before
+    began = process_start() if arguments is None else time.monotonic()
     try:
-        with _termination_as_interrupt():
+        with _termination_as_interrupt(), command_from(began):
             status = _run(list(sys.argv[1:] if arguments is None else arguments), verbs)
             with writing(_OUTPUT, then="give the same command again"):
                 sys.stdout.flush()

@@ -57,12 +57,14 @@ def pretrain(
         store: folder made by prepare
         out: folder of the run: checkpoints, log, report, and the model in it when done
         model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT
-            to 12 of 4096 (xxlarge); small where none is given
+            to 12 of 4096 (xxlarge); where none is given, tiny to base, by the amount of text and
+            the minutes or steps, which is said
         recipe: what all settings below are before you change any; quick where none is given
         from_: folder of a model, or hub:owner/name, to train further, in place of a new one; its
             vocabulary must be the store's. Network and dropout are its own, and so is whether there
             are pairs; the optimiser is AdamW at a rate of 1e-4
-        minutes: time to train
+        minutes: time on the clock from this command, or from its resumption, to the saved model;
+            checks, measurements, evaluation and saving are among it
         steps: updates to train, in place of minutes
         device: cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that goes on
         workers: processes that draw batches ahead of training, where it waits for them: on a GPU,
@@ -72,6 +74,7 @@ def pretrain(
             them: for networks that are too large for one (docs/many-machines.md)
         force: go on whatever the check before training finds
     """
+    from bertsmith.clock import Clock, command_start
     from bertsmith.recipes.pretrain import pretrain as run
     from bertsmith.recipes.pretrain_settings import PretrainConfig
 
@@ -79,9 +82,9 @@ def pretrain(
     _check_given({**begins, "settings": settings}, goes_on=store is None)
     assert settings is None or isinstance(settings, PretrainConfig)
     run(
-        store, out=out, model=model or "small", recipe=recipe or "quick", parent=from_,
+        store, out=out, model=model, recipe=recipe or "quick", parent=from_,
         minutes=minutes, steps=steps, settings=settings, device=device, workers=workers,
-        tensorboard=tensorboard, shard=shard, force=force,
+        tensorboard=tensorboard, shard=shard, force=force, clock=Clock(began=command_start()),
     )  # fmt: skip
 
 

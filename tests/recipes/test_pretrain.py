@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
+from bertsmith.clock import Clock
 from bertsmith.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.layers.positions import Positions
 from bertsmith.models import bert
@@ -24,6 +26,7 @@ from bertsmith.recipes.pretrain import PretrainOutcome, pretrain
 from bertsmith.recipes.pretrain_evaluation import evaluate_held_out
 from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
 from bertsmith.training.interruption import Interrupted
 from bertsmith.weights.folder import load_model
 from invented import invented_documents, tokenizer
@@ -67,6 +70,10 @@ def whole(
 ) -> PretrainOutcome:
     """A run that was never stopped."""
     return run(store_folder, tmp_path_factory.mktemp("whole") / "run")
+
+
+def untimed(state: State) -> State:
+    return replace(state, seconds=0.0, elapsed=0.0)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -192,7 +199,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     resumed = run(None if alone else store_folder, folder, **alone)
     assert f"going on with the run in {folder}" in capsys.readouterr().err
     assert resumed.held_out == whole.held_out
-    assert replace(resumed.state, seconds=0.0) == replace(whole.state, seconds=0.0)
+    assert untimed(resumed.state) == untimed(whole.state)
     ours, theirs = files(folder / "model"), files(whole.folder / "model")
     assert ours.keys() == theirs.keys()
     # the card tells of the time it took
@@ -263,10 +270,66 @@ def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> No
     assert not out.exists()
 
 
-def test_minutes_are_a_budget_too(store_folder: Path, tmp_path: Path) -> None:
-    found = run(store_folder, tmp_path / "run", steps=None, minutes=0.002)
-    assert found.state.step >= 1
-    assert found.state.seconds >= 0.12
+def test_minutes_go_from_the_command_to_the_saved_model(
+    store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a clock of its own: a step takes a second, everything else no time."""
+    seconds, measured = [0.0], replace(QUICK, measurements=2, log_every=1)
+    take = PretrainingBatches.take
+
+    def slow(self: PretrainingBatches, place: Place) -> tuple[Batch, Place]:
+        seconds[0] += 1
+        return take(self, place)
+
+    def go(minutes: float, began: float, store: Path | None = store_folder) -> PretrainOutcome:
+        clock = Clock(began, lambda: seconds[0])
+        if store is None:
+            return pretrain(None, out=tmp_path / "run", clock=clock)
+        return run(
+            store, tmp_path / "run", steps=None, minutes=minutes, clock=clock, settings=measured
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PretrainingBatches, "take", slow)
+        found = go(2.0, began=-20.0)
+        # evaluation, saving and the report are kept free, by what they take really
+        assert 90 < found.state.elapsed <= 120.5
+        assert found.state.elapsed == pytest.approx(found.state.seconds + 20, abs=15)
+        # the plan is kept: what was read once is read again
+        plan = (tmp_path / "run" / "held-out.json").read_bytes()
+        again = go(2.0, began=seconds[0], store=None)
+    assert again.state.step == found.state.step
+    assert (tmp_path / "run" / "held-out.json").read_bytes() == plan
+    told = capsys.readouterr().err
+    assert "of 120 s are left for steps" in told
+    assert "minutes in all" in told
+
+
+def test_too_few_minutes_say_what_would_do(
+    store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(
+        store_folder, tmp_path / "run", steps=None, minutes=0.3, clock=Clock(-30.0, lambda: 0.0)
+    )
+    assert found.state.step == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "0 of 18 s are left for steps" in told
+    assert re.search(r"look: give --minutes [\d.]+ or more", told)
+
+
+def test_a_size_is_chosen_and_kept(
+    store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(store_folder, tmp_path / "run", model=None, steps=2)
+    assert found.model.config.encoder.layers == 2
+    told = capsys.readouterr().err
+    assert "size tiny, as no --model is named: it reads about 380 tokens in 2 steps" in told
+    content = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert content["settings"]["model"] == "tiny"
+    run(store_folder, tmp_path / "run", model=None, steps=2)
+    told = capsys.readouterr().err
+    assert "as no --model is named" not in told
+    assert "has ended" in told
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "none"])

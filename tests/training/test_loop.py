@@ -242,21 +242,3 @@ def test_damaged_checkpoints_are_passed_over(
         path.write_text(json.dumps({"../../escape": {}}))
     with pytest.raises(RunFolderError, match="no checkpoint is whole"):
         fit(config, resumed, OBJECTIVE, batches, folder=folder)
-
-
-def test_a_minute_budget_ends_and_decays(
-    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    folder = RunFolder(tmp_path)
-    config = config_of(1, budget=Budget(minutes=0.02))
-    state = fit(
-        config,
-        small_model(tokenizer.size),
-        OBJECTIVE,
-        small_batches(store, tokenizer),
-        folder=folder,
-    )
-    assert state.seconds >= 1.2
-    rates = [line["rate"] for line in folder.log()]
-    assert rates[0] == 0
-    assert rates[-1] < 0.2 * max(rates)

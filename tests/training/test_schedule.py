@@ -54,9 +54,7 @@ def test_factors_are_shares(warm_up: float, hold: float, progress: float, decay:
 
 
 def test_budgets() -> None:
-    assert Budget(steps=8).progress(2, 1e9) == 0.25
-    assert Budget(minutes=2.0).progress(10**9, 30) == 0.25
-    assert Budget(minutes=2.0).progress(1, 500) == 1
+    assert [Budget(steps=8).progress(step) for step in (0, 2, 8, 9)] == [0, 0.25, 1, 1]
     for wrong in ({}, {"steps": 3, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}):
         with pytest.raises(ConfigError):
             Budget(**wrong)
@@ -95,9 +93,6 @@ def idle() -> torch.optim.Optimizer:
     ],
 )
 def test_factors_are_those_of_transformers(schedule: ScheduleConfig, theirs: LambdaLR) -> None:
-    by_steps, by_minutes = Budget(steps=200), Budget(minutes=5.0)
     for step in range(200):
-        expected = theirs.lr_lambdas[0](step)
-        # the same way whether it is the steps or the minutes that are spent
-        for progress in (by_steps.progress(step, 0.0), by_minutes.progress(0, step * 1.5)):
-            assert schedule.factor(progress) == pytest.approx(expected, abs=1e-9), step
+        progress = Budget(steps=200).progress(step)
+        assert schedule.factor(progress) == pytest.approx(theirs.lr_lambdas[0](step), abs=1e-9)

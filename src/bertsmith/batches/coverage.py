@@ -36,13 +36,15 @@ class Coverage:
     labels; else 0."""
 
 
-def coverage(store: TokenStore, config: SampleConfig, seed: int) -> Coverage:
-    """Look at some of the sequences of an epoch."""
+def coverage(
+    store: TokenStore, config: SampleConfig, seed: int, most: int = MOST_TOKENS
+) -> Coverage:
+    """Look at some of the sequences of an epoch, of about so many tokens at most."""
     # for a share, it does not matter which token of a word a cut falls on
     nowhere = np.broadcast_to(np.False_, store.tokens)
     text = (_Positions(store), config.text, config.longest, nowhere, seed)
     segments, whole = Segments(*text, config.short), Segments(*text)
-    index = np.arange(min(segments.count, max(2, MOST_TOKENS // config.longest)))
+    index = np.arange(min(segments.count, max(2, most // config.longest)))
     samples = segments.read(index, 0, segments.cut(index, 0))
     own = whole.cut(index, 0)
     shown = np.unique(np.concatenate([part for sample in samples for part in sample.parts]))

@@ -95,6 +95,7 @@ class PretrainingBatches:
                 remedy="put blank lines between documents, or pre-train with "
                 "--samples.text within_documents",
             )
+        self.store = store
         self.config = config
         self._tokenizer = tokenizer
         self._ordinary = np.ones(tokenizer.size, bool)

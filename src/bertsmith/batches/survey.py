@@ -1,8 +1,8 @@
 """What a token store holds, as far as it decides whether pre-training on it is worth the time.
 
 A small store is looked at whole. Of a large one passages at even distances are read, twenty
-million tokens of them, so that a look takes seconds whatever the size; the survey says how much it
-saw.
+million tokens of them or less, so that a look takes seconds whatever the size; the survey says how
+much it saw.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.likeness import Likeness
 from bertsmith.batches.randomness import bits
 from bertsmith.batches.store import TokenStore
+from bertsmith.log import progress
 
 Numbers = NDArray[np.int64]
 
@@ -71,20 +72,22 @@ class Passage:
     documents: Numbers
 
 
-def survey(store: TokenStore, vocabulary: int) -> Survey:
-    """Look at a store with ids below `vocabulary`."""
+def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Survey:
+    """Look at a store with ids below `vocabulary`, at about so many tokens of it at most."""
     counts = np.zeros(vocabulary, np.int64)
     keys: list[NDArray[np.uint64]] = []
     places: list[Numbers] = []
     likeness = Likeness(store)
-    for passage in passages(store):
-        counts += np.bincount(passage.ids, minlength=vocabulary)
-        lengths = np.diff(passage.sentences)
-        long_enough = lengths >= _SHORTEST_SENTENCE
-        keys.append(_sentence_keys(passage, lengths)[long_enough])
-        starts = passage.begin + passage.sentences[:-1][long_enough]
-        places.append(np.stack([starts, lengths[long_enough]]))
-        likeness.add(passage.begin + passage.documents)
+    with progress("looking at the text", min(most, store.tokens), "tokens") as bar:
+        for passage in passages(store, most):
+            counts += np.bincount(passage.ids, minlength=vocabulary)
+            lengths = np.diff(passage.sentences)
+            long_enough = lengths >= _SHORTEST_SENTENCE
+            keys.append(_sentence_keys(passage, lengths)[long_enough])
+            starts = passage.begin + passage.sentences[:-1][long_enough]
+            places.append(np.stack([starts, lengths[long_enough]]))
+            likeness.add(passage.begin + passage.documents)
+            bar.advance(len(passage.ids))
     repeated, place, count = _repeats(np.concatenate(keys), np.concatenate(places, axis=1))
     alike, example = likeness.found()
     total = int(counts.sum())
@@ -92,7 +95,7 @@ def survey(store: TokenStore, vocabulary: int) -> Survey:
         tokens=total,
         sentences=sum(map(len, keys)),
         documents=likeness.documents,
-        whole=store.tokens <= MOST_TOKENS,
+        whole=store.tokens <= most,
         repeated_sentences=repeated,
         commonest_sentence=_read(store, *place),
         commonest_count=count,
@@ -105,15 +108,15 @@ def survey(store: TokenStore, vocabulary: int) -> Survey:
     )
 
 
-def passages(store: TokenStore) -> Iterator[Passage]:
+def passages(store: TokenStore, most: int = MOST_TOKENS) -> Iterator[Passage]:
     """Passages of about 65,536 tokens: all of the store, or some at even distances."""
-    if store.tokens <= MOST_TOKENS:
+    if store.tokens <= most:
         begins = np.arange(0, store.tokens, _PASSAGE)
         ends = np.append(begins[1:], store.tokens)
     else:
-        most = store.tokens - _PASSAGE
-        begins = np.linspace(0, most, MOST_TOKENS // _PASSAGE).astype(np.int64)
-        ends = begins + _PASSAGE
+        last_begin = max(0, store.tokens - _PASSAGE)
+        begins = np.linspace(0, last_begin, max(1, most // _PASSAGE)).astype(np.int64)
+        ends = np.minimum(begins + _PASSAGE, store.tokens)
     first, last = (np.searchsorted(store.sentences, edges) for edges in (begins, ends))
     # what is read at once must not cross from one file to the next
     borders = np.searchsorted(store.sentences, np.cumsum(store.index.shards))

@@ -8,17 +8,20 @@ waste the run stops it, with the remedy; `--force` goes on.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from bertsmith.batches.batch import Batch
+from bertsmith.batches.coverage import MOST_TOKENS as COVERED_TOKENS
 from bertsmith.batches.coverage import coverage
 from bertsmith.batches.phases import Phase
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.store import TokenStore
-from bertsmith.batches.survey import survey
+from bertsmith.batches.survey import MOST_TOKENS, survey
+from bertsmith.log import progress
 from bertsmith.models.model import Model, ModelConfig
 from bertsmith.objectives.losses import Losses
 from bertsmith.recipes.findings import Finding, Findings, judged, worst
@@ -29,14 +32,22 @@ from bertsmith.recipes.preflight_corpus import (
 )
 from bertsmith.recipes.preflight_room import look_at_room, need
 from bertsmith.recipes.preflight_speed import (
+    MOST_SECONDS,
     TRIAL_STEPS,
     Pace,
     look_at_budget,
     look_at_speed,
+    look_at_time,
     measure,
 )
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.schedule import Budget
+
+# for each minute of a budget: tokens that are surveyed and tokens that sequences are made of, a
+# second each on a busy core; and the share of the budget in which steps are tried
+_SURVEYED, _COVERED, _SPEED_SHARE = 4_000_000, 200_000, 0.03
+_LEAST_SEEN = 50_000
 
 __all__ = ["TRIAL_STEPS", "Finding", "Findings", "check", "check_room"]
 
@@ -79,25 +90,34 @@ def check(
     objective: Callable[[Model, Batch], Losses],
     *,
     processes: int = 1,
+    spoken_for: float = 0.0,
 ) -> Findings:
     """Look at a corpus and measure a copy of the model on it; the model itself is left alone.
 
     `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has batches of its own.
+    step, each has batches of its own. Of a budget of minutes, `spoken_for` are the seconds that go
+    to other things than steps and these checks, which take less of a smaller budget.
     """
+    began = time.perf_counter()
     settings, inherited = run.settings, run.parent is not None
-    seen = survey(store, tokenizer.size)
+    seen = survey(store, tokenizer.size, _scaled(run.budget, _SURVEYED, MOST_TOKENS))
     samples = phases[-1].config
-    shown = coverage(store, samples, settings.seed)
+    with progress("reading some sequences", None):
+        most = _scaled(run.budget, _COVERED, COVERED_TOKENS)
+        shown = coverage(store, samples, settings.seed, most)
+    minutes = run.budget.minutes
+    seconds = MOST_SECONDS if minutes is None else 60 * minutes * _SPEED_SHARE / len(phases)
     pace = measure(
         model,
-        list(zip(_shares(settings.phases), phases, strict=True)),
+        list(zip(shares_of(settings.phases), phases, strict=True)),
         objective,
         settings.optimiser,
         settings.precision,
         accumulate=settings.accumulate,
         processes=processes,
+        seconds=min(MOST_SECONDS, seconds),
     )
+    spoken_for += time.perf_counter() - began
     rows = model.config.encoder.vocabulary
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Findings(
@@ -107,8 +127,18 @@ def check(
             *look_at_sequences(store, samples, seen, shown),
             *_loss(tokenizer, seen.unigram_entropy, pace, inherited=inherited),
             *look_at_speed(pace),
-            *look_at_budget(store, pace, run.budget, parameters),
+            *look_at_time(pace, run.budget, spoken_for),
+            *look_at_budget(store, pace, run.budget, parameters, spoken_for),
         )
+    )
+
+
+def _scaled(budget: Budget, a_minute: int, most: int) -> int:
+    """Tokens to look at: so many for each minute of a small budget, and no more than `most`."""
+    return (
+        most
+        if budget.minutes is None
+        else max(_LEAST_SEEN, min(most, int(budget.minutes * a_minute)))
     )
 
 
@@ -131,6 +161,7 @@ def _loss(tokenizer: Tokenizer, entropy: float, pace: Pace, *, inherited: bool) 
     ]
 
 
-def _shares(phases: Sequence[Phase]) -> list[float]:
+def shares_of(phases: Sequence[Phase]) -> list[float]:
+    """The share of the budget of each phase, the rest of the run last."""
     shares = [phase.share for phase in phases]
     return [*shares, 1 - sum(shares)]

@@ -18,7 +18,7 @@ import torch
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.batches.store import TokenStore
-from bertsmith.log import short_number
+from bertsmith.log import progress, short_number
 from bertsmith.models.model import Model
 from bertsmith.objectives.losses import Losses
 from bertsmith.recipes.findings import Finding, judged
@@ -28,11 +28,12 @@ from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.precision import Precision, autocast, keep_large_blocks
 from bertsmith.training.schedule import Budget
 
-TRIAL_STEPS, _UNTIMED = 5, 1
-# for all steps of one length; where they would take longer one is timed, or as much of a batch
-_MOST_SECONDS = 5.0
-_USUAL_UTILISATION = 0.3
+TRIAL_STEPS = 5
+MOST_SECONDS = 5.0
+"""For all steps of one length; where they would take longer fewer are timed, or part of a batch."""
 _FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
+# share of the minutes that should be left for steps
+_LEAST_LEFT = 0.5
 _MOST_TIMES = 40.0
 
 
@@ -80,8 +81,11 @@ class Pace:
         """Share of the machine's peak that the model's own operations take (MFU)."""
         return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak.flops
 
-    def outcome(self, budget: Budget) -> tuple[float, float, float]:
-        """Steps, seconds and tokens that a budget comes to."""
+    def outcome(self, budget: Budget, spoken_for: float = 0.0) -> tuple[float, float, float]:
+        """Steps, their seconds and tokens that a budget comes to.
+
+        Of a budget of minutes, so many seconds are `spoken_for` by other things.
+        """
         steps = seconds = tokens = 0.0
         for trial in self.trials:
             each = self.seconds_a_step(trial)
@@ -89,7 +93,7 @@ class Pace:
                 part = trial.share * budget.steps
             else:
                 assert budget.minutes is not None
-                part = trial.share * 60 * budget.minutes / each
+                part = trial.share * max(0.0, 60 * budget.minutes - spoken_for) / each
             steps += part
             seconds += part * each
             tokens += part * self.tokens_a_step(trial)
@@ -105,16 +109,21 @@ def measure(
     *,
     accumulate: int = 1,
     processes: int = 1,
+    seconds: float = MOST_SECONDS,
 ) -> Pace:
-    """Take a few steps with a copy of the model on every phase, (share of the budget, batches)."""
+    """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
+
+    The steps of a phase take about so many `seconds` at most.
+    """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
     trial = copy.deepcopy(model).train()
     stepper = Optimiser(trial, optimiser)
-    trials = [
-        _measured(trial, stepper, share, batches, objective, precision, peak.flops)
-        for share, batches in phases
-    ]
+    trials = []
+    with progress("measuring the speed", len(phases)) as bar:
+        for share, batches in phases:
+            trials.append(_measured(trial, stepper, share, batches, objective, precision, seconds))
+            bar.advance()
     return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
 
 
@@ -125,21 +134,24 @@ def _measured(
     batches: PretrainingBatches,
     objective: Callable[[Model, Batch], Losses],
     precision: Precision,
-    peak: float,
+    limit: float,
 ) -> Trial:
     began = time.perf_counter()
     drawn = _some(batches)
     drawing = (time.perf_counter() - began) / len(drawn)
     tokens = _mean([batch.tokens for batch in drawn])
     flops = _mean([batch_flops(model.config, batch) for batch in drawn])
-    affordable = _MOST_SECONDS * _USUAL_UTILISATION * peak / flops
-    if affordable < TRIAL_STEPS:
-        some = max(2, int(min(affordable, 1) * drawn[0].sequences))
-        drawn = [batches.samples(np.arange(count), 0) for count in (2, some)]
-    timed: list[tuple[float, float, float]] = []
     start = time.perf_counter()
-    for number, batch in enumerate(drawn):
-        if number > _UNTIMED and time.perf_counter() - start > _MOST_SECONDS:
+    few = batches.samples(np.arange(min(2, drawn[0].sequences)), 0)
+    # not counted: what is done for the first time takes longer
+    rate, update, _ = _timed(model, stepper, few, objective, precision)
+    left = limit - (time.perf_counter() - start) - update
+    if rate * tokens > left:
+        some = int(left / (rate * tokens) * drawn[0].sequences)
+        drawn = [batches.samples(np.arange(max(some, few.sequences)), 0)]
+    timed: list[tuple[float, float, float]] = []
+    for batch in drawn:
+        if timed and time.perf_counter() - start > limit:
             break
         timed.append(_timed(model, stepper, batch, objective, precision))
     rates, updates, losses = zip(*timed, strict=True)
@@ -147,8 +159,8 @@ def _measured(
         longest=batches.config.longest,
         share=share,
         tokens=tokens,
-        batch_seconds=drawing + tokens * _mean(rates[_UNTIMED:]),
-        update_seconds=_mean(updates[_UNTIMED:]),
+        batch_seconds=drawing + tokens * _mean(rates),
+        update_seconds=_mean(updates),
         flops=flops,
         first_loss=losses[0],
     )
@@ -200,11 +212,41 @@ def look_at_speed(pace: Pace) -> list[Finding]:
     return findings
 
 
-def look_at_budget(store: TokenStore, pace: Pace, budget: Budget, parameters: int) -> list[Finding]:
-    """What the budget sees of the corpus, and whether that is worth its time."""
-    steps, seconds, tokens = pace.outcome(budget)
+def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]:
+    """How much of a budget of minutes is left for steps; nothing for one of steps."""
+    if budget.minutes is None:
+        return []
+    total = 60 * budget.minutes
+    left = max(0.0, total - spoken_for)
+    longest = max(pace.seconds_a_step(trial) for trial in pace.trials)
+    needed = max(2 * spoken_for, spoken_for + _FEW_STEPS * longest) / 60
+    return [
+        judged(
+            "the minutes",
+            f"{left:.0f} of {total:.0f} s are left for steps; checks, measurements, evaluation and "
+            "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
+            -left / total,
+            (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
+            f"give --minutes {_up(needed):g} or more",
+        )
+    ]
+
+
+def _up(minutes: float) -> float:
+    """Minutes, rounded up to a tenth."""
+    return math.ceil(10 * minutes) / 10
+
+
+def look_at_budget(
+    store: TokenStore, pace: Pace, budget: Budget, parameters: int, spoken_for: float = 0.0
+) -> list[Finding]:
+    """What the budget sees of the corpus, and whether that is worth its time.
+
+    Of a budget of minutes, so many seconds are `spoken_for` by other things than steps.
+    """
+    steps, seconds, tokens = pace.outcome(budget, spoken_for)
     times, each = tokens / store.tokens, tokens / max(parameters, 1)
-    enough = seconds / 60 * _MOST_TIMES / max(times, 1e-9)
+    enough = (seconds * _MOST_TIMES / max(times, 1e-9) + spoken_for) / 60
     # minutes are given without knowing how few steps they come to; steps, or seconds, to try it
     tried = budget.minutes is None or budget.minutes < 1
     return [

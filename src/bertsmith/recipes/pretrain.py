@@ -6,6 +6,7 @@ bertsmith pretrain store --out run --model mini --minutes 60
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertsmith.batches.neighbours import count_neighbours
 from bertsmith.batches.phases import PhasedBatches
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.store import TokenStore
+from bertsmith.clock import Clock
 from bertsmith.errors import ConfigError
 from bertsmith.log import say
 from bertsmith.models.catalog import FAMILIES, family
@@ -38,23 +40,30 @@ from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.preflight import check, check_room
 from bertsmith.recipes.pretrain_beginning import RESULT, begin, check_store, store_hash
 from bertsmith.recipes.pretrain_evaluation import (
+    HeldOutPlan,
     describe,
     evaluate_held_out,
     measure_held_out,
 )
 from bertsmith.recipes.pretrain_report import PREFLIGHT, model_card, write_report
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
+from bertsmith.recipes.pretrain_time import plan_time
+from bertsmith.recipes.size_choice import choose_size
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
+from bertsmith.training.pacing import Costs, Timing
 from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
 from bertsmith.weights.hub import model_folder
+
+# a recipe's settings are the same for all sizes that are chosen among
+ANY_SIZE = "small"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +81,7 @@ def pretrain(
     store: Path | None,
     *,
     out: Path,
-    model: str = "small",
+    model: str | None = None,
     parent: str | Path | None = None,
     recipe: str = "quick",
     minutes: float | None = None,
@@ -83,16 +92,19 @@ def pretrain(
     tensorboard: bool = False,
     shard: bool = False,
     force: bool = False,
+    clock: Clock | None = None,
 ) -> PretrainOutcome:
     """Pre-train a BERT on a store, or go on with the run in `out`.
 
-    Without `settings` they are the recipe's. With `parent`, a model folder, the weights start from
+    Without `model` the size is chosen by the text and the budget (size_choice.py). Without
+    `settings` they are the recipe's. With `parent`, a model folder, the weights start from
     its, whatever `model` and `recipe` say.
     Without `store` everything is taken from the run in `out`; with it, the settings must be those
     of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
     `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
     result, and may be another one when a run goes on. `device` is a name that `device_named`
-    knows; `tensorboard` writes the log for TensorBoard too. Below torchrun, all processes share
+    knows; `tensorboard` writes the log for TensorBoard too. Minutes are those of the `clock`, from
+    this call on if none is given. Below torchrun, all processes share
     each step, with `shard` also weights and optimiser. Raises `UserError` children, and
     `Interrupted` after Ctrl-C.
     """
@@ -102,10 +114,13 @@ def pretrain(
             return None
         budget = Budget(steps=steps, minutes=minutes)
         begins = None if parent is None else model_folder(parent)
-        chosen = settings or default_settings(recipe, model, budget, begins)
-        return resolve(store, model, budget, chosen, begins, place, processes)
+        chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
+        first = resolve(store, model or ANY_SIZE, budget, chosen, begins, place, processes)
+        if model is not None or begins is not None:
+            return first
+        return _of_chosen_size(first, folder, place, processes)
 
-    folder = RunFolder(out)
+    clock, folder = clock or Clock(), RunFolder(out)
     if tensorboard:
         require_tensorboard()
     with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
@@ -115,8 +130,27 @@ def pretrain(
         place = world.place(device_named(run.device if device == "auto" else device))
         with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
             return carry_out(
-                run, TokenStore(run.store), folder, place, workers=workers, force=force, world=world
-            )
+                run, TokenStore(run.store), folder, place, workers=workers, force=force,
+                world=world, clock=clock,
+            )  # fmt: skip
+
+
+def _of_chosen_size(
+    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int
+) -> PretrainRun:
+    """The run with the size that was chosen when it began, or is chosen now, which is said."""
+    known = folder.settings("pretrain")
+    if known is not None:
+        return replace(run, model=str(known.get("model", run.model)))
+    store = TokenStore(run.store)
+    tokenizer = store.tokenizer()
+
+    def network(size: str) -> ModelConfig:
+        return network_of(replace(run, model=size), tokenizer)
+
+    choice = choose_size(store, run.budget, run.settings, network, device, processes)
+    say(choice.reason)
+    return replace(run, model=choice.size)
 
 
 def resolve(
@@ -152,18 +186,24 @@ def carry_out(
     workers: int = 0,
     force: bool = False,
     world: World = ALONE,
+    clock: Clock | None = None,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
-    settings, tokenizer = run.settings, store.tokenizer()
+    clock, settings, tokenizer = clock or Clock(), run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
     batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
     wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
     if checks:
         room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
-    model = start(run, tokenizer).to(device)
+    goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
+    model = start(run, tokenizer, goes_on=goes_on).to(device)
     _tell_plan(run, model, batches.parts[-1])
+    plan, costs = _told_time(world, lambda: plan_time(run, model, tokenizer, store, folder))
     if checks:
-        found = room + check(run, store, tokenizer, model, batches.parts, PRETRAINING)
+        spoken_for = clock.elapsed + costs.total(plan.measurements)
+        found = room + check(
+            run, store, tokenizer, model, batches.parts, PRETRAINING, spoken_for=spoken_for
+        )
         found.tell()
         if not force:
             found.stop(store.folder)
@@ -171,37 +211,57 @@ def carry_out(
     world.wait_for_first()
     try:
         state = fit(
-            fit_config(run, workers=workers),
+            replace(fit_config(run, workers=workers), measurements=plan.measurements),
             model,
             PRETRAINING,
             batches,
             enter=batches.enter,
-            measure=measure_held_out(tokenizer, store, settings.samples, settings.precision),
+            measure=measure_held_out(
+                tokenizer, store, settings.samples, settings.precision, plan.measured_tokens
+            ),
             folder=folder,
             title="pre-training",
             world=world,
+            timing=Timing(clock=clock, costs=costs),
         )
     except Interrupted as stopped:
         program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
         command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
     model = complete(model, world)
-    held_out = world.told(lambda: _finish(run, store, tokenizer, model, state, folder))
+    ended = _Ended(run=run, state=state, clock=clock, evaluated_tokens=plan.evaluated_tokens)
+    held_out = world.told(lambda: _finish(ended, store, tokenizer, model, folder))
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
 
 
+def _told_time(
+    world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
+) -> tuple[HeldOutPlan, Costs]:
+    """What rank 0 plans, on every rank."""
+    held_out, costs = world.told(lambda: [each.to_dict() for each in plan()])
+    return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """A run whose training has ended, and where it stands."""
+
+    run: PretrainRun
+    state: State
+    clock: Clock
+    evaluated_tokens: int
+
+
 def _finish(
-    run: PretrainRun,
-    store: TokenStore,
-    tokenizer: Tokenizer,
-    model: Model,
-    state: State,
-    folder: RunFolder,
+    ended: _Ended, store: TokenStore, tokenizer: Tokenizer, model: Model, folder: RunFolder
 ) -> dict[str, float]:
     """Measure a trained model and save it with its report; returns the figures."""
-    held_out = evaluate_held_out(model, tokenizer, store, run.settings.samples)
+    run, state = ended.run, ended.state
+    held_out = evaluate_held_out(
+        model, tokenizer, store, run.settings.samples, ended.evaluated_tokens
+    )
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
     card = model_card(run, model.config, store.index, state, held_out)
@@ -210,6 +270,7 @@ def _finish(
     save_model(folder.model, model, tokenizer, card=card)
     write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
+    say(f"{ended.clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return held_out
 
 
@@ -240,12 +301,17 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
 
 
-def start(run: PretrainRun, tokenizer: Tokenizer) -> Model:
-    """The network before its first step, a pure function of the run."""
+def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:
+    """The network before its first step, a pure function of the run.
+
+    Where the run `goes_on` from a checkpoint, nothing is counted for weights that are replaced.
+    """
     config, network = network_of(run, tokenizer), run.settings.network
     if run.parent is not None:
         return start_from_parent(run.parent, run.settings)
     model = build_model(config, seed=run.settings.seed)
+    if goes_on:
+        return model
     if network.start == "neighbours":
         counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
         start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)

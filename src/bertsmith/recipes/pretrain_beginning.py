@@ -20,6 +20,8 @@ from bertsmith.training.distribution import World
 from bertsmith.training.run_folder import RunFolder
 
 RESULT = "result.json"
+VERIFYING = 0.1
+"""Share of the minutes after which no other file of the store is hashed."""
 
 
 def begin(
@@ -52,7 +54,9 @@ def begin(
         )
     world.share(run.batches_per_step or run.settings.accumulate)
     opened = TokenStore(run.store)
-    verified = verify_store(opened, folder.verified())
+    minutes = run.budget.minutes
+    seconds = None if minutes is None else VERIFYING * 60 * minutes
+    verified = verify_store(opened, folder.verified(), seconds)
     check_parent(run, opened)
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
+from bertsmith.config import Config
 from bertsmith.evaluation.held_out import evaluate_objective
+from bertsmith.log import progress
 from bertsmith.models.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -18,34 +20,60 @@ from bertsmith.training.checkpoints import State
 from bertsmith.training.measuring import Measure
 from bertsmith.training.precision import Precision
 
-_HELD_OUT_TOKENS = 400_000
-_MEASURED_TOKENS = 64_000
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPlan(Config):
+    """How often held-out text is read, and how much of it."""
+
+    measurements: int
+    """Measurements while training goes on."""
+    measured_tokens: int = 64_000
+    """Tokens of each."""
+    evaluated_tokens: int = 400_000
+    """Tokens that the finished model is evaluated on."""
 
 
 def evaluate_held_out(
-    model: Model, tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
+    model: Model,
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    samples: SampleConfig,
+    tokens: int = HeldOutPlan.evaluated_tokens,
 ) -> dict[str, float]:
     """Loss and accuracy of each objective on the held-out documents, in float32; {} without any.
 
     The masks and pairs are always the same ones, the masks the paper's (15 %, single tokens)
-    whatever training had, so that runs can be compared; at most 400,000 tokens are read.
+    whatever training had, so that runs can be compared; about so many `tokens` are
+    read at most.
     """
     batches = held_out_batches(tokenizer, store, samples)
     if batches is None:
         return {}
-    return evaluate_objective(model, PRETRAINING, _once(batches, _HELD_OUT_TOKENS))
+    total = min(tokens, batches.store.tokens)
+    with progress("evaluating on held-out text", total, "tokens") as bar:
+
+        def watched() -> Iterator[Batch]:
+            for batch in first_batches(batches, tokens):
+                yield batch
+                bar.advance(batch.tokens)
+
+        return evaluate_objective(model, PRETRAINING, watched())
 
 
 def measure_held_out(
-    tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig, precision: Precision
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    samples: SampleConfig,
+    precision: Precision,
+    tokens: int = HeldOutPlan.measured_tokens,
 ) -> Measure | None:
-    """What measures on the same 64,000 tokens of held-out text time and again; None without any."""
+    """Return what measures on the same held-out text time and again; None without any."""
     batches = held_out_batches(tokenizer, store, samples)
     if batches is None:
         return None
 
     def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
-        chosen = takewhile(lambda _: not stopping(), _once(batches, _MEASURED_TOKENS))
+        chosen = takewhile(lambda _: not stopping(), first_batches(batches, tokens))
         figures = evaluate_objective(model, PRETRAINING, chosen, precision=precision)
         return None if stopping() else figures
 
@@ -86,8 +114,8 @@ def describe(state: State, held_out: dict[str, float]) -> str:
     return line
 
 
-def _once(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
-    """The batches of one epoch until so many tokens are reached."""
+def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
+    """Return the batches of the first epoch until so many tokens are reached."""
     place, tokens = Place(), 0
     while place.epoch == 0 and tokens < most:
         batch, place = batches.take(place)

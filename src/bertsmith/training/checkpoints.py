@@ -56,6 +56,10 @@ class State(Config):
     """The next sequence."""
     seconds: float = 0.0
     """Time spent in training steps."""
+    elapsed: float = 0.0
+    """Time on the clock, of all sittings of the run."""
+    spent: float = 0.0
+    """Share of a budget of minutes that is spent."""
     tokens: int = 0
     """Tokens the model has seen."""
     skipped: int = 0

@@ -64,15 +64,16 @@ class Figures:
         `peak` is the machine's, in operations a second; `mfu` the share of it that the model's own
         operations take (Chowdhery et al. 2022, appendix B).
         """
+        seconds = max(self.seconds, 1e-9)
         line = {
             "step": state.step,
             "epoch": state.place.epoch,
             "phase": state.place.phase,
             "seconds": round(state.seconds, 3),
             "tokens": state.tokens,
-            "tokens_per_second": round(self.tokens / self.seconds),
+            "tokens_per_second": round(self.tokens / seconds),
             "padding": self.padding / max(self.drawn, 1),
-            "mfu": round(self.flops / self.seconds / peak, 4),
+            "mfu": round(self.flops / seconds / peak, 4),
             "peak_gflops": round(peak / 1e9, 1),
             "rate": rate,
             "skipped": state.skipped,

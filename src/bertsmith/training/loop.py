@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.randomness import stream
+from bertsmith.clock import Clock
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.log import progress
@@ -19,6 +19,7 @@ from bertsmith.training.feeding import BatchSource, feeding
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.measuring import Measure, Measuring
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.training.pacing import Pacing, Timing
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import Precision, keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
@@ -58,7 +59,7 @@ class FitConfig(Config):
     keep: int = 2
     """Newest checkpoints that are kept, besides the best."""
     measurements: int = 0
-    """Measurements on held-out text, evenly over the budget, in time that does not count."""
+    """Measurements on held-out text, evenly over the budget; minutes pay for them too."""
     stop_after: int = 0
     """Measurements in a row without a better one after which training ends; 0 for never."""
     workers: int = 0
@@ -88,22 +89,24 @@ def fit(
     folder: RunFolder | None = None,
     title: str = "training",
     world: World = ALONE,
+    timing: Timing | None = None,
 ) -> State:
     """Train `model` in place until the budget is spent; with a folder, resume what it holds.
 
     `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
     figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
-    The ranks of a `world` share the batches of each step.
+    The ranks of a `world` share the batches of each step. A budget of minutes is
+    spent as `timing` tells, by default on the clock from now on.
     Raises `TrainingDiverged` when such steps do not end, `DiskError` when a checkpoint cannot be
     written, `WorkerDied`, and `Interrupted`, everything saved, after Ctrl-C or SIGTERM.
     """
+    timing = timing or Timing(clock=Clock())
     keep_large_blocks()
     checkpoints = None if folder is None else Checkpoints(folder.checkpoints, config.keep, world)
     watch = Watch(config.spike, config.patience)
     peak = functools.partial(matrix_peak, config.precision, model.device)
     own = world.share(config.accumulate)
     replica = Replica(model, objective, config.precision, world)
-    now = Standing(replica, Optimiser(model, config.optimiser), watch, config.budget, folder, peak)
     measuring = Measuring(measure, config.measurements, config.stop_after)
     with (
         world.interruptions() as stopping,
@@ -111,13 +114,17 @@ def fit(
         saving(folder, checkpoints) as saver,
         progress(title, 1.0) as bar,
     ):
+        optimiser = Optimiser(model, config.optimiser)
+        pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
+        now = Standing(replica, optimiser, watch, pacing, folder, peak)
         now.resume(checkpoints, saver)
         while now.unfinished(measuring) and not stopping():
             saver.check()
             if measuring.due(now.state, now.spent):
+                bar.note("measuring on held-out text")
                 now.measure(measuring, stopping, saver)
                 continue
-            began = time.perf_counter()
+            began = pacing.now()
             drawn, place = feed.draw(enter(now.state.place, now.spent), own)
             seed = int(stream(config.seed, now.state.step))
             gradient = gradient_of(replica, drawn, seed, clip=config.clip, stopping=stopping)
@@ -125,7 +132,7 @@ def fit(
                 break
             factor = config.schedule.factor(now.spent)
             now.step(gradient, factor)
-            now.count(gradient, place, drawn, world.of_first(time.perf_counter() - began))
+            now.count(gradient, place, drawn, world.of_first(pacing.now() - began))
             bar.move_to(now.spent)
             if now.state.step % config.log_every == 0 or now.spent >= 1:
                 bar.note(now.log(rate=config.optimiser.rate * factor))

@@ -32,6 +32,10 @@ class Measuring:
         """Whether it is time, when a share of the budget is spent."""
         return state.measured < self._wanted(spent)
 
+    def left(self, state: State) -> int:
+        """How many are still to be made, if training goes on to the end."""
+        return self._count - state.measured
+
     def measure(
         self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
     ) -> tuple[State, dict[str, float]] | None:

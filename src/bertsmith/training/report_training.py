@@ -23,6 +23,9 @@ NAMES = {
 }
 """The objectives by the names that the log has for them."""
 
+CURVES = 6
+"""Drawings that `add_training` makes of one log."""
+
 
 def add_training(
     report: Report, logs: Mapping[str, Sequence[Line]], lengths: Sequence[int] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ class Saver:
         self._thread = ThreadPoolExecutor(1, "saving")
         self._writing: Future[None] | None = None
         self._newest = -1
+        self.seconds: float | None = None
+        """What the last checkpoint took to copy and to write, None before the first one."""
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Begin to write a checkpoint, unless that of its step was saved; it is copied at once.
@@ -32,10 +35,11 @@ class Saver:
         if self._checkpoints is None or checkpoint.state.step == self._newest:
             return
         self._newest = checkpoint.state.step
+        began = time.monotonic()
         copy = replace(
             checkpoint, weights=_copied(checkpoint.weights), optimiser=_copied(checkpoint.optimiser)
         )
-        self._writing = self._thread.submit(self._write, copy)
+        self._writing = self._thread.submit(self._write, copy, began)
 
     def check(self) -> None:
         """Raise the `DiskError` of a checkpoint that could not be written."""
@@ -56,11 +60,12 @@ class Saver:
         """End the thread when what it has in hand is written."""
         self._thread.shutdown()
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, began: float) -> None:
         assert self._folder is not None
         assert self._checkpoints is not None
         self._folder.flush_log()
         self._checkpoints.save(checkpoint)
+        self.seconds = time.monotonic() - began
 
 
 @contextmanager

@@ -12,12 +12,13 @@ from bertsmith.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Config):
-    """What training may spend: steps, or minutes of training time."""
+    """What a run may spend: steps, or minutes on the clock."""
 
     steps: int | None = None
     """Optimiser steps."""
     minutes: float | None = None
-    """Minutes spent in training steps; evaluation and saving do not count."""
+    """Minutes from the start of the command, or of its resumption, to the saved model: checks,
+    measurements and saving are among them."""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
@@ -30,12 +31,10 @@ class Budget(Config):
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
 
-    def progress(self, step: int, seconds: float) -> float:
-        """The share that is spent, 0 to 1."""
-        if self.steps is not None:
-            return min(step / self.steps, 1.0)
-        assert self.minutes is not None
-        return min(seconds / (60 * self.minutes), 1.0)
+    def progress(self, step: int) -> float:
+        """The share of the steps that is spent, 0 to 1."""
+        assert self.steps is not None
+        return min(step / self.steps, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.figures import Figures
 from bertsmith.training.measuring import Measuring
 from bertsmith.training.optimiser import Optimiser
+from bertsmith.training.pacing import Pacing
 from bertsmith.training.peak import Peak
 from bertsmith.training.replicas import Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.saving import Saver
-from bertsmith.training.schedule import Budget
 from bertsmith.training.shares import first_rows, shared_as, to_save
 from bertsmith.training.stepping import Gradient, Watch
 
@@ -34,7 +34,7 @@ class Standing:
         replica: Replica,
         optimiser: Optimiser,
         watch: Watch,
-        budget: Budget,
+        pacing: Pacing,
         folder: RunFolder | None,
         peak: Callable[..., Peak],
     ) -> None:
@@ -49,7 +49,7 @@ class Standing:
         self._model = replica.model
         self._optimiser = optimiser
         self._watch = watch
-        self._budget = budget
+        self._pacing = pacing
         self._writes = replica.world.first
         self._folder = folder if self._writes else None
         self._peak, self._machine, self._peak_again = peak(), peak, False
@@ -57,7 +57,7 @@ class Standing:
     @property
     def spent(self) -> float:
         """The share of the budget that is spent, 0 to 1."""
-        return self._budget.progress(self.state.step, self.state.seconds)
+        return self._pacing.spent(self.state)
 
     def unfinished(self, measuring: Measuring) -> bool:
         """Whether training has to go on some time."""
@@ -89,10 +89,11 @@ class Standing:
             seconds=self.state.seconds + seconds,
             tokens=self.state.tokens + gradient.tokens,
         )
+        self.state = self._pacing.stepped(self.state, seconds)
 
     def log(self, rate: float) -> str:
         """Write a line of figures; returns what stands beside the bar."""
-        reached = self.figures.flops / self.figures.seconds
+        reached = self.figures.flops / max(self.figures.seconds, 1e-9)
         if reached > self._peak.flops and not self._peak_again:
             # the machine was busy when it was measured; a second look suffices, or the sum is wrong
             self._peak, self._peak_again = self._machine(reached=reached), True
@@ -105,6 +106,7 @@ class Standing:
 
     def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
         """Measure on held-out text; the best is saved. Nothing has happened if it was stopped."""
+        began = self._pacing.now()
         with self._replica.gathered():
             found = measuring.measure(self._model, self.state, self.spent, stopping)
         if found is None:
@@ -114,6 +116,7 @@ class Standing:
             self._folder.record(line)
         if self.state.best_step != before.best_step:
             self.save(saver)
+        self.state = self._pacing.paused(self.state, self._pacing.now() - began)
 
     def save(self, saver: Saver) -> None:
         """Begin to save all of it."""
@@ -160,6 +163,7 @@ class Standing:
             self.saved_at = self.state.seconds
             saver.saved(self.state.step)
             checkpoints.tidy(self.state)
+        self.state = self._pacing.begin(self.state)
         if self._folder is not None:
             # what was logged after that will be logged again
             self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])

@@ -1,0 +1,76 @@
+"""The wall clock of a run, over all its sittings, and when the command began."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+
+
+class Clock:
+    """The seconds that a run has taken.
+
+    A run that is resumed goes on from the seconds of its earlier sittings; the time between two
+    sittings does not count.
+    """
+
+    def __init__(
+        self, began: float | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`began` is when this sitting began, on the clock `now`; the present if it is None."""
+        self.now = now
+        self._began = now() if began is None else began
+        self._before = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of all sittings."""
+        return self._before + self.now() - self._began
+
+    def resume(self, before: float) -> None:
+        """Add the seconds of earlier sittings."""
+        self._before = before
+
+
+_command: ContextVar[float | None] = ContextVar("command", default=None)
+
+
+@contextmanager
+def command_from(began: float) -> Iterator[None]:
+    """Let `command_start` tell this time meanwhile."""
+    token = _command.set(began)
+    try:
+        yield
+    finally:
+        _command.reset(token)
+
+
+def command_start() -> float:
+    """Return when the command began, as `time.monotonic` counts; now where there is none."""
+    began = _command.get()
+    return time.monotonic() if began is None else began
+
+
+def process_start() -> float:
+    """Return when this process began, as `time.monotonic` counts.
+
+    That is when the process was started, before Python had imported anything; below torchrun when
+    torchrun was, unless it has restarted its processes. Where the system does not tell, now.
+    """
+    ages = [_age(Path("/proc/self/stat"))]
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
+        ages.append(_age(Path(f"/proc/{os.getppid()}/stat")))
+    return time.monotonic() - max(ages)
+
+
+def _age(stat: Path) -> float:
+    """Seconds since a process was started, from its line in /proc; 0 where there is none."""
+    with suppress(OSError, ValueError, IndexError, AttributeError):
+        # the second field, the program's name in brackets, may hold blanks
+        fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    return 0.0

@@ -1,0 +1,197 @@
+"""Budgets of minutes, on a clock that the tests move."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bertsmith.batches.batch import Batch
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.store import TokenStore
+from bertsmith.clock import Clock
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.objectives.masked_lm import masked_lm
+from bertsmith.objectives.objective import Objective
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
+from bertsmith.training.distribution import ALONE
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.loop import FitConfig, fit
+from bertsmith.training.pacing import Costs, Pacing, Timing
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Budget
+from invented import invented_documents
+
+OBJECTIVE = Objective({"masked_lm": masked_lm})
+STEP, MEASUREMENT, AFTERWARDS = 1.5, 4.0, 7.0
+
+
+class Wall:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Slow:
+    """Batches whose drawing moves the clock; one of them asks for a stop, as Ctrl-C does."""
+
+    def __init__(self, batches: PretrainingBatches, wall: Wall, stop_at: int = -1) -> None:
+        self._batches, self._wall, self._left = batches, wall, stop_at
+
+    def take(self, place: Place) -> tuple[Batch, Place]:
+        self._wall.time += STEP
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return self._batches.take(place)
+
+
+@pytest.fixture(scope="module")
+def batches(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> PretrainingBatches:
+    folder = tmp_path_factory.mktemp("paced") / "store"
+    prepare_store(invented_documents(30), tokenizer, folder, held_out=0.0)
+    config = SampleConfig(longest=16, tokens_per_batch=64, text="within_documents")
+    return PretrainingBatches(TokenStore(folder), tokenizer, config, seed=3)
+
+
+def model_of(batches: PretrainingBatches) -> Model:
+    encoder = EncoderConfig(
+        vocabulary=batches.store.tokenizer().size,
+        hidden=14,
+        layers=1,
+        heads=2,
+        feed_forward=19,
+        longest=16,
+    )
+    return build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=5)
+
+
+def config_of(minutes: float, **changes: int) -> FitConfig:
+    return replace(
+        FitConfig(budget=Budget(minutes=minutes), log_every=1, precision="fp32"),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def measuring(wall: Wall) -> Callable[[Model, Callable[[], bool]], dict[str, float]]:
+    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+        wall.time += MEASUREMENT
+        return {"masked_lm_loss": 1.0}
+
+    return measure
+
+
+def timing_on(wall: Wall, began: float | None = None) -> Timing:
+    costs = Costs(measurement=0.1, checkpoint=0.0, afterwards=AFTERWARDS)
+    return Timing(clock=Clock(began, wall), costs=costs)
+
+
+@pytest.mark.parametrize("measurements", [0, 5])
+def test_minutes_are_those_of_the_clock(
+    batches: PretrainingBatches, tmp_path: Path, measurements: int
+) -> None:
+    """What came before training counts, so do measurements, and time for the rest is left."""
+    wall, folder = Wall(), RunFolder(tmp_path)
+    config = config_of(2.0, measurements=measurements)
+    state = fit(
+        config, model_of(batches), OBJECTIVE, Slow(batches, wall),
+        measure=measuring(wall), folder=folder, timing=timing_on(wall, began=wall.time - 30),
+    )  # fmt: skip
+    # no thread and no disk moves this clock, but what a checkpoint takes is kept, some milliseconds
+    assert wall.time - 970 == pytest.approx(120 - AFTERWARDS, abs=STEP)
+    assert state.elapsed == pytest.approx(wall.time - 970)
+    for_steps = 120 - 30 - AFTERWARDS - measurements * MEASUREMENT
+    assert state.step == pytest.approx(for_steps / STEP, abs=1)
+    assert state.seconds == pytest.approx(state.step * STEP)
+    assert state.measured == measurements
+    rates = [line["rate"] for line in folder.log() if "rate" in line]
+    assert rates[0] == 0
+    # the last step is made with what is left of a linear decay before it
+    assert rates[-1] == pytest.approx(config.optimiser.rate / (0.9 * state.step), rel=0.5)
+    falling = rates[rates.index(max(rates)) :]
+    steps = [before - after for before, after in itertools.pairwise(falling)]
+    # evenly, whatever the pauses between two steps
+    assert min(steps[2:]) > 0.5 * max(steps[2:])
+
+
+def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
+    batches: PretrainingBatches, tmp_path: Path
+) -> None:
+    wall, folder = Wall(), RunFolder(tmp_path)
+    with pytest.raises(Interrupted):
+        fit(
+            config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall, stop_at=40),
+            folder=folder, timing=timing_on(wall),
+        )  # fmt: skip
+    assert wall.time == 1000 + 40 * STEP
+    wall.time += 86_400
+    began, wall.time = wall.time, wall.time + 5
+    state = fit(
+        config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall),
+        folder=folder, timing=timing_on(wall, began),
+    )  # fmt: skip
+    assert state.elapsed == pytest.approx(120 - AFTERWARDS, abs=STEP)
+    assert wall.time - began == pytest.approx(60 - AFTERWARDS, abs=STEP)
+    rates = [line["rate"] for line in folder.log() if "rate" in line]
+    assert len(rates) == state.step
+    # no jump where it was stopped, and zero in the end
+    assert abs(rates[40] - rates[39]) < 3 * abs(rates[39] - rates[38])
+    assert rates[-1] < 0.05 * max(rates)
+    # a budget that is spent makes no other step
+    again = fit(
+        config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall),
+        folder=folder, timing=timing_on(wall),
+    )  # fmt: skip
+    assert again.step == state.step
+
+
+def test_too_few_minutes_make_one_step(batches: PretrainingBatches) -> None:
+    wall = Wall()
+    state = fit(
+        config_of(0.1), model_of(batches), OBJECTIVE, Slow(batches, wall), timing=timing_on(wall)
+    )
+    assert state.step == 1
+
+
+@pytest.mark.parametrize("speed", [0.25, 4.0])
+def test_the_share_follows_the_clock_when_the_machine_changes_its_speed(speed: float) -> None:
+    """A machine that another program slows down halfway ends in time all the same."""
+    wall, state = Wall(), State()
+    costs = Costs(afterwards=10.0)
+    pacing = Pacing(
+        Budget(minutes=10.0), Timing(clock=Clock(None, wall), costs=costs), ALONE,
+        lambda state: 0, lambda: None,
+    )  # fmt: skip
+    state = pacing.begin(state)
+    shares = [0.0]
+    while shares[-1] < 1:
+        seconds = STEP if wall.time < 1300 else STEP / speed
+        wall.time += seconds
+        state = pacing.stepped(replace(state, step=state.step + 1), seconds)
+        shares.append(pacing.spent(state))
+    assert wall.time == pytest.approx(1590, abs=STEP / speed)
+    assert shares == sorted(shares)
+
+
+def test_steps_know_no_clock() -> None:
+    wall = Wall()
+    pacing = Pacing(
+        Budget(steps=4), Timing(clock=Clock(None, wall)), ALONE, lambda state: 0, lambda: None
+    )
+    state = pacing.begin(State())
+    wall.time += 1e6
+    state = pacing.stepped(replace(state, step=1), 1e6)
+    assert pacing.spent(state) == 0.25
+    assert state.elapsed == 1e6
