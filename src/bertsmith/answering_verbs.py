@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
 from bertsmith.finetune_verbs import HeaderOption, named_columns
+from bertsmith.output import print_json
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
 
@@ -128,7 +128,7 @@ def evaluate(
         model, file, reading=reading, longest=longest, long=long, stride=stride, device=device
     )
     if json:
-        print(json_format.dumps(scores))
+        print_json(scores)
 
 
 def _reading() -> type[Config]:

@@ -1,90 +1,93 @@
 """The command ``bertsmith``: finds the verb, runs it, and tells in one line what went wrong.
 
 0     done
-2     a mistake of the user's, told in one line on standard error
+1     a fault of ours: the traceback, and a request to report it
+2     a mistake of the user's, told in one line on standard error; too little memory, a full disk
 130   interrupted by Ctrl-C
-143   ended by a request to terminate
 141   whoever read the output has closed it
+143   ended by a request to terminate (SIGTERM), or by a terminal that hung up (SIGHUP)
+
+These hold for every verb, also where what was begun is saved and can go on. Standard error that is
+closed, full or read by nobody any more ends nothing.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import FrameType
+import traceback
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 
 from bertsmith import __doc__ as promise
 from bertsmith import __version__
 from bertsmith.clock import command_from, process_start
 from bertsmith.command import Verb, help_page, read_arguments
-from bertsmith.disk import disk_error, refused_by_disk, writing
-from bertsmith.errors import ConfigError, DiskError, UserError
+from bertsmith.disk import disk_error, refused_by_disk
+from bertsmith.errors import ConfigError, DiskError, UserError, out_of_memory
+from bertsmith.log import complain, say
+from bertsmith.output import flush, give_up_lost_streams, open_closed_streams, print_line
+from bertsmith.signals import ending_status, termination_as_interrupt
 from bertsmith.verbs import VERBS
 
-_OUTPUT = "standard output"
+_REPORT = (
+    "this is a fault of bertsmith itself: please report it, with the lines above and the command"
+)
 
 
 def main(arguments: Sequence[str] | None = None, verbs: Mapping[str, Verb] = VERBS) -> int:
-    """Run the command line; returns the exit status, and raises only what is a bug of ours."""
+    """Run the command line; returns the exit status, and raises only what is a bug of ours.
+
+    Without `arguments` it is the program: it takes those of the process, and shows a bug itself.
+    """
     # called with arguments of its own, the process may have done other things before
     began = process_start() if arguments is None else time.monotonic()
+    if arguments is None:
+        open_closed_streams()
+        sys.excepthook = _show_bug
+        arguments = sys.argv[1:]
     try:
-        with _termination_as_interrupt(), command_from(began):
-            status = _run(list(sys.argv[1:] if arguments is None else arguments), verbs)
-            with writing(_OUTPUT, then="give the same command again"):
-                sys.stdout.flush()
+        with termination_as_interrupt(), command_from(began):
+            return _ended(list(arguments), verbs)
+    finally:
+        give_up_lost_streams()
+
+
+def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
+    """Run a verb; whatever ends it that is no bug becomes a line and a status."""
+    try:
+        try:
+            status = _run(arguments, verbs)
+        except SystemExit:
+            # help was asked for
+            flush()
+            raise
+        flush()
     except UserError as error:
         return _complain(error)
     except KeyboardInterrupt as interruption:
-        print(f"bertsmith: {str(interruption) or 'interrupted'}", file=sys.stderr)
-        return 143 if isinstance(interruption, _Terminated) else 130
+        complain(str(interruption) or "interrupted")
+        return ending_status()
     except BrokenPipeError:
-        # else the interpreter would complain when it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
-        if not refused_by_disk(error):
-            raise
-        # whether it was to be read or written, nobody knows here
-        remedy = disk_error(error, None).remedy
-        return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
+    except Exception as error:
+        if isinstance(error, OSError) and refused_by_disk(error):
+            # whether it was to be read or written, nobody knows here
+            remedy = disk_error(error, None).remedy
+            return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
+        if (shortage := out_of_memory(error)) is not None:
+            return _complain(shortage)
+        raise
     return status
-
-
-class _Terminated(KeyboardInterrupt):
-    """The program was asked to end: it tidies up as after Ctrl-C."""
-
-    def __init__(self) -> None:
-        super().__init__("terminated")
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(help_page(verbs, promise or ""), file=sys.stdout if arguments else sys.stderr)
+        for line in help_page(verbs, promise or "").split("\n"):
+            (print_line if arguments else say)(line)
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        print(f"bertsmith {__version__}")
+        print_line(f"bertsmith {__version__}")
         return 0
     for name, verb in verbs.items():
         words = name.split()
@@ -96,8 +99,16 @@ def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
 
 
 def _complain(error: UserError) -> int:
-    print(f"bertsmith: {error}", file=sys.stderr)
+    complain(str(error))
     return 2
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception that nobody expected, and what to do about it."""
+    for part in traceback.format_exception(kind, error, trace):
+        for line in part.removesuffix("\n").split("\n"):
+            say(line)
+    complain(_REPORT)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, UserError
+from bertsmith.output import print_line
 
 if typing.TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -54,8 +55,13 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
     Prints the verb's help and raises `SystemExit` when that is asked for.
     """
     parser = _parser(name, verb)
-    if verb.defaults is not None and not {"-h", "--help"}.isdisjoint(arguments):
-        _show_defaults(parser, verb, arguments)
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        if verb.defaults is not None:
+            _show_defaults(parser, verb, arguments)
+        # not by the parser, which would pass over an output that cannot be written
+        for line in parser.format_help().removesuffix("\n").split("\n"):
+            print_line(line)
+        raise SystemExit(0)
     try:
         given = parser.parse_args(_spelled(parser, arguments), defaults=False)
     except argparse.ArgumentError as error:

@@ -10,6 +10,7 @@
     ├── HubError              a model hub that refuses, or cannot be reached
     ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
     ├── DiskError             the disk is full or cannot be written
+    ├── OutOfMemory           there is too little memory for what was asked
     ├── TrainingDiverged      the loss or its gradient stopped being a number
     ├── WorkerDied            a process that works for this one was killed
     ├── RankLost              another process of the same run has ended before its time
@@ -20,12 +21,14 @@ Each says in one line where it happened (file and line), what is wrong, and what
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from bertsmith.printable import printable
 
 # of each part of a message: what somebody else wrote may be quoted in it
 _LONGEST = 1000
+_ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
 
 
 class UserError(ValueError):
@@ -113,6 +116,30 @@ class RunFolderError(UserError):
 
 class DiskError(UserError):
     """The disk is full or cannot be written."""
+
+
+class OutOfMemory(UserError):
+    """There is too little memory, of the machine or of a GPU, for what was asked."""
+
+    usual_remedy = (
+        "let fewer tokens be in memory at once (smaller batches, shorter sequences, a smaller "
+        "model), end other programs, or take a machine with more"
+    )
+
+
+def out_of_memory(error: BaseException) -> OutOfMemory | None:
+    """Return what to say of an exception that means too little memory, None of any other."""
+    # torch has no class of its own for the processor's memory, and is not imported here
+    text = str(error)
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"not enough memory{text and f': {text}'}")
+    if isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or _ALLOCATION.search(text)
+    ):
+        asked = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
+        of = "GPU memory" if "CUDA" in text else "memory"
+        return OutOfMemory(f"not enough {of}" + (f" for {asked[1]} more" if asked else ""))
+    return None
 
 
 class TrainingDiverged(UserError):

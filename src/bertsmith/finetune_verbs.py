@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
+from bertsmith.output import print_json
 
 AtOnce = int | Literal["auto"]
 HeaderOption = Literal["auto", "yes", "no"]
@@ -137,7 +137,7 @@ def glue(
         side_by_side=side_by_side,
     )
     if json:
-        print(json_format.dumps(scores))
+        print_json(scores)
 
 
 def compare(first: Path, second: Path, *, json: bool = False) -> None:
@@ -156,7 +156,7 @@ def compare(first: Path, second: Path, *, json: bool = False) -> None:
 
     figures = recipe(first, second)
     if json:
-        print(json_format.dumps(figures))
+        print_json(figures)
 
 
 def named_columns(columns: Mapping[str, str | None]) -> dict[str, str]:

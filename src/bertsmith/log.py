@@ -1,15 +1,20 @@
-"""What the user sees while the program works: result lines and progress bars, on standard error."""
+"""What the user sees while the program works: result lines and progress bars, on standard error.
+
+Nothing here can fail or mislead: standard error that is closed, full or read by nobody any more
+loses what is shown and ends no run, and every string passes through `printable`, so that a label
+with escape sequences or line breaks in it is shown as such. A line of result is one line.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Protocol
+from typing import IO, Any, Protocol, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -20,19 +25,93 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table as RichTable
 from rich.text import Text
 
-SECONDS_BETWEEN_LINES = 30.0
+from bertsmith.printable import printable, printable_lines
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+SECONDS_BETWEEN_LINES = 30.0
+LONGEST_LINE = 4000
+"""Characters of a line of result that are shown; a foreign string in it is shorter."""
+
+
+class _StandardError:
+    """Standard error, whatever it is by now; what cannot be written is lost without a word."""
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        # ValueError: closed by Python itself
+        with suppress(OSError, ValueError):
+            self._stream().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        with suppress(OSError, ValueError):
+            self._stream().flush()
+
+    def isatty(self) -> bool:
+        """Return whether somebody watches a terminal."""
+        with suppress(OSError, ValueError):
+            return bool(self._stream().isatty())
+        return False
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream below."""
+        return int(self._stream().fileno())
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the stream below."""
+        return str(getattr(self._stream(), "encoding", None) or "utf-8")
+
+    def _stream(self) -> Any:  # noqa: ANN401
+        if sys.stderr is None:
+            raise ValueError
+        # while a bar is drawn, rich puts itself before the stream
+        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+
+
+_standard_error = _StandardError()
+console = Console(
+    file=cast("IO[str]", _standard_error),
+    highlight=False,
+    soft_wrap=True,
+    markup=False,
+    emoji=False,
+)
 
 
 def say(line: str = "") -> None:
     """Print one line of result to standard error, where progress bars do not disturb it."""
+    line = printable(line, LONGEST_LINE)
     if _screens:
         _screens[-1].say(line)
     else:
-        console.print(line, markup=False)
+        console.print(line)
+
+
+def complain(line: str) -> None:
+    """Print the one line on standard error with which the program ends."""
+    # no console: whoever is in the middle of drawing may hold its lock for ever
+    _standard_error.write(f"bertsmith: {printable(line, LONGEST_LINE)}\n")
+    _standard_error.flush()
+
+
+class Table(RichTable):
+    """A table for the terminal: what its cells hold is shown as it is, never as markup."""
+
+    def add_column(self, header: RenderableType = "", *others: Any, **settings: Any) -> None:  # noqa: ANN401
+        """Add a column under a header, which may have several lines."""
+        super().add_column(_shown(header), *others, **settings)
+
+    def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:  # noqa: ANN401
+        """Add a row of cells of one line each."""
+        super().add_row(*map(_shown, cells), **settings)
+
+
+def _shown(cell: Any) -> Any:  # noqa: ANN401
+    return Text(printable_lines(cell)) if isinstance(cell, str) else cell
 
 
 class _Rate(ProgressColumn):
@@ -99,7 +178,7 @@ class _DrawnBar:
 
     def note(self, text: str) -> None:
         """Write live figures beside the bar."""
-        self._progress.update(self._task, note=text)
+        self._progress.update(self._task, note=printable(text))
 
     def remove(self) -> None:
         """Draw it no more."""
@@ -173,19 +252,20 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
 def _drawing() -> Progress:
     """Where bars are drawn, one below the other; there can be one such place at a time."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         _Rate(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     return Progress(*columns, console=console, transient=True)
 
 
 def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _DrawnBar:
-    return _DrawnBar(drawing, drawing.add_task(description, total=total, unit=unit, note=""))
+    shown = printable(description)
+    return _DrawnBar(drawing, drawing.add_task(shown, total=total, unit=unit, note=""))
 
 
 class Bars:
@@ -237,7 +317,7 @@ def progress_of_several(description: str, count: int) -> Iterator[Bars]:
 
 
 def _terminal() -> bool:
-    return sys.stderr.isatty()
+    return _standard_error.isatty()
 
 
 def short_number(value: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_format
+from bertsmith.output import print_json
 
 
 def list_models(*, json: bool = False) -> None:
@@ -18,6 +18,6 @@ def list_models(*, json: bool = False) -> None:
 
     facts = models()
     if json:
-        print(json_format.dumps(as_json(facts)))
+        print_json(as_json(facts))
     else:
         show(facts)

@@ -11,6 +11,7 @@ card), so that no caller can forget it. JSON stays exact: its own escapes do the
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from html import escape
@@ -67,6 +68,26 @@ def markdown(text: object, longest: int = LONGEST) -> str:
     return re.sub(r"^(\s*\d*)([-+=.)])", r"\1\\\2", shown)
 
 
+def json_text(content: object) -> str:
+    """Return a value as one line of JSON with letters as they are, and escapes for what is none.
+
+    It is exactly the value, whatever its length; JSON's own escapes are those of control
+    characters below 32 alone. Raises `ValueError` for a number that is none.
+    """
+    line = json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(
+        letter if _is_plain(letter) or letter in _JOINERS else _json_escape(letter)
+        for letter in line
+    )
+
+
+def _json_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else json.dumps(character)[1:-1]
+
+
 def _escaped(text: str) -> str:
     """Return a string with escapes for what is not to be printed."""
     shown: list[str] = []
@@ -79,12 +100,15 @@ def _escaped(text: str) -> str:
                 shown.append(character)
                 continue
         marks = marks + 1 if _is_mark(character) else 0
-        plain = character.isprintable() or unicodedata.category(character) == "Zs"
-        if plain and marks <= _MOST_MARKS and not _INVISIBLE.match(character):
+        if _is_plain(character) and marks <= _MOST_MARKS and not _INVISIBLE.match(character):
             shown.append(character)
         else:
             shown.append(_escape(character))
     return "".join(shown)
+
+
+def _is_plain(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def _is_mark(character: str) -> bool:

@@ -5,7 +5,6 @@ Nothing slow is imported before a verb is known, so that help comes at once.
 
 from __future__ import annotations
 
-import json as json_format
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.finetune_verbs import FINETUNE_VERBS
 from bertsmith.hub_verbs import push
 from bertsmith.model_verbs import list_models
+from bertsmith.output import print_json
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
 RecipeName = Literal["quick", "paper", "roberta", "albert", "modern"]
@@ -117,7 +117,7 @@ def demo(
 
     figures = recipe(minutes=minutes, out=out, seed=seed)
     if json:
-        print(json_format.dumps(figures))
+        print_json(figures)
 
 
 def _pretrain_settings() -> type[Config]:

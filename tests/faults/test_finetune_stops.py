@@ -70,7 +70,7 @@ def test_it_goes_on_where_it_was_to_the_same_end(shared: dict[str, str], tmp_pat
     assert live(here, 10, signal.SIGINT) == 130
     assert not (run / "results.json").exists()
     assert live(here, 4 + 3, signal.SIGKILL) == -signal.SIGKILL
-    assert live(here, 7 + 4, signal.SIGTERM) == 130
+    assert live(here, 7 + 4, signal.SIGTERM) == 143
     assert live(here, 2, signal.SIGKILL) == -signal.SIGKILL
     assert live(here) == 0
     assert told(run) == told(whole)

@@ -78,7 +78,7 @@ def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> N
 
     with monkeypatch.context() as patch:
         patch.setattr(Feed, "draw", stopping)
-        assert main(["pretrain", *command.split()]) == 130
+        assert main(["pretrain", *command.split()]) == 143
 
 
 @pytest.mark.parametrize("steps", [24, pytest.param(200, marks=pytest.mark.faults)])

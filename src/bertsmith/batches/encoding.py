@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.duplicates import DIGEST_BYTES, Digests
 from bertsmith.batches.writing import EncodedDocuments
 from bertsmith.errors import StoreError
+from bertsmith.signals import STOPPING
 from bertsmith.text.sections import Section
 from bertsmith.tokens.documents import DocumentEncoder
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -155,8 +156,9 @@ class _There:
         self._pool = pool
 
     def submit(self, group: Group) -> Future[EncodedGroup]:
-        # the processes start here and inherit this: Ctrl-C is for the parent to answer
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # the processes start here and inherit this: Ctrl-C and a terminal that hangs up reach all
+        # of them, and are for the parent to answer; the pool itself ends them by SIGTERM
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
         try:
             return self._pool.submit(_encode_in_worker, group)
         finally:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from bertsmith.disk import writing
 from bertsmith.errors import ExampleError
+from bertsmith.output import print_json, print_line
 
 Format = Literal["table", "csv", "jsonl"]
 Record = Mapping[str, Any]
@@ -41,7 +39,7 @@ class Answers:
     def blank(self, columns: Record) -> None:
         """Write a row that asks nothing."""
         if self._form == "table":
-            _write("")
+            print_line("")
         elif self._names is None:
             # what an answer has is known from the first one
             self._waiting.append(columns)
@@ -52,7 +50,7 @@ class Answers:
         """Write a row with its answer; `lines` are those for people."""
         if self._form == "table":
             for line in lines():
-                _write(line)
+                print_line(line)
             return
         if self._form == "csv":
             record = _flat(record)
@@ -92,7 +90,7 @@ class Answers:
         clash = next((name for name in answer if name in columns), None)
         if clash is not None:
             raise _taken(clash)
-        _write(_json({**columns, **answer}))
+        print_json({**columns, **answer}, readable=True)
 
 
 class _Lines:
@@ -100,7 +98,7 @@ class _Lines:
 
     def write(self, line: str) -> int:
         """Write a line with its end."""
-        _write(line.removesuffix("\n"))
+        print_line(line.removesuffix("\n"), exact=True)
         return len(line)
 
 
@@ -124,32 +122,3 @@ def _cell(value: object) -> object:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value
-
-
-def _json(content: Record) -> str:
-    """Return a JSON object a line, in characters that standard output can show."""
-    try:
-        readable = json.dumps(content, ensure_ascii=False, default=str, allow_nan=False)
-    except ValueError:
-        content = _finite(content)
-        readable = json.dumps(content, ensure_ascii=False, default=str)
-    try:
-        readable.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(content, default=str)
-    return readable
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401
-    """Return JSON values with null for numbers that JSON cannot write."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _write(line: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    with writing("standard output", then="give the same command again"):
-        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")

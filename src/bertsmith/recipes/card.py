@@ -19,6 +19,7 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.models.catalog import family
 from bertsmith.models.heads import Predicts
 from bertsmith.models.model import ModelConfig
+from bertsmith.printable import printable_lines
 from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.hub import PREFIX, origin
 
@@ -151,4 +152,9 @@ def with_head(card: str, more: Head, where: Path) -> str:
 def _yaml(head: Head) -> str:
     import yaml
 
-    return str(yaml.safe_dump(dict(head), sort_keys=False, allow_unicode=True, width=100))
+    def dumped(unicode: bool) -> str:
+        return str(yaml.safe_dump(dict(head), sort_keys=False, allow_unicode=unicode, width=100))
+
+    # YAML would keep bidirectional controls and the like; its escapes are as exact
+    readable = dumped(unicode=True)
+    return readable if printable_lines(readable, len(readable)) == readable else dumped(False)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.table import Table
-from rich.text import Text
-
 from bertsmith.inference.fill_mask import Filling, fill_mask
-from bertsmith.log import console
+from bertsmith.log import Table, console
 from bertsmith.models.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -50,7 +47,7 @@ def tell(blanks: list[Blank]) -> None:
     """Print the table."""
     table = Table(*HEADER)
     for blank in blanks:
-        table.add_row(*map(Text, blank.row()))
+        table.add_row(*blank.row())
     console.print(table)
 
 

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from bertsmith.batches.randomness import permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
-from bertsmith.log import console, say
+from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from bertsmith.errors import ConfigError
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.evaluation.submission import Predictions, missing_files, write_submission
-from bertsmith.log import console, say
+from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model
 from bertsmith.recipes.abreast import AtOnce
 from bertsmith.recipes.devices import device_named

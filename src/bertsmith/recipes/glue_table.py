@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bertsmith.printable import markdown as shown
+
 COLUMNS = (
     ("MNLI-m", "MNLI", "accuracy"),
     ("-mm", "MNLI-mm", "accuracy"),
@@ -56,7 +58,8 @@ def header() -> Row:
 
 def markdown(rows: list[Row]) -> str:
     """The table in Markdown."""
-    lines = [header(), tuple("---" for _ in header()), *rows]
+    named = [(shown(row[0]), *row[1:]) for row in rows]
+    lines = [header(), tuple("---" for _ in header()), *named]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.log import Table
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig
 from bertsmith.models.presets import PRESETS, Preset, preset_config
+from bertsmith.output import print_table
 from bertsmith.recipes.preflight_room import need
 from bertsmith.training.optimiser import OptimiserConfig
 
@@ -72,7 +72,7 @@ def show(facts: Iterable[ModelFacts]) -> None:
         memory = (f"{getattr(each, field) / 1e9:,.1f}" for field in _MEMORY)
         count = f"{each.parameters / 1e6:,.1f}"
         table.add_row(each.name, f"{each.layers}/{each.hidden}", count, each.published, *memory)
-    Console().print(table)
+    print_table(table)
 
 
 def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.log import say
 from bertsmith.models.catalog import family
 from bertsmith.models.model import Model, ModelConfig
+from bertsmith.output import flush
+from bertsmith.printable import printable
 from bertsmith.recipes.answer_files import Answers, Format
 from bertsmith.recipes.asked import (
     Asked,
@@ -104,7 +106,7 @@ def predict(
         else:
             answers.add(asked.columns, record, lines)
         if rows == 1:
-            sys.stdout.flush()
+            flush()
     answers.end()
     if blank:
         say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
@@ -270,5 +272,4 @@ def _lines_of_pretraining(row: Example | None, record: dict[str, Any] | None) ->
 def _shown(text: str) -> str:
     """The beginning of a text on one line, without what a terminal would obey."""
     room = max(40, shutil.get_terminal_size().columns - 30)
-    kept = "".join(letter if letter.isprintable() else "?" for letter in text[: room + 1])
-    return kept if len(kept) <= room else kept[: room - 1] + "…"
+    return printable(text, room)

@@ -16,6 +16,7 @@ from bertsmith.errors import MissingExtra
 from bertsmith.log import say
 from bertsmith.models.catalog import Family
 from bertsmith.models.model import ModelConfig
+from bertsmith.printable import markdown
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.continuing import new_parts
 from bertsmith.recipes.pretrain_settings import PretrainRun
@@ -71,9 +72,9 @@ def model_card(
         ),
         ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {__version__}"),
     ]
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
     parent = run.parent and (run.parent.origin or run.parent.folder.name)
-    origin = f"Trained further, from `{parent}`," if parent else "Pre-trained from scratch"
+    origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
     base = None if run.parent is None else base_of(run.parent.folder)
     return f"""{written(head_of(config, base=base))}
 # {_CALLED[family]} encoder

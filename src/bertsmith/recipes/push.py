@@ -6,7 +6,6 @@ bertsmith push spam/model owner/spam --license apache-2.0
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from bertsmith.errors import ConfigError, HubError
 from bertsmith.log import say, short_number
 from bertsmith.models.catalog import family
 from bertsmith.models.model import Model
+from bertsmith.output import print_line
+from bertsmith.printable import markdown
 from bertsmith.recipes.card import base_of, head_of, read_card, read_head, with_head
 from bertsmith.weights.folder import CARD_FILE, load_model
 from bertsmith.weights.hub import PREFIX, hub_name
@@ -72,7 +73,8 @@ def push(
     )
     _tell(parcel)
     if dry_run:
-        _print(parcel.card)
+        for line in parcel.card.replace("\r\n", "\n").removesuffix("\n").split("\n"):
+            print_line(line)
         return None
     _write_card(parcel)
     address = send(
@@ -119,9 +121,9 @@ def _body(folder: Path, model: Model) -> str:
         "longest input": f"{encoder.longest:,} tokens",
     }
     if model.config.labels:
-        rows["labels"] = ", ".join(model.config.labels).replace("|", "\\|")
+        rows["labels"] = ", ".join(map(markdown, model.config.labels))
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    return f"# {folder.resolve().name}\n\n| what | value |\n|---|---|\n{table}\n"
+    return f"# {markdown(folder.resolve().name)}\n\n| what | value |\n|---|---|\n{table}\n"
 
 
 def _tell(parcel: Parcel) -> None:
@@ -142,11 +144,6 @@ def _tell(parcel: Parcel) -> None:
     for key, option in _ASKED_FOR.items():
         if head.get(key) is None:
             say(f"the card tells no {key}: add it with {option}")
-
-
-def _print(card: str) -> None:
-    with writing("standard output", then="give the same command again"):
-        sys.stdout.write(card)
 
 
 def _write_card(parcel: Parcel) -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from bertsmith.log import console, say
+from bertsmith.log import Table, console, say
+from bertsmith.printable import markdown
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.labelled import overlap
 from bertsmith.recipes.outcome import FinetuneOutcome
@@ -62,7 +61,11 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     beside = "".join(f"; {rival.name} {percent(rival.mean)} %" for rival in outcome.rivals[:1])
     scores = ", ".join(f"{in_words(name)} {told(outcome.values(name))} %" for name in outcome.names)
     seconds = sum(seed.seconds for seed in outcome.seeds)
-    names = f"Outputs, in their order: {', '.join(data.labels)}.\n\n" if data.labels else ""
+    names = (
+        f"Outputs, in their order: {', '.join(map(markdown, data.labels))}.\n\n"
+        if data.labels
+        else ""
+    )
     chosen = (
         f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
         f"({percent(best.score)} %), so the mean is the better guess for new texts."

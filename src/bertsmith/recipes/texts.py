@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
 from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
 from bertsmith.text.examples import Example, Kind, read_examples
-from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 
 STANDARD_INPUT = "standard input"
@@ -82,12 +83,22 @@ class Texts:
 
 
 def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of standard input; raises `ExampleError` for what cannot be decoded."""
+    """Yield numbered lines of standard input as they come.
+
+    Raises `ExampleError` for what cannot be read or decoded, and for a line without an end.
+    """
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
     if is_wide(codec):
         yield from _wide_lines(codec)
         return
-    for line, written in enumerate(sys.stdin.buffer, 1):
+    for line in itertools.count(1):
+        try:
+            written = sys.stdin.buffer.readline(LONGEST_LINE + 1)
+        except OSError as error:
+            raise _unreadable(error) from error
+        if not written:
+            return
+        _check_length(len(written), line)
         try:
             text = written.decode(codec)
         except UnicodeDecodeError as error:
@@ -105,10 +116,27 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
     line = 0
     try:
         reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
-        for line, text in enumerate(reader, 1):
+        while text := reader.readline(LONGEST_LINE + 1):
+            line += 1
+            _check_length(len(text), line)
             yield line, text
+    except OSError as error:
+        raise _unreadable(error) from error
     except UnicodeError as error:
         remedy = f"name its encoding: {OPTION} NAME"
         raise ExampleError(
             f"is not {codec.upper()}", where=STANDARD_INPUT, line=line + 1, remedy=remedy
         ) from error
+
+
+def _unreadable(error: OSError) -> ExampleError:
+    remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
+    what = f"cannot be read: {error.strerror}"
+    return ExampleError(what, where=STANDARD_INPUT, remedy=remedy)
+
+
+def _check_length(length: int, line: int) -> None:
+    if length > LONGEST_LINE:
+        remedy = "is a line end missing, or is this no text?"
+        what = f"a line of over {LONGEST_LINE:,} bytes"
+        raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)

@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.errors import ConfigError, RankLost, UserError
 from bertsmith.log import console
+from bertsmith.signals import ending_status
 from bertsmith.training.interruption import Interrupted, interruptions
 from bertsmith.training.watching import RankWatch, wait_for
 
@@ -191,7 +192,7 @@ def _end(world: World, error: BaseException) -> BaseException:
     if isinstance(error, Interrupted):
         # all have stopped together; whoever leaves first must not be missed
         watch.leave()
-        return error if world.first else EndedElsewhere(130)
+        return error if world.first else EndedElsewhere(ending_status())
     if not watch.known(0 if ours else _NEWS_SECONDS):
         watch.fail(f"rank {world.rank} has failed: {str(error) or type(error).__name__}")
         return error if watch.told_here else EndedElsewhere(1)

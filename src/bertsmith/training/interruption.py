@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+
+from bertsmith.signals import handled
 
 
 class Interrupted(KeyboardInterrupt):
@@ -26,20 +26,13 @@ class Requests:
 
 @contextmanager
 def interruptions() -> Iterator[Requests]:
-    """Turn the first Ctrl-C (or SIGTERM) into a request; a second Ctrl-C interrupts at once."""
+    """Turn the first Ctrl-C (or SIGTERM, SIGHUP) into a request; a second Ctrl-C ends at once."""
     requests = Requests()
-    if threading.current_thread() is not threading.main_thread():
-        yield requests
-        return
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(number: int) -> None:
         if requests.stop and number == signal.SIGINT:
             raise KeyboardInterrupt
         requests.stop = True
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handled(ask):
         yield requests
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

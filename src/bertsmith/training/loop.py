@@ -139,7 +139,9 @@ def fit(
             if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
                 now.save(saver)
         now.finish(saver)
-    if now.unfinished(measuring):
+        stopped = stopping()
+    if stopped or now.unfinished(measuring):
+        # also when asked in the last step of all: what follows would go on for long
         raise Interrupted(f"stopped after step {now.state.step}")
     model.eval()
     return now.state

@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.errors import UserError, WorkerDied
-
-ASKED_TO_STOP = {signal.SIGINT, signal.SIGTERM}
+from bertsmith.errors import UserError, WorkerDied, out_of_memory
+from bertsmith.signals import STOPPING
 
 
 class Failed(NamedTuple):
@@ -51,6 +50,7 @@ class Failed(NamedTuple):
 def failure(error: Exception) -> Failed:
     """What to tell of an exception that is being handled."""
     said = None
+    error = out_of_memory(error) or error
     system_error = error if isinstance(error, OSError) else None
     if isinstance(error, UserError):
         said = (type(error), error.what, error.where, error.line, error.remedy)
@@ -78,7 +78,7 @@ class Worker(ABC):
         ours, theirs = socket.socketpair()
         program = _PROGRAM.format(module=serve.__module__, function=serve.__name__)
         # the process inherits this: Ctrl-C is for its parent to answer, which may want more of it
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED_TO_STOP)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program, str(theirs.fileno()), str(os.getpid())],

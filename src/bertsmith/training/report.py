@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from bertsmith import __version__
+from bertsmith.printable import html
 from bertsmith.training.report_confusion import confusion_html
 from bertsmith.training.report_curves import Series, curves_svg, in_words, require_matplotlib
+
+_LONGEST = 10_000
 
 Cell = str | int | float | None
 
@@ -32,7 +34,7 @@ class Report:
 
     def text(self, title: str, paragraphs: Sequence[str]) -> None:
         """Add paragraphs of plain text."""
-        self._add(title, "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs))
+        self._add(title, "".join(f"<p>{_safe(paragraph)}</p>" for paragraph in paragraphs))
 
     def curves(
         self,
@@ -58,8 +60,8 @@ class Report:
         words = in_words(drawn, x_label=x_label, percent=percent)
         for event, x in (marks or {}).items():
             words += f" {event} at {x_label} {x:.3g}."
-        caption = f'<figcaption class="note">{escape(words)}</figcaption>'
-        label = escape(f"{title}: {y_label} over {x_label}")
+        caption = f'<figcaption class="note">{_safe(words)}</figcaption>'
+        label = _safe(f"{title}: {y_label} over {x_label}")
         picture = f'<div role="img" aria-label="{label}">{svg}</div>'
         self._add(title, f"<figure>{picture}{caption}</figure>{_note(note)}")
 
@@ -74,7 +76,7 @@ class Report:
         rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
         kinds = [' class="number"' if right else "" for right in rights]
         head = "".join(
-            f'<th scope="col"{kind}>{escape(name)}</th>'
+            f'<th scope="col"{kind}>{_safe(name)}</th>'
             for name, kind in zip(header, kinds, strict=True)
         )
         body = ""
@@ -101,7 +103,7 @@ class Report:
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
         """Add names with their values; nested mappings are told by dotted path."""
         pairs = "".join(
-            f"<dt>{escape(name)}</dt><dd>{escape(_plain(value))}</dd>"
+            f"<dt>{_safe(name)}</dt><dd>{_safe(_plain(value))}</dd>"
             for name, value in _flat(settings)
         )
         self._add(title, f"<dl>{pairs}</dl>", long=True)
@@ -110,9 +112,9 @@ class Report:
         """The whole page."""
         page = resources.files("bertsmith.training").joinpath("report_page.html")
         return Template(page.read_text(encoding="utf-8")).substitute(
-            title=escape(self.title),
-            subtitle=escape(self.subtitle),
-            version=escape(__version__),
+            title=_safe(self.title),
+            subtitle=_safe(self.subtitle),
+            version=_safe(__version__),
             body=self._contents() + "\n".join(html for _, html in self._sections),
         )
 
@@ -138,7 +140,7 @@ class Report:
         if len(self._sections) < 4:
             return ""
         links = "".join(
-            f'<li><a href="#section-{number}">{escape(title)}</a></li>'
+            f'<li><a href="#section-{number}">{_safe(title)}</a></li>'
             for number, (title, _) in enumerate(self._sections, 1)
         )
         return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
@@ -146,17 +148,22 @@ class Report:
     def _add(self, title: str, html: str, *, long: bool = False) -> None:
         number = len(self._sections) + 1
         kind = ' class="long"' if long else ""
-        opening = f'<section id="section-{number}"{kind}><h2>{escape(title)}</h2>'
+        opening = f'<section id="section-{number}"{kind}><h2>{_safe(title)}</h2>'
         self._sections.append((title, f"{opening}{html}</section>"))
 
 
+def _safe(text: str) -> str:
+    """A text as it stands on the page, long ones too."""
+    return html(text, _LONGEST)
+
+
 def _note(note: str) -> str:
-    return f'<p class="note">{escape(note)}</p>' if note else ""
+    return f'<p class="note">{_safe(note)}</p>' if note else ""
 
 
 def _wide(title: str, html: str) -> str:
     """Something that scrolls by itself when the window is narrower, also by keyboard."""
-    label = escape(title)
+    label = _safe(title)
     return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{html}</div>'
 
 
@@ -176,7 +183,7 @@ def _shown(cell: Cell) -> str:
         return "–"
     if isinstance(cell, float):
         return f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) else escape(cell)
+    return f"{cell:,}" if isinstance(cell, int) else _safe(cell)
 
 
 def _plain(value: object) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from bertsmith.printable import html as escape
 
 NAMED_ACROSS = 12
 MOST_CLASSES = 20

@@ -11,6 +11,7 @@ from typing import Any
 
 from bertsmith.errors import MissingExtra
 from bertsmith.log import short_number
+from bertsmith.printable import printable
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 Points = list[tuple[float, float]]
@@ -134,7 +135,7 @@ def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: A
     colour = COLOURS[number % len(COLOURS)]
     dash = DASHES[number // len(COLOURS) % len(DASHES)]
     # matplotlib leaves out labels that begin with an underscore, and reads $ as mathematics
-    label = "\N{ZERO WIDTH SPACE}" + name.replace("$", r"\$")
+    label = "\N{ZERO WIDTH SPACE}" + printable(name).replace("$", r"\$")
     if len(points) > LONG_SERIES:
         points = thinned(points, DRAWN_POINTS)
         axes.plot(*zip(*points, strict=True), color=colour, alpha=0.25, linewidth=0.8)

@@ -13,13 +13,14 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
 from torch import distributed
+
+from bertsmith.log import complain
 
 _LOOK_SECONDS = 1.0
 _BEAT_LOOKS = 5
@@ -148,8 +149,7 @@ class RankWatch:
 
     def _end(self) -> None:
         if self.told_here:
-            sys.stderr.write(f"bertsmith: {self.cause}\n")
-            sys.stderr.flush()
+            complain(self.cause)
         os._exit(2)
 
 

@@ -1,0 +1,77 @@
+"""The signals that ask the program to end: Ctrl-C, a request to terminate, a terminal hung up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+# a terminal that hangs up is a request to terminate; systems without terminals have no such signal
+_TERMINATE = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOPPING: tuple[signal.Signals, ...] = (signal.SIGINT, *_TERMINATE)
+"""The signals that ask for an end."""
+
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit statuses: 128 and the number of SIGINT, of SIGTERM."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The program was asked to end: it tidies up as after Ctrl-C."""
+
+    def __init__(self) -> None:
+        super().__init__("terminated")
+
+
+class _Received:
+    """The requests to terminate so far, whoever handled them."""
+
+    terminate = False
+
+
+_received = _Received()
+
+
+def ending_status() -> int:
+    """Return the exit status after an interruption: 130 where it was Ctrl-C alone, else 143."""
+    return TERMINATED if _received.terminate else INTERRUPTED
+
+
+@contextmanager
+def handled(handle: Callable[[int], None], *, interrupt: bool = True) -> Iterator[None]:
+    """Call `handle` with the number of each signal that asks for an end; Ctrl-C if `interrupt`.
+
+    A signal that is ignored, as below nohup, stays so. Outside the main thread nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        _received.terminate |= number != signal.SIGINT
+        handle(number)
+
+    wanted = STOPPING if interrupt else _TERMINATE
+    before = {
+        number: signal.signal(number, receive)
+        for number in wanted
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Raise `Terminated` in the main thread when the program is asked to end."""
+
+    def end(number: int) -> None:
+        raise Terminated
+
+    _received.terminate = False
+    with handled(end, interrupt=False):
+        yield
