@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO, AnyStr
 
 from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows
@@ -83,22 +84,12 @@ class Texts:
 
 
 def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of standard input as they come.
-
-    Raises `ExampleError` for what cannot be read or decoded, and for a line without an end.
-    """
+    """Yield numbered lines of standard input; raises `ExampleError` for what cannot be decoded."""
     codec = UTF8 if encoding == AUTO else codec_named(encoding)
     if is_wide(codec):
         yield from _wide_lines(codec)
         return
-    for line in itertools.count(1):
-        try:
-            written = sys.stdin.buffer.readline(LONGEST_LINE + 1)
-        except OSError as error:
-            raise _unreadable(error) from error
-        if not written:
-            return
-        _check_length(len(written), line)
+    for line, written in _numbered(sys.stdin.buffer):
         try:
             text = written.decode(codec)
         except UnicodeDecodeError as error:
@@ -116,12 +107,8 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
     line = 0
     try:
         reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
-        while text := reader.readline(LONGEST_LINE + 1):
-            line += 1
-            _check_length(len(text), line)
+        for line, text in _numbered(reader):
             yield line, text
-    except OSError as error:
-        raise _unreadable(error) from error
     except UnicodeError as error:
         remedy = f"name its encoding: {OPTION} NAME"
         raise ExampleError(
@@ -129,14 +116,20 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _unreadable(error: OSError) -> ExampleError:
-    remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
-    what = f"cannot be read: {error.strerror}"
-    return ExampleError(what, where=STANDARD_INPUT, remedy=remedy)
-
-
-def _check_length(length: int, line: int) -> None:
-    if length > LONGEST_LINE:
-        remedy = "is a line end missing, or is this no text?"
-        what = f"a line of over {LONGEST_LINE:,} bytes"
-        raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
+def _numbered(stream: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
+    """Yield lines as they come; `ExampleError` for one that has no end, which would fill memory."""
+    for line in itertools.count(1):
+        try:
+            written = stream.readline(LONGEST_LINE + 1)
+        except OSError as error:
+            remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
+            what = f"cannot be read: {error.strerror}"
+            raise ExampleError(what, where=STANDARD_INPUT, remedy=remedy) from error
+        if not written:
+            return
+        if len(written) > LONGEST_LINE:
+            remedy = "is a line end missing, or is this no text?"
+            unit = "bytes" if isinstance(written, bytes) else "characters"
+            what = f"a line of over {LONGEST_LINE:,} {unit}"
+            raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
+        yield line, written
