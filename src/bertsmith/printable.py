@@ -75,7 +75,7 @@ def json_text(content: object) -> str:
     characters below 32 alone. Raises `ValueError` for a number that is none.
     """
     line = json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)
-    if line.isascii() and line.isprintable():
+    if line.isprintable():
         return line
     return "".join(
         letter if _is_plain(letter) or letter in _JOINERS else _json_escape(letter)
