@@ -28,7 +28,7 @@ from conversion.reference import (
     SIZES,
     Arrays,
     arrays,
-    differences,
+    compared,
     google_config,
     varied,
     write_vocabulary,
@@ -86,7 +86,7 @@ def test_we_read_what_it_writes(
     run(tensorflow, "write", tmp_path / "values.npz", prefix, *(["sharded"] if sharded else []))
     assert len(list(folder.glob("*.data-*"))) == 1 + sharded
     result = convert(folder, tmp_path / "out")
-    assert max(differences(load_model(tmp_path / "out")[0], theirs).values()) < 1e-5
+    compared(load_model(tmp_path / "out")[0], theirs)
     assert len(result.moves.dropped) == 2 * len(arrays(theirs)) + 1
     saved, state = kind.from_pretrained(tmp_path / "out").state_dict(), theirs.state_dict()
     assert saved.keys() == state.keys()

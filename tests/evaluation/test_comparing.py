@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bertsmith.evaluation.comparing import mcnemar, paired_bootstrap
+from bounds import metric
 
 scipy = pytest.importorskip("scipy.stats")
 
@@ -25,13 +26,13 @@ def test_a_thousand_mcnemars_equal_scipys_binomial_and_chi_squared() -> None:
             assert (found.exact, found.p) == (1.0, 1.0)
             continue
         both = 2 * float(scipy.binom.cdf(min(one, other), one + other, 0.5))
-        assert found.exact == pytest.approx(min(1.0, both), abs=1e-12)
+        assert found.exact == metric(min(1.0, both))
         if number % 20 == 0:  # slow
             expected = scipy.binomtest(one, one + other, 0.5).pvalue
-            assert found.exact == pytest.approx(expected, abs=1e-12)
+            assert found.exact == metric(expected)
         squared = max(0, abs(one - other) - 1) ** 2 / (one + other)
-        assert found.chi_squared == pytest.approx(squared, abs=1e-12)
-        assert found.p == pytest.approx(float(scipy.chi2.sf(squared, 1)), abs=1e-12)
+        assert found.chi_squared == metric(squared)
+        assert found.p == metric(float(scipy.chi2.sf(squared, 1)))
 
 
 def test_the_exact_p_of_many_examples() -> None:
@@ -74,14 +75,14 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
         rng=np.random.default_rng(seed),
     )
     interval = expected.confidence_interval
-    assert found.interval.low == pytest.approx(interval.low, abs=1e-12)
-    assert found.interval.high == pytest.approx(interval.high, abs=1e-12)
+    assert found.interval.low == metric(interval.low)
+    assert found.interval.high == metric(interval.high)
     beyond = np.mean(expected.bootstrap_distribution <= 0)
     if beyond < 0.5:
-        assert found.p == pytest.approx((2 * (beyond * 300 + 1)) / 301, abs=1e-12)
+        assert found.p == metric((2 * (beyond * 300 + 1)) / 301)
     everything = np.arange(size)
     difference = correlation(sides[0], everything) - correlation(sides[1], everything)
-    assert found.difference == pytest.approx(difference, abs=1e-12)
+    assert found.difference == metric(difference)
 
 
 def test_models_that_are_the_same_do_not_differ() -> None:

@@ -17,6 +17,7 @@ from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.models.modernbert import modernbert
 from bertsmith.tokens.tokenizer import Tokenizer
+from bounds import close_unit_vectors, close_when_regrouped
 
 
 def examples(tokenizer: Tokenizer, count: int) -> EncodedExamples:
@@ -39,8 +40,8 @@ def test_answers_come_in_order_and_equal_those_of_each_text_alone(
     for number, probabilities in enumerate(found):
         batch = pack_examples(encoded, np.array([number]))
         alone = model.classify(model.encoder(batch), batch)[0].detach()
-        assert np.abs(probabilities - alone.softmax(-1).numpy()).max() < 1e-6
-        assert np.abs(several[number] - alone.sigmoid().numpy()).max() < 1e-6
+        close_unit_vectors(probabilities, alone.softmax(-1))
+        close_unit_vectors(several[number], alone.sigmoid())
 
 
 @pytest.mark.parametrize("predicts", ["class", "choice"])
@@ -56,11 +57,10 @@ def test_a_head_that_reads_the_mean_of_all_tokens_is_given_all(
     batch = pack_examples(encoded, np.arange(6))
     hidden = one.encoder(batch)
     if predicts == "class":
-        expected = one.classify(hidden, batch).detach().numpy()
-        assert np.abs(text_outputs(one, encoded) - expected).max() < 1e-5
+        close_when_regrouped(text_outputs(one, encoded), one.classify(hidden, batch))
     else:
-        shares = one.choose(hidden, batch).detach().softmax(-1).numpy()
-        assert np.abs(option_scores(one, encoded.grouped([6]))[0] - shares).max() < 1e-5
+        shares = one.choose(hidden, batch).softmax(-1)
+        close_unit_vectors(option_scores(one, encoded.grouped([6]))[0], shares)
 
 
 def test_windows_of_a_text_are_averaged(model: Model, tokenizer: Tokenizer) -> None:
@@ -75,8 +75,8 @@ def test_windows_of_a_text_are_averaged(model: Model, tokenizer: Tokenizer) -> N
     for ids, segments in zip(encoded.ids, encoded.segments, strict=True):
         one = EncodedExamples.of([ids], [segments])
         alone.append(text_outputs(model, one)[0])
-    assert np.abs(outputs[0] - np.mean(alone[:3], 0)).max() < 1e-6
-    assert np.abs(outputs[1] - alone[3]).max() < 1e-6
+    close_when_regrouped(outputs[0], np.mean(alone[:3], 0))
+    close_when_regrouped(outputs[1], alone[3])
 
 
 def test_options_of_a_question_share_its_probability(model: Model, tokenizer: Tokenizer) -> None:
@@ -91,9 +91,7 @@ def test_options_of_a_question_share_its_probability(model: Model, tokenizer: To
     assert [len(each) for each in found] == [2, 3]
     assert [float(each.sum()) for each in found] == pytest.approx([1, 1])
     swapped = encode_examples(tokenizer, ["word1"] * 2, ["word3 word4", "word2"], longest=29)
-    assert option_scores(chooser, swapped.grouped([2]))[0] == pytest.approx(
-        found[0][::-1], abs=1e-6
-    )
+    close_unit_vectors(option_scores(chooser, swapped.grouped([2]))[0], found[0][::-1])
 
 
 def test_windows_of_very_long_texts_are_short() -> None:
@@ -121,7 +119,7 @@ def test_a_text_of_100_000_words_is_read_by_its_beginning(
     encoded = encode_examples(tokenizer, ["word7 " * 100_000, "word7 " * 27], longest=29)
     assert encoded.cut.tolist() == [True, False]
     long, short = class_probabilities(model, encoded)
-    assert np.abs(long - short).max() < 1e-6
+    close_unit_vectors(long, short)
 
 
 def test_probabilities_are_without_dropout_and_the_model_stays_in_its_mode(

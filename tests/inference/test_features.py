@@ -18,6 +18,7 @@ from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
+from bounds import close_to_transformers, close_unit_vectors, close_when_regrouped
 
 Rows = NDArray[np.float64]
 # of each text the hidden states of every layer, (layers + 1, tokens, hidden)
@@ -63,11 +64,6 @@ def found(
     return list(features(model, tokenizer, asked, config, rows=7, tokens_per_batch=60))
 
 
-def farthest(ours: NDArray[np.float32], theirs: Rows) -> float:
-    assert ours.shape == theirs.shape
-    return float(np.abs(ours - theirs).max())
-
-
 LAYERS: dict[str, Callable[[Rows], Rows]] = {
     "0": lambda states: states[0],
     "embeddings": lambda states: states[0],
@@ -99,7 +95,7 @@ def test_every_layer_is_that_of_transformers(
     config = FeatureConfig(layer=layer, pool="token")
     for each in found(model, tokenizer, examples(23), config):
         expected = LAYERS[layer](reference(each.example.text))
-        assert farthest(each.vectors, expected) < 1e-5
+        close_to_transformers(each.vectors, expected)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -111,7 +107,7 @@ def test_every_pooling_is_that_of_its_definition(
     assert [each.example for each in got] == asked
     for each in got:
         expected = POOLS[pool](reference(each.example.text)[-1])
-        assert farthest(each.vectors, expected) < 1e-5
+        close_to_transformers(each.vectors, expected)
         if config.unit == "text":
             assert each.vectors.shape == (width(model, config),)
 
@@ -124,7 +120,7 @@ def test_the_pooler_is_that_of_transformers(
     weight, bias = (each.detach().double().numpy() for each in (dense.weight, dense.bias))
     for each in found(model, tokenizer, examples(5), FeatureConfig(pool="pooler")):
         expected = np.tanh(weight @ reference(each.example.text)[-1][0] + bias)
-        assert farthest(each.vectors, expected) < 1e-5
+        close_to_transformers(each.vectors, expected)
 
 
 def test_vectors_do_not_depend_on_the_batch(model: Model, tokenizer: Tokenizer) -> None:
@@ -137,7 +133,7 @@ def test_vectors_do_not_depend_on_the_batch(model: Model, tokenizer: Tokenizer) 
             model, tokenizer, [asked[n] for n in order], rows=rows, tokens_per_batch=tokens
         )
         for number, each in zip(order, got, strict=True):
-            assert np.abs(each.vectors - alone[number]).max() < 1e-6
+            close_when_regrouped(each.vectors, alone[number])
 
 
 def test_vectors_can_be_brought_to_length_one(model: Model, tokenizer: Tokenizer) -> None:
@@ -145,7 +141,7 @@ def test_vectors_can_be_brought_to_length_one(model: Model, tokenizer: Tokenizer
     unit = found(model, tokenizer, examples(5), FeatureConfig(pool="token", normalize=True))
     for one, other in zip(plain, unit, strict=True):
         lengths = np.linalg.norm(one.vectors.astype(np.float64), axis=1, keepdims=True)
-        assert farthest(other.vectors, one.vectors / lengths) < 1e-6
+        close_unit_vectors(other.vectors, one.vectors / lengths)
     (by_layer,) = features(model, tokenizer, examples(1), after=[UnitLength()])
     assert np.linalg.norm(by_layer.vectors) == pytest.approx(1, abs=1e-6)
 
@@ -159,11 +155,11 @@ def test_long_texts_are_cut_and_counted(
     )
     assert (long.tokens, long.left_out) == (29, 13)
     assert (short.tokens, short.left_out) == (3, 0)
-    assert np.array_equal(long.vectors, same.vectors)
-    assert farthest(long.vectors, reference(text)[-1].mean(0)) < 1e-5
+    close_when_regrouped(long.vectors, same.vectors)
+    close_to_transformers(long.vectors, reference(text)[-1].mean(0))
     (few,) = found(model, tokenizer, [example(text)], FeatureConfig(longest=6))
     assert (few.tokens, few.left_out) == (6, 36)
-    assert farthest(few.vectors, reference("word0 word1 word2 word3")[-1].mean(0)) < 1e-5
+    close_to_transformers(few.vectors, reference("word0 word1 word2 word3")[-1].mean(0))
 
 
 def test_windows_of_long_texts_are_averaged_by_their_tokens(
@@ -181,13 +177,13 @@ def test_windows_of_long_texts_are_averaged_by_their_tokens(
     weights = [len(part) + 2 for part in parts]
     assert long.tokens == sum(weights)
     expected = np.average([row.mean(0) for row in rows], axis=0, weights=weights)
-    assert farthest(long.vectors, expected) < 1e-5
+    close_to_transformers(long.vectors, expected)
     (tokens,) = found(
         model, tokenizer, [asked[1]], FeatureConfig(long="windows", longest=12, pool="token")
     )
     assert list(tokens.names) == ["[CLS]", *words, "[SEP]"]
     inner = np.concatenate([row[1:-1] for row in rows])
-    assert farthest(tokens.vectors[1:-1], inner) < 1e-5
+    close_to_transformers(tokens.vectors[1:-1], inner)
 
 
 def test_pairs_are_read_as_one_but_have_no_words(model: Model, tokenizer: Tokenizer) -> None:
@@ -271,5 +267,5 @@ def test_the_last_four_layers(tokenizer: Tokenizer, model: Model, tmp_path: Path
         config = FeatureConfig(layer=layer, pool="token")
         for number, each in enumerate(found(deep, tokenizer, asked, config)):
             rows = [single[n][number].vectors.astype(np.float64) for n in range(3, 7)]
-            assert farthest(each.vectors, join(rows)) < 1e-5
+            close_when_regrouped(each.vectors, join(rows))
             assert each.vectors.shape[1] == width(deep, config)

@@ -16,6 +16,7 @@ from bertsmith.text.examples import Example
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
+from bounds import close_to_float64
 
 PIECES = ("the", "play", "##ing", "##s", "don", "'", "t", "(", ")", "!", "caf", "##e", "中", "文")
 
@@ -81,7 +82,7 @@ def test_pieces_are_merged_by_word(
     for row, count in zip(got.vectors, groups.values(), strict=True):
         part = tokens.vectors[at : at + count].astype(np.float64)
         expected = {"mean": part.mean(0), "first": part[0], "sum": part.sum(0)}[merging]
-        assert np.allclose(row, expected, rtol=1e-6, atol=1e-6)
+        close_to_float64(row, expected)
         at += count
     assert at == len(tokens.vectors) - 1
 

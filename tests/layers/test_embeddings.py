@@ -10,6 +10,7 @@ import torch
 from bertsmith.layers.embeddings import Embeddings
 from bertsmith.layers.feed_forward import Activation, FeedForward
 from bertsmith.layers.positions import Positions, sinusoidal_table
+from bounds import close_to_float64
 
 
 def embeddings(positions: Positions, segments: int = 2, dropout: float = 0.0) -> Embeddings:
@@ -51,7 +52,7 @@ def test_embeddings_are_a_normed_sum(positions: Positions, segments: int) -> Non
     expected = expected - expected.mean(-1, keepdim=True)
     expected = expected / expected.pow(2).mean(-1, keepdim=True).sqrt()
     found = part(ids, kinds, places)
-    assert float((found - expected).abs().max()) < 1e-5
+    close_to_float64(found, expected)
     assert torch.equal(found[2], found[3]) == (segments == 0)
     assert torch.equal(found[0], found[3]) == (positions == "none")
 
@@ -84,4 +85,4 @@ def test_feed_forward_is_two_layers_around_a_gelu(activation: Activation) -> Non
         cube = math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)
         inner = inner * (1 + cube.tanh()) / 2
     expected = inner @ part.down.weight.double().T + part.down.bias.double()
-    assert float((part(inputs) - expected).abs().max()) < 1e-6
+    close_to_float64(part(inputs), expected)

@@ -18,6 +18,7 @@ from bertsmith.layers.grouping import Grouping
 from bertsmith.layers.local_grouping import group_local
 from bertsmith.layers.packed_attention import fused_attention
 from bertsmith.layers.spans import Spans
+from bounds import close_gradients, close_to_float64
 
 # blocks are of 64 queries where a window is 20: none, one, several and an uneven end
 LENGTHS = (13, 300, 1, 21, 64, 129, 22)
@@ -83,7 +84,7 @@ def test_every_way_gives_the_plain_formula(
         query, expected = query[at], expected[at]
     found = way((query, key, value), at)
     assert found.shape == expected.shape
-    assert float((found.detach() - expected).abs().max()) < 1e-6
+    close_to_float64(found, expected)
 
 
 @every_way
@@ -101,7 +102,7 @@ def test_every_way_has_the_gradients_of_the_plain_formula(
     for expected, mine in zip(exact, rough, strict=True):
         assert expected.grad is not None
         assert mine.grad is not None
-        assert float((mine.grad - expected.grad).abs().max()) < 1e-5
+        close_gradients(mine.grad, expected.grad)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -142,7 +143,7 @@ def test_dropped_weights_are_left_out_of_the_plain_formula(
             share = (kept[:, head] != 0).double() * kept_scale(0.25)
             masks[head, queries[seen], keys[seen]] = share[seen]
     expected = plain(*inputs(torch.float64), masks=masks)
-    assert float((found - expected).detach().abs().max()) < 1e-5
+    close_to_float64(found, expected)
 
 
 def pairs(found: Grouping) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -10,6 +10,7 @@ import torch
 from bertsmith.errors import ConfigError
 from bertsmith.inference.layer_names import layer_mix
 from bertsmith.layers.mix import LayerMix, ScalarMix
+from bounds import close_to_float64
 
 
 def states(layers: int, tokens: int = 13, hidden: int = 7) -> list[torch.Tensor]:
@@ -26,16 +27,16 @@ def test_a_scalar_mix_is_equation_1_of_peters() -> None:
     expected = 1.7 * np.einsum(
         "l,lth->th", scores / scores.sum(), np.stack([each.double().numpy() for each in given])
     )
-    assert np.abs(mix(given).detach().numpy() - expected).max() < 1e-6
+    close_to_float64(mix(given), expected)
     learned = mix.learned([0, 2, 3, 5])
     by_file = learned.mixed([given[0], given[0], given[1], given[2], given[2], given[3]])
-    assert np.abs(by_file.numpy() - expected).max() < 1e-6
+    close_to_float64(by_file, expected)
 
 
 def test_a_scalar_mix_starts_as_the_mean() -> None:
     given = states(3)
     mean = torch.stack(given).mean(0)
-    assert torch.allclose(ScalarMix(3)(given), mean, atol=1e-6)
+    close_to_float64(ScalarMix(3)(given), mean)
 
 
 def test_a_scalar_mix_learns_which_layers_matter() -> None:

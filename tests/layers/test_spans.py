@@ -14,6 +14,7 @@ from bertsmith.layers import packed_attention
 from bertsmith.layers.dropout import kept_scale
 from bertsmith.layers.grouping import group
 from bertsmith.layers.spans import Spans
+from bounds import close_gradients, close_to_float64
 
 LENGTHS = (13, 1, 7, 2, 19)
 TOKENS, HEADS, WIDTH = sum(LENGTHS), 3, 5
@@ -84,7 +85,7 @@ def test_every_way_gives_the_plain_formula(way: Way, causal: bool, grad: bool) -
     expected = plain(*inputs(torch.float64), causal=causal)
     found = way(inputs(grad=grad), spans(causal=causal))
     assert found.shape == (TOKENS, HEADS, WIDTH)
-    assert float((found.detach() - expected).abs().max()) < 1e-6
+    close_to_float64(found, expected)
 
 
 @every_way
@@ -97,7 +98,7 @@ def test_every_way_has_the_gradients_of_the_plain_formula(way: Way, causal: bool
     for expected, found in zip(exact, rough, strict=True):
         assert expected.grad is not None
         assert found.grad is not None
-        assert float((found.grad - expected.grad).abs().max()) < 1e-5
+        close_gradients(found.grad, expected.grad)
 
 
 # places of the first and the three last sequences, none of the second
@@ -110,7 +111,7 @@ def test_some_of_the_queries_see_what_they_see_among_all(grad: bool) -> None:
     at = torch.tensor(PLACES)
     found = spans().attend(rough[0][at], rough[1], rough[2], at=at)
     expected = plain(*exact)[at]
-    assert float((found - expected).detach().abs().max()) < 1e-6
+    close_to_float64(found, expected)
     if grad:
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(9))
         (expected * weights.double()).sum().backward()
@@ -118,7 +119,7 @@ def test_some_of_the_queries_see_what_they_see_among_all(grad: bool) -> None:
         for mine, other in zip(rough, exact, strict=True):
             assert mine.grad is not None
             assert other.grad is not None
-            assert float((mine.grad - other.grad).abs().max()) < 1e-5
+            close_gradients(mine.grad, other.grad)
 
 
 @both_directions
@@ -164,14 +165,14 @@ def test_dropped_weights_have_the_gradients_of_the_plain_formula(
         inside = slice(int(part[0]) % 32, int(part[-1]) % 32 + 1)
         masks.append(kept[int(part[0]) // 32, :, inside, inside])
     expected = plain(*exact, masks=masks, causal=causal)
-    assert float((found - expected).detach().abs().max()) < 1e-5
+    close_to_float64(found, expected)
     weights = torch.randn(TOKENS, HEADS, WIDTH, generator=torch.Generator().manual_seed(9))
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
     for mine, other in zip(rough, exact, strict=True):
         assert mine.grad is not None
         assert other.grad is not None
-        assert float((mine.grad - other.grad).abs().max()) < 1e-5
+        close_gradients(mine.grad, other.grad)
 
 
 def test_a_sequence_sees_itself_only() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bertsmith.objectives import cross_entropy as module
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
+from bounds import close_losses
 
 ROWS, CLASSES = 29, 41
 
@@ -33,7 +34,7 @@ def test_loss_and_gradient_are_those_of_float64(kind: torch.dtype, bound: float)
     loss = cross_entropy(logits, labels)
     expected = F.cross_entropy(exact, labels, reduction="sum")
     assert loss.sum.dtype == torch.float32
-    assert loss.sum.item() == pytest.approx(expected.item(), rel=1e-6)
+    close_losses(loss.sum, expected)
     assert int(loss.correct) == int((exact.argmax(-1) == labels).sum())
     (loss.sum / 3).backward()
     (expected / 3).backward()
@@ -41,7 +42,7 @@ def test_loss_and_gradient_are_those_of_float64(kind: torch.dtype, bound: float)
     assert exact.grad is not None
     assert logits.grad.dtype == kind
     # it is rounded twice, each time relative to the value
-    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=bound, atol=1e-7)
+    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=bound, atol=bound / 100)
     assert logits.grad.double().norm() == pytest.approx(float(exact.grad.norm()), rel=bound / 8)
 
 
@@ -49,7 +50,7 @@ def test_loss_and_gradient_are_those_of_float64(kind: torch.dtype, bound: float)
 def test_what_overflows_and_what_is_no_number() -> None:
     large = torch.tensor([[3e4, -3e4, 0.0], [-3e4, 3e4, 3e4]], requires_grad=True)
     loss = cross_entropy(large, torch.tensor([1, 1]))
-    assert loss.sum.item() == pytest.approx(6e4 + 0.6931472, rel=1e-6)
+    assert loss.sum.item() == pytest.approx(6e4 + 0.6931472, abs=0.01)
     # the second is a tie
     assert int(loss.correct) == 0
     loss.sum.backward()

@@ -20,6 +20,7 @@ from bertsmith.objectives.losses import Losses
 from bertsmith.objectives.masked_lm import masked_lm
 from bertsmith.objectives.next_sentence import next_sentence
 from bertsmith.objectives.objective import Objective
+from bounds import close_gradients, close_losses
 
 ENCODER = EncoderConfig(
     vocabulary=99, hidden=32, layers=2, heads=4, feed_forward=37, longest=23, dropout=0.0,
@@ -74,7 +75,7 @@ def test_cross_entropy_is_minus_the_log_of_the_right_one() -> None:
     loss = cross_entropy(logits, labels)
     exact = logits.double().exp()
     right = exact[torch.arange(13), labels] / exact.sum(-1)
-    assert float(loss.sum) == pytest.approx(float(-right.log().sum()), rel=1e-6)
+    close_losses(loss.sum, -right.log().sum())
     assert loss.count == 13
     assert int(loss.correct) == int((exact.argmax(-1) == labels).sum())
 
@@ -85,7 +86,7 @@ def test_smoothing_gives_every_class_its_share() -> None:
     wanted = torch.full((13, 7), 0.2 / 7, dtype=torch.float64)
     wanted[torch.arange(13), labels] += 0.8
     expected = -(wanted * logits.double().log_softmax(-1)).sum()
-    assert float(cross_entropy(logits, labels, 0.2).sum) == pytest.approx(float(expected), rel=1e-6)
+    close_losses(cross_entropy(logits, labels, 0.2).sum, expected)
 
 
 def test_losses_are_float32_under_autocast() -> None:
@@ -93,9 +94,7 @@ def test_losses_are_float32_under_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = cross_entropy(logits, torch.zeros(13, dtype=torch.long))
     assert loss.sum.dtype == torch.float32
-    assert float(loss.sum) == pytest.approx(
-        float(-logits.double().log_softmax(-1)[:, 0].sum()), rel=1e-6
-    )
+    close_losses(loss.sum, -logits.double().log_softmax(-1)[:, 0].sum())
 
 
 @torch.no_grad()
@@ -107,14 +106,14 @@ def test_terms_are_the_losses_over_their_targets(model: Model) -> None:
     words[packed.targets["masked_lm"].at] = packed.targets["masked_lm"].labels
     everywhere = F.cross_entropy(model.masked_lm(hidden), words, ignore_index=-100)
     mean = {name: float(loss.sum) / loss.count for name, loss in parts.items()}
-    assert mean["masked_lm"] == pytest.approx(float(everywhere), rel=1e-5)
+    close_losses(mean["masked_lm"], everywhere)
     following = F.cross_entropy(
         model.next_sentence(hidden, packed), packed.targets["next_sentence"].labels
     )
-    assert mean["next_sentence"] == pytest.approx(float(following), rel=1e-5)
+    close_losses(mean["next_sentence"], following)
     kinds = torch.tensor([0, 1, 2, 3, 4, 0])
     classes = F.cross_entropy(model.classify(hidden, packed), kinds, label_smoothing=0.1)
-    assert mean["classify"] == pytest.approx(float(classes), rel=1e-5)
+    close_losses(mean["classify"], classes)
     counts = {name: loss.count for name, loss in parts.items()}
     assert counts == {"masked_lm": int((words >= 0).sum()), "next_sentence": 6, "classify": 6}
 
@@ -136,11 +135,11 @@ def test_totals_of_a_step_add_up_to_one_large_batch(model: Model) -> None:
         part = OBJECTIVE(model, piece).total(counts)
         part.backward()
         added += part.detach()
-    assert float(added) == pytest.approx(float(total.detach()), rel=1e-5)
+    close_losses(added, total)
     found = gradients(model)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        assert float((found[name] - gradient).abs().max()) < 1e-5, name
+        close_gradients(found[name], gradient, name)
 
 
 def test_a_term_without_targets_adds_nothing(model: Model) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,8 +14,9 @@ from bertsmith.models.model import Model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
+from bounds import close_to_transformers
 
-BOUND = 1e-5
+Close = Callable[[Tensor, Tensor], None]
 LENGTHS = (13, 1, 23, 7, 19, 2)
 TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
 
@@ -43,23 +44,18 @@ def varied(model: Any) -> Any:  # noqa: ANN401
     return model.eval()
 
 
-def farthest(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape
-    return float((ours - theirs).abs().max())
-
-
 @torch.no_grad()
-def compare(ours: Model, theirs: Any, bound: float = BOUND) -> None:  # noqa: ANN401
+def compare(ours: Model, theirs: Any, close: Close = close_to_transformers) -> None:  # noqa: ANN401
     """Hidden states of every layer and what every head gives, at every real token.
 
     Ours of all sequences packed, against theirs padded and against theirs one at a time.
     """
     packed, padded = sequences(ours.config.encoder.vocabulary)
-    compare_batch(ours, theirs, packed, padded, bound)
+    compare_batch(ours, theirs, packed, padded, close)
     for number, length in enumerate(LENGTHS):
         one = {name: each[number : number + 1, :length] for name, each in padded.items()}
         alone = pack([one["input_ids"][0].numpy()], [one["token_type_ids"][0].numpy()])
-        compare_batch(ours, theirs, alone, one, bound)
+        compare_batch(ours, theirs, alone, one, close)
 
 
 def compare_batch(
@@ -67,7 +63,7 @@ def compare_batch(
     theirs: Any,  # noqa: ANN401
     packed: Batch,
     padded: dict[str, Tensor],
-    bound: float,
+    close: Close,
 ) -> None:
     """The same sequences, packed and padded."""
     real = padded["attention_mask"]
@@ -89,9 +85,9 @@ def compare_batch(
         # theirs are told without the norm that comes last
         others[-1] = theirs.base_model.final_norm(others[-1])
     for mine, other in zip(states, others, strict=True):
-        assert farthest(mine, other[real]) < bound
+        close(mine, other[real])
     for mine, other in _outputs(ours, states[-1], packed, out, real):
-        assert farthest(mine, other) < bound
+        close(mine, other)
 
 
 def _taken(theirs: Any) -> Collection[str]:  # noqa: ANN401

@@ -15,6 +15,7 @@ from transformers import BertModel, BertTokenizer
 from bertsmith.inference.features import FeatureConfig, features
 from bertsmith.recipes.embed import Embedder, open_embedder, vectors
 from bertsmith.text.examples import Example
+from bounds import close_to_transformers, close_unit_vectors
 
 LENGTHS = (12, 40, 120, 400, 1200, 5000)
 
@@ -53,7 +54,7 @@ def test_vectors_are_those_of_sentence_transformers(
     reference = library.SentenceTransformer(str(minilm_folder), device="cpu")
     theirs = np.asarray(reference.encode(texts, show_progress_bar=False)).astype(np.float64)
     ours = vectors(embedder, texts).astype(np.float64)
-    assert np.abs(ours - theirs).max() < 1e-5
+    close_to_transformers(ours, theirs)
     assert cosines(ours, theirs).min() > 0.999999
 
 
@@ -75,7 +76,7 @@ def test_every_layer_is_that_of_transformers(
         config = FeatureConfig(layer=str(layer), pool="token", longest=128)
         found = features(embedder.model, embedder.tokenizer, asked, config)
         for each, states in zip(found, expected, strict=True):
-            assert np.abs(each.vectors - states[layer][0].numpy()).max() < 1e-5
+            close_to_transformers(each.vectors, states[layer][0])
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.faults)])
@@ -96,7 +97,7 @@ def test_vectors_do_not_depend_on_the_batch(
             after=embedder.after, rows=rows, tokens_per_batch=tokens,
         )  # fmt: skip
         got = np.stack([each.vectors for each in found])
-        assert np.abs(got - expected[order]).max() < 1e-6
+        close_unit_vectors(got, expected[order])
 
 
 def cosines(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:

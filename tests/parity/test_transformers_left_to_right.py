@@ -17,8 +17,8 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_model
+from bounds import close_gradients, close_losses, close_to_transformers
 
-BOUND = 1e-5
 LENGTHS = (13, 2, 23, 7, 19)
 TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
 CONFIG = BertConfig(
@@ -72,10 +72,10 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
     states = ours.encoder.hidden_states(packed)
     assert len(states) == len(out.hidden_states) == 4
     for mine, other in zip(states, out.hidden_states, strict=True):
-        assert float((mine - other[padded["attention_mask"]]).detach().abs().max()) < BOUND
+        close_to_transformers(mine, other[padded["attention_mask"]])
     loss = left_to_right(ours, states[-1], packed, packed.targets["left_to_right"])
     mean = loss.sum / loss.count
-    assert abs(float((mean - out.loss).detach())) < BOUND
+    close_losses(mean, out.loss)
     mean.backward()
     out.loss.backward()
     pairs = {
@@ -91,7 +91,7 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
         )
         assert found is not None
         assert expected is not None
-        assert float((found - expected).abs().max()) < BOUND, name
+        close_gradients(found, expected, name)
 
 
 @torch.no_grad()
@@ -99,4 +99,4 @@ def test_inference_is_causal_too(both: tuple[Model, BertLMHeadModel]) -> None:
     ours, theirs = (model.eval() for model in both)
     packed, padded = sequences()
     logits = ours.masked_lm(ours.encoder(packed))
-    assert float((logits - theirs(**padded).logits[padded["attention_mask"]]).abs().max()) < BOUND
+    close_to_transformers(logits, theirs(**padded).logits[padded["attention_mask"]])

@@ -24,8 +24,9 @@ from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import close_gradients, close_losses, close_to_transformers, close_when_regrouped
 from families import ENCODERS, LABELS
-from parity.comparing import BOUND, TOKENIZER, compare, farthest, sequences, varied
+from parity.comparing import TOKENIZER, compare, sequences, varied
 from parity.modern import (
     ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
@@ -62,16 +63,16 @@ def test_long_texts_give_the_hidden_states_of_transformers(
     out = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     *states, last = ours.encoder.hidden_states(packed)
     for mine, other in zip(states, out.hidden_states, strict=False):
-        assert farthest(mine, other[mask]) < BOUND
-    assert farthest(last, out.last_hidden_state[mask]) < BOUND
+        close_to_transformers(mine, other[mask])
+    close_to_transformers(last, out.last_hidden_state[mask])
     # alone, and in training, with the last layer at some tokens only
     begin = LONG[0] + LONG[1]
     alone = pack([ids[2, :300].numpy()], [np.zeros(300, np.int64)])
-    assert farthest(ours.encoder(alone), last[begin : begin + 300]) < 2e-6
+    close_when_regrouped(ours.encoder(alone), last[begin : begin + 300])
     read = torch.arange(0, packed.tokens, 7)
     with torch.enable_grad():
         trained = ours.encoder(packed, read).detach()
-    assert farthest(trained[read], last[read]) < 2e-6
+    close_when_regrouped(trained[read], last[read])
 
 
 def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
     expected.backward()
     found = PRETRAINING(ours, packed).total()
     found.backward()
-    assert math.isclose(found.item(), expected.item(), rel_tol=1e-5)
+    close_losses(found, expected)
     gradients = {name: each.grad for name, each in theirs.named_parameters()}
     rows = names.rows(ours.config)
     assert {row.hub for row in rows} == gradients.keys()
@@ -99,7 +100,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
         number, count = row.place
         part = other.chunk(count)[number]
         assert float(part.abs().max()) > 0
-        assert farthest(mine, part) < 1e-5, row.ours
+        close_gradients(mine, part, row.ours)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
@@ -122,7 +123,7 @@ def test_sequences_may_be_the_mean_of_their_tokens(tmp_path: Path, activation: s
     packed = dataclasses.replace(packed, targets={"classify": target})
 
     def classify(model: Model, hidden: Tensor, batch: Batch, target: Target) -> Loss:
-        assert farthest(hidden.detach(), model.encoder.hidden_states(batch)[-1].detach()) < 1e-6
+        close_when_regrouped(hidden, model.encoder.hidden_states(batch)[-1])
         return Classify()(model, hidden, batch, target)
 
     Objective({"classify": classify}, at_targets=frozenset())(ours, packed)

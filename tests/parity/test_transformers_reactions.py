@@ -21,7 +21,7 @@ from bertsmith.batches.batch import pack
 from bertsmith.models.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
-from parity.comparing import BOUND, farthest
+from bounds import close_to_transformers
 
 # an amide coupling, 103 tokens
 REACTION = (
@@ -70,8 +70,7 @@ def recovered(ours: Model, theirs: Any, ids: list[int], mask_id: int) -> tuple[i
     mine = ours.masked_lm(hidden[at, at + 1])
     out = theirs(rows)
     other = (out.prediction_logits if "prediction_logits" in out else out.logits)[at, at + 1]
-    # logits are up to 30 here, so that the bound is relative to them
-    assert farthest(mine, other) < BOUND * float(other.abs().max())
+    close_to_transformers(mine, other)
     right = torch.tensor(ids[1:-1])
     return tuple(int((each.argmax(-1) == right).sum()) for each in (mine, other))  # type: ignore[return-value]
 
@@ -93,10 +92,10 @@ def test_rxnfp_recovers_what_is_masked(tmp_path: Path) -> None:
     assert recovered(ours, theirs, ids, tokenizer.mask_id) == (98, 98)
     out = theirs(torch.tensor([ids]), output_hidden_states=True)
     for mine, other in whole(out, ours, ids):
-        assert farthest(mine, other) < BOUND
+        close_to_transformers(mine, other)
     packed = pack([torch.tensor(ids).numpy()], [torch.zeros(len(ids)).long().numpy()])
     pairs = ours.next_sentence(ours.encoder(packed), packed)
-    assert farthest(pairs, out.seq_relationship_logits) < BOUND
+    close_to_transformers(pairs, out.seq_relationship_logits)
     save_model(tmp_path / "again", ours, tokenizer)
     again = BertForPreTraining.from_pretrained(tmp_path / "again").state_dict()
     assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())
@@ -117,7 +116,7 @@ def test_the_classes_of_rxnfp(tmp_path: Path) -> None:
     packed = pack([torch.tensor(ids).numpy()], [torch.zeros(len(ids)).long().numpy()])
     mine, other = ours.classify(ours.encoder(packed), packed), theirs(torch.tensor([ids])).logits
     assert mine.shape == (1, 50)
-    assert farthest(mine, other) < BOUND
+    close_to_transformers(mine, other)
     save_model(tmp_path / "again", ours, tokenizer)
     again = BertForSequenceClassification.from_pretrained(tmp_path / "again").state_dict()
     assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())
@@ -133,7 +132,7 @@ def test_rxnmapper_recovers_what_is_masked(tmp_path: Path) -> None:
     assert recovered(ours, theirs, ids, tokenizer.mask_id) == (103, 103)
     out = theirs(torch.tensor([ids]), output_hidden_states=True)
     for mine, other in whole(out, ours, ids):
-        assert farthest(mine, other) < BOUND
+        close_to_transformers(mine, other)
     save_model(tmp_path / "again", ours, tokenizer)
     again = AlbertForMaskedLM.from_pretrained(tmp_path / "again").state_dict()
     assert all(torch.equal(each, again[name]) for name, each in theirs.state_dict().items())

@@ -24,6 +24,7 @@ from bertsmith.text.examples import Example
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bertsmith.weights.sentence_writing import save_sentence_folder
+from bounds import close_unit_vectors, close_when_regrouped
 
 LINES = ["word1 good", "", "WORD2  bad,", "été 中", "word3 " * 50, "word4"]
 TEXTS = ["word1 good", "WORD2 bad,", "été 中", ("word3 " * 50).strip(), "word4"]
@@ -82,7 +83,7 @@ def test_vectors_are_written_in_the_order_of_the_texts(
     for one, other in zip(got, wanted, strict=True):
         # nine digits are all there is to a float32; the batch may change the last of them
         assert one.shape == other.vectors.shape
-        assert np.abs(one - other.vectors).max() < 1e-6
+        close_when_regrouped(one, other.vectors)
 
 
 def test_what_is_beside_the_vectors(base_folder: Path, lines: Path, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_the_command_reads_tables_and_standard_input(
     assert main([*arguments, *more]) == 0
     config = FeatureConfig(layer="mix:1,0.5", pool="cls+max", normalize=True)
     first = expected(base_folder, config)[0].vectors
-    assert np.abs(np.load(out)[0] - first).max() < 1e-6
+    close_unit_vectors(np.load(out)[0], first)
     assert main([*arguments, "--text-pair-column", "answer", "--pool", "token"]) == 2
     content = io.TextIOWrapper(io.BytesIO(b"word1 good\nword9\n"))
     monkeypatch.setattr("sys.stdin", content)
@@ -166,14 +167,14 @@ def test_a_sentence_folder_pools_as_it_says(
     plain = expected(base_folder, FeatureConfig(pool="cls", longest=7))
     wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    assert np.abs(np.load(tmp_path / "v.npy") - wanted).max() < 1e-6
+    close_unit_vectors(np.load(tmp_path / "v.npy"), wanted)
     told = capsys.readouterr().err
     assert "longer than 7 tokens" in told
     assert "no prompt is used; it has query (--prompt)" in told
     # another pooling is that alone
     embed(folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(pool="max"))
     other = expected(base_folder, FeatureConfig(pool="max", longest=7))
-    assert np.abs(np.load(tmp_path / "v.npy") - [each.vectors for each in other]).max() < 1e-6
+    close_when_regrouped(np.load(tmp_path / "v.npy"), [each.vectors for each in other])
     with pytest.raises(ConfigError, match="there is no prompt 'x'; the folder has query"):
         open_embedder(folder, prompt="x")
     with pytest.raises(ConfigError, match="vectors are 48 wide, and the folder's Dense takes 24"):

@@ -22,6 +22,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 from bertsmith.weights.sentence_writing import save_sentence_folder
+from bounds import close_to_float64
 from invented import SYLLABLES, invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -89,7 +90,7 @@ def test_new_rows_and_biases_are_means_and_old_ones_stay(
             ids = [old_tokenizer.vocabulary.index(each) for each in inside]
             assert len(ids) > 1
             mean = torch.stack([before[name][each] for each in ids]).mean(0)
-            assert torch.allclose(after[name][number], mean, atol=1e-6), piece
+            close_to_float64(after[name][number], mean, piece)
 
 
 def test_spare_rows_are_used_first(parent: Path, corpus: Path, tmp_path: Path) -> None:

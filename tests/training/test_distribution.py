@@ -16,11 +16,12 @@ from bertsmith.errors import ConfigError
 from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.run_folder import RunFolder
+from bounds import check, close_losses
 from launching import ours, ran, torchrun
 from training.ranks import CASES, STEPS, Case, train
 
 # sums in another order, in float32; Muon makes matrices orthogonal in bfloat16, and magnifies that
-BOUNDS = {"adamw": 1e-6, "lamb": 1e-6, "muon": 1e-3}
+BOUNDS = {"adamw": 1e-5, "lamb": 1e-5, "muon": 1e-3}
 
 RESUMED = [case for case in CASES if case.stop]
 WHOLE = [case for case in CASES if not case.stop]
@@ -52,16 +53,16 @@ def compare_weights(case: Case, found: dict[str, Tensor], folder: Path) -> None:
     wanted = torch.load(folder / "weights.pt")
     assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
-        assert (found[name] - tensor).abs().max() <= BOUNDS[case.method], name
+        check(found[name], tensor, BOUNDS[case.method], name)
 
 
 def compare_logs(found: list[dict[str, float]], wanted: list[dict[str, float]]) -> None:
-    clock = {"seconds", "tokens_per_second", "mfu"}
+    clock = {"seconds", "tokens_per_second", "mfu", "peak_gflops"}
     assert len(found) == len(wanted) > 2
     for line, other in zip(found, wanted, strict=True):
         assert line.keys() == other.keys()
         for name in line.keys() - clock:
-            assert line[name] == pytest.approx(other[name], rel=1e-5), name
+            close_losses(line[name], other[name], name)
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)

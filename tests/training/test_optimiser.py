@@ -15,6 +15,7 @@ from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.training.lamb import Lamb
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
 from bertsmith.weights import names
+from bounds import close_to_float64
 
 Vector = NDArray[np.float64]
 STEPS, RATE, DECAY, BETAS, EPSILON = 7, 0.01, 0.1, (0.9, 0.99), 1e-6
@@ -74,7 +75,8 @@ def test_lamb_is_the_papers_but_for_norms_and_biases() -> None:
         moved = np.abs(expected - before[name]).max()
         assert moved > 1e-3, name
         found = parameter.detach().double().numpy()
-        assert np.abs(found - expected).max() < 1e-5 * moved + 1e-7, name
+        # of what it moved, and of the last digit of where it is
+        assert np.abs(found - expected).max() < (moved + 0.02) / 100_000, name
 
 
 def test_lamb_moves_what_is_zero_and_leaves_what_has_no_gradient() -> None:
@@ -82,7 +84,7 @@ def test_lamb_moves_what_is_zero_and_leaves_what_has_no_gradient() -> None:
     zero.grad, idle.grad = torch.ones(3, 5), torch.zeros(3, 5)
     Lamb([zero, idle], lr=0.1).step()
     # a step of Adam's first: the sign of the gradient times the rate
-    assert torch.allclose(zero, torch.full((3, 5), -0.1), atol=1e-6)
+    close_to_float64(zero, torch.full((3, 5), -0.1))
     assert torch.equal(idle, torch.ones(3, 5))
 
 
@@ -134,7 +136,7 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
         optimiser.step(factor)
     assert encoder.vocabulary == 53
     for name, each in ours.named_parameters():
-        assert float((each - copy[name]).detach().abs().max()) < 1e-6, name
+        close_to_float64(each, copy[name], name)
 
 
 def test_every_layer_has_its_share_of_the_rate() -> None:
@@ -154,7 +156,7 @@ def test_every_layer_has_its_share_of_the_rate() -> None:
         rate = 0.01 * 0.75 * share
         # Adam's first step is the rate itself, whatever the gradient's size
         kept = before[name] * (1 - rate * 0.1) if each.dim() > 1 else before[name]
-        assert torch.allclose(each.detach(), kept - rate, rtol=0, atol=2e-7), name
+        close_to_float64(each, kept - rate, name)
 
 
 def test_what_is_restored_goes_on_the_same() -> None:
