@@ -82,13 +82,13 @@ def _arguments() -> argparse.Namespace:
     if asked.cell:
         return asked
     asked.seeds = asked.seeds or (1 if asked.quick else 5)
-    asked.rounds = asked.rounds or (2 if asked.quick else 5)
+    asked.rounds = asked.rounds or (1 if asked.quick else 5)
     # 50 batches are what transformers sorts by length at once
-    asked.steps = asked.steps or (20 if asked.quick else 55)
+    asked.steps = asked.steps or (15 if asked.quick else 55)
     asked.speeds = asked.task or (_QUICK_SPEEDS if asked.quick else names())
     asked.task = asked.task or (["RTE"] if asked.quick else names())
     if asked.quick and asked.rows is None:
-        asked.rows = 640
+        asked.rows = 320
     return asked
 
 

@@ -1,6 +1,6 @@
 """What is learned in a minute: run_mlm's recipe in `transformers` against our recipe `quick`.
 
-    BERTSMITH_DATA=data python benchmarks/learning_per_minute.py --out results [--quick]
+    BERTSMITH_DATA=data python benchmarks/learning_per_minute.py [--out results] [--quick]
 
 The same 4/256 BERT (4 heads, 1,024 wide inside), vocabulary (bert-base-uncased), novels (90 to
 learn from, 5 held out whole), cores. The rival: AdamW at the best of some rates, linear decay, its
@@ -9,9 +9,10 @@ Both are judged by one referee, on the rival's ground: the rival's blocks of the
 masked once by its collator, in its model class, in float32, from the folder that ours saves.
 
 The arms select:RATE (a quarter of the rival's minutes, to find its best rate), rival:RATE and
-quick:MINUTES are kept in the folder as they end, so a call that was interrupted goes on where it
-stopped, and --arm runs one of them. --by-steps counts the minutes in tokens at speeds that
---measure found on a quiet machine, for arms that train on a busy one.
+quick:MINUTES are kept in the folder --out as they end, so a call that was interrupted goes on where
+it stopped, and --arm runs one of them; --quick without a folder keeps nothing. --by-steps counts
+the minutes in tokens at speeds that --measure found on a quiet machine, for arms that train on a
+busy one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import torch
@@ -38,8 +40,18 @@ SELECTION = 0.25
 
 
 def main() -> None:
-    """Run the arms that are missing, then print, draw and sum up all there are."""
+    """Run what the command line asks for, in a folder that is kept or not."""
     options = parse()
+    if options.out is not None:
+        compare(options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.out = Path(folder)
+        compare(options)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Run what is missing in the folder, and show all that it has."""
     torch.set_num_threads(options.threads)
     text = novels(options.data, options.out)
     vocabulary = options.data / "vocab" / "bert-base-uncased-vocab.txt"
@@ -99,7 +111,7 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder of the stores, the arms and the figure")
+    add("--out", type=Path, help="folder of the stores, the arms and the figure")
     add("--data", type=Path, default=os.environ.get("BERTSMITH_DATA"), help="BERTSMITH_DATA")
     add("--minutes-rival", type=float, default=20.0)
     add("--minutes-quick", type=lambda text: [float(part) for part in text.split(",")],
@@ -114,6 +126,8 @@ def parse() -> argparse.Namespace:
     if options.data is None:
         parser.error("set BERTSMITH_DATA to the folder of data sets, or give --data")
     options.data = Path(options.data)
+    if options.out is None and not options.quick:
+        options.out = Path("learning-per-minute")
     if options.quick:
         options.minutes_rival, options.minutes_quick = 1.0, [0.3]
         options.rates = ["5e-4", "1e-3"]
