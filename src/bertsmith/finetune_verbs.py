@@ -52,7 +52,7 @@ def finetune(
         seeds: how often to train; the scores come with their mean and spread; a run that is given
             again with more adds them
         grid: first choose rate, batch and epochs on dev, out of those below (--search.rates ...)
-        minutes: minutes of training for the grid; as many cells as fit, in random order
+        minutes: minutes on the clock for the grid; as many cells as fit, in random order
         curve: also train with half of the examples, a quarter and so on, with three seeds
         baselines: also measure static vectors, every layer of the frozen encoder, a mix of them,
             and the same network from random weights
@@ -113,7 +113,7 @@ def glue(
         tasks: tasks, with commas between them; all that are there where none are named
         seeds: how often to train on each
         grid: first choose rate, batch and epochs on dev, task by task
-        minutes: minutes of training for each grid
+        minutes: minutes on the clock for each grid
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         side_by_side: how many trainings of a task go on at once, each in a process of its own with
             its part of the cores; auto takes what should be fastest of what memory has room for

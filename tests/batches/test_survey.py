@@ -70,16 +70,21 @@ def test_of_a_large_store_some_is_looked_at(
     store: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = survey(store, tokenizer.size)
-    monkeypatch.setattr(surveying, "MOST_TOKENS", 20_000)
     monkeypatch.setattr(surveying, "_PASSAGE", 1_000)
-    seen = survey(store, tokenizer.size)
+    seen = survey(store, tokenizer.size, 20_000)
     assert not seen.whole
     assert 15_000 < seen.tokens <= 21_000
     assert seen.unigram_entropy == pytest.approx(whole.unigram_entropy, abs=0.05)
-    begins = [passage.begin for passage in passages(store)]
+    begins = [passage.begin for passage in passages(store, 20_000)]
     assert begins[0] == 0
     assert begins[-1] > 0.97 * store.tokens - 1_000
     assert np.diff(begins).min() >= 1_000
+
+
+def test_little_of_a_store_is_one_passage(store: TokenStore, tokenizer: Tokenizer) -> None:
+    seen = survey(store, tokenizer.size, 100)
+    assert not seen.whole
+    assert 0 < seen.tokens <= 65_536
 
 
 def test_likeness_is_that_of_jaccard(tokenizer: Tokenizer, tmp_path: Path) -> None:

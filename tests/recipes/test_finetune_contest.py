@@ -49,11 +49,30 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
     assert len(found.grid.cells) == found.grid.of == 4
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
     assert best.rate == 3e-3
-    assert found.grid.settings == replace(QUICK, rate=best.rate, epochs=best.epochs)
+    assert found.grid.settings == replace(
+        QUICK, rate=best.rate, epochs=best.epochs, longest=found.longest
+    )
     assert "were chosen on dev out of 4 cells" in found.grid.note()
     # the luck of the grid's own seed is not among those that are told
     assert {cell.result.seed for cell in found.grid.cells} == {2}
     assert [seed.seed for seed in found.seeds] == [0, 1]
+
+
+def test_the_model_comes_first_and_the_others_are_compared_with_it(
+    contest: tuple[Path, FinetuneOutcome],
+) -> None:
+    _, found = contest
+    written = (found.folder / "rivals.json").stat().st_mtime_ns
+    results = list((found.folder / "seeds").glob("seed-*/result.json"))
+    assert len(results) == 2
+    assert max(path.stat().st_mtime_ns for path in results) < written
+    assert found.difference is not None
+    assert found.best_rival is not None
+    mean = sum(seed.score for seed in found.seeds) / 2
+    assert found.difference.points == pytest.approx(mean - found.best_rival[1])
+    told = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
+    assert told["difference"]["p"] == found.difference.p
+    assert all("evidence" not in rival for rival in told["rivals"])
 
 
 def test_cells_are_shuffled_and_the_same_each_time() -> None:
@@ -160,9 +179,13 @@ def test_runs_on_the_same_dev_rows_are_compared(
     alone = sum(one and not two for one, two in zip(*rights, strict=True))
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told
+    assert "whether its recipe is better, one seed does not tell" in told
     same = compare(found.folder, found.folder)
     assert same["scores"]["accuracy"]["difference"] == 0
     assert same["mcnemar"]["exact"] == 1
+    assert same["all_seeds"]["difference"] == 0
+    assert not same["all_seeds"]["certain"]
+    assert "the recipes may well differ by luck alone" in capsys.readouterr().err
 
 
 def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(

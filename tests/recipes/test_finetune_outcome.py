@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.evaluation.intervals import Interval
+from bertsmith.recipes.difference import Difference
 from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.rivals import TFIDF, Rival
@@ -14,7 +15,9 @@ from bertsmith.recipes.trial import TrialResult
 from bertsmith.text.examples import Example
 
 
-def outcome(accuracies: list[float], rival: float | None) -> FinetuneOutcome:
+def outcome(
+    accuracies: list[float], rival: float | None, p: float = 0.001, cut: int = 0
+) -> FinetuneOutcome:
     example = Example(text="a", text_pair=None, label="x", source="memory", line=1)
     beside = Rival(
         name=TFIDF,
@@ -42,11 +45,13 @@ def outcome(accuracies: list[float], rival: float | None) -> FinetuneOutcome:
         interval=Interval(low=0.61, high=0.97, confidence=0.95),
         notes=(),
         rivals=() if rival is None else (beside,),
+        difference=Difference(points=0.0, low=-0.01, high=0.05, p=p),
         floor=("always saying the commonest class", 0.55),
         grid=None,
         curve=(),
         long=0,
-        cut=0,
+        cut=cut,
+        longest=128,
     )
 
 
@@ -65,6 +70,23 @@ def outcome(accuracies: list[float], rival: float | None) -> FinetuneOutcome:
 )
 def test_the_verdict_is_honest(accuracies: list[float], rival: float | None, verdict: str) -> None:
     assert verdict in outcome(accuracies, rival).verdict()
+
+
+def test_what_may_be_luck_wins_nothing() -> None:
+    """The model of one seed, or of two close ones, two points better on few rows."""
+    for accuracies in ([0.92], [0.919, 0.921]):
+        told = outcome(accuracies, 0.90, p=0.06).verdict()
+        assert told.startswith("no winner: 92.00 against 90.00 of TF-IDF + logistic regression")
+        assert "95 % over dev sets of this size: -1.00 to +5.00 points" in told
+    assert "the model wins by 2.00" in outcome([0.92], 0.90, p=0.04).verdict()
+
+
+def test_a_model_that_read_less_says_so() -> None:
+    told = outcome([0.70], 0.90, cut=2).verdict()
+    assert "the model read at most 128 tokens of each text, which cut 100 % of them" in told
+    assert "--longest N reads more, --long windows everything" in told
+    assert "cut" not in outcome([0.70], 0.90).verdict()
+    assert "cut" not in outcome([0.70], None, cut=2).verdict()
 
 
 def test_failed_seeds_are_counted_and_the_choice_is_told(

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import math
+import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.linear import STRENGTHS, linear_answers
-from bertsmith.recipes.rivals import TFIDF, TFIDF_NUMBERS
+from bertsmith.recipes.linear import STRENGTHS, Choosing, linear_answers
+from bertsmith.recipes.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.multi_label import MultiLabel
 from bertsmith.recipes.tasks.regression import Regression
 from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.tfidf import tfidf_rival
+from bertsmith.recipes.tfidf import Plan, plan, tfidf_rival
 from bertsmith.recipes.trial import Prepared, prepare
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -41,7 +43,7 @@ def test_it_learns_words_and_beats_the_commonest_class(tiny_tokenizer: Tokenizer
         for k in random.integers(0, 3, 150)
     ]
     found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 120))
-    assert found is not None
+    assert isinstance(found, Rival)
     assert found.name == TFIDF
     assert found.scores == ({"accuracy": 1.0, "macro_f1": 1.0},)
     assert found.simpler
@@ -54,7 +56,7 @@ def test_the_texts_of_a_pair_are_told_apart(tiny_tokenizer: Tokenizer) -> None:
         for n in range(60)
     ]
     found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 40))
-    assert found is not None
+    assert isinstance(found, Rival)
     assert found.mean == 1.0
 
 
@@ -63,14 +65,14 @@ def test_numbers_and_several_labels_have_a_linear_rival_too(tiny_tokenizer: Toke
     words = [random.choice(["one", "two", "six", "ten"], 6).tolist() for _ in range(120)]
     numbers = [row(" ".join(each), number=float(each.count("ten"))) for each in words]
     found = tfidf_rival(prepared(tiny_tokenizer, Regression(), numbers, 90))
-    assert found is not None
+    assert isinstance(found, Rival)
     assert found.name == TFIDF_NUMBERS
     assert found.mean > 0.9
     several = [
         row(" ".join(each), labels=tuple(sorted(set(each) & {"two", "six"}))) for each in words
     ]
     found = tfidf_rival(prepared(tiny_tokenizer, MultiLabel(), several, 90))
-    assert found is not None
+    assert isinstance(found, Rival)
     assert found.mean > 0.95
 
 
@@ -86,3 +88,70 @@ def test_a_few_examples_are_enough(count: int) -> None:
 
 def test_strengths_rise() -> None:
     assert all(low < high for low, high in pairwise(STRENGTHS))
+
+
+@pytest.mark.parametrize(
+    ("characters", "rows", "classes", "characters_too", "kept"),
+    [
+        # messages of some words: everything
+        (400_000, 5_000, 1, True, 5_000),
+        # questions of fifty kinds
+        (280_000, 5_452, 50, False, 5_452),
+        # reviews
+        (30_000_000, 25_000, 1, False, 3_472),
+    ],
+)
+def test_what_would_take_too_long_is_made_smaller(
+    characters: int, rows: int, classes: int, characters_too: bool, kept: int
+) -> None:
+    found = plan(characters, rows, classes, 20.0)
+    assert isinstance(found, Plan)
+    assert found.characters == characters_too
+    assert found.rows == kept
+    whole = plan(characters, rows, classes, 0.0)
+    assert whole == Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
+
+
+@pytest.mark.parametrize(
+    ("classes", "reason"), [(5_300, r"about [\d,]+ GB of memory"), (900, r"about [\d,]+ s$")]
+)
+def test_what_cannot_be_done_has_a_reason(classes: int, reason: str) -> None:
+    found = plan(20_000_000, 100_000, classes, 20.0)
+    assert isinstance(found, str)
+    assert re.search(reason, found)
+
+
+def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
+    rows = [row(f"{n} " + "of many words " * 9, label=f"c{n % 300}") for n in range(700)]
+    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 600), seconds=0.1)
+    assert isinstance(found, LeftOut)
+    assert "300 classes would take about" in str(found)
+    assert "--baseline_seconds 0 tries it all the same" in str(found)
+
+
+def test_the_rarest_features_are_left_out_where_memory_is_short(
+    tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.recipes.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0)
+    random = np.random.default_rng(0)
+    names = ["red", "green", "blue"]
+    rows = [
+        row(
+            " ".join(random.choice(["and", "or", "the"], 5)) + f" {names[n % 3]} {n}",
+            label=names[n % 3],
+        )
+        for n in range(600)
+    ]
+    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 500))
+    assert isinstance(found, Rival)
+    assert found.mean == 1.0
+
+
+def test_one_fold_of_some_rows_chooses_the_strength_too() -> None:
+    random = np.random.default_rng(0)
+    truths = random.integers(0, 2, 400)
+    features = np.stack([truths + random.normal(0, 1, 400), random.normal(0, 1, 400)], 1)
+    for choosing in (Choosing(), Choosing(folds=1), Choosing(folds=1, rows=60)):
+        answers, _ = linear_answers("class", features, truths, features, 2, choosing=choosing)
+        right = np.mean([answer.argmax() for answer in answers] == truths)
+        assert right == pytest.approx(0.69, abs=0.03)

@@ -23,7 +23,7 @@ from bertsmith.training.run_folder import RunFolder
 
 
 class MinuteTrials(Trials):
-    """Trainings of a minute an epoch, without training."""
+    """Trainings of a minute an epoch on the clock, without training."""
 
     def __init__(self, at_once: int) -> None:
         super().__init__(RunFolder(Path("nowhere")))
@@ -40,9 +40,9 @@ class MinuteTrials(Trials):
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:
         self.waves.append(len(trials))
         result = TrialResult(
-            seed=9, scores={"accuracy": 0.5}, constant=False, losses=[], seconds=60.0, tokens=1
+            seed=9, scores={"accuracy": 0.5}, constant=False, losses=[], seconds=1.0, tokens=1
         )
-        return [replace(result, seconds=60.0 * trial.settings.epochs) for trial in trials]
+        return [replace(result, elapsed=60.0 * trial.settings.epochs) for trial in trials]
 
 
 def no_model(seed: int) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,24 +14,24 @@ from bertsmith.errors import RunFolderError
 from bertsmith.evaluation.comparing import mcnemar, paired_bootstrap
 from bertsmith.evaluation.intervals import Statistic
 from bertsmith.log import say
+from bertsmith.recipes.difference import CERTAIN, RESAMPLES, difference_of
 from bertsmith.recipes.finetune import FinetuneRun
 from bertsmith.recipes.tasks.table import task_named
 from bertsmith.recipes.tasks.task import Evidence, Task
 from bertsmith.recipes.telling import in_words, percent, told
 from bertsmith.recipes.trial_folder import DEV, read_json
 
-_RESAMPLES = 2000
-_CERTAIN = 0.05
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """A run that has ended: its settings, its scores, and the evidence of its best seed."""
+    """A run that has ended: its settings, its scores, and the evidence of its seeds."""
 
     path: Path
     run: FinetuneRun
     results: dict[str, Any]
     evidence: Evidence
+    """That of the best seed."""
+    seeds: tuple[Evidence, ...]
 
     @property
     def task(self) -> Task[Any]:
@@ -55,7 +56,7 @@ class _Ended:
 
 
 def compare(first: Path, second: Path) -> dict[str, Any]:
-    """Tell how the best seeds of two runs differ on dev, and whether that may be luck.
+    """Tell how two runs differ on dev, their best seeds and all of them, and what may be luck.
 
     Returns the figures. Raises `RunFolderError` for runs that have not ended, or whose dev rows are
     not the same.
@@ -99,23 +100,42 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
         }
         p = max(p, test.exact)
     say(_verdict(p, scores[name]["difference"]))
+    say(_of_all_seeds(one, other, name, figures))
     return figures
 
 
 def _verdict(p: float, difference: float) -> str:
-    if p >= _CERTAIN:
+    if p >= CERTAIN:
         return "so these two models may well differ by luck alone"
     better = "first" if difference > 0 else "second"
+    return f"the {better} model is better on rows like these"
+
+
+def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]) -> str:
+    """Whether the recipes differ, of which the seeds are samples; adds to the figures."""
+    values = [[seed["scores"][name] for seed in each.results["seeds"]] for each in (one, other)]
+    if min(map(len, values)) < 2:
+        return "whether its recipe is better, one seed does not tell: --seeds 5 does"
+    found = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
+    # two standard errors of the difference of two means
+    error = 2 * sum(statistics.variance(each) / len(each) for each in values) ** 0.5
+    sure = found.certain and abs(found.points) > error
+    figures["all_seeds"] = {
+        "difference": found.points, "low": found.low, "high": found.high, "p": found.p,
+        "two_standard_errors": error, "certain": sure,
+    }  # fmt: skip
+    better = "the first" if found.points > 0 else "the second"
+    told = f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
     return (
-        f"the {better} model is better on rows like these; whether its recipe is, the spread of "
-        "the seeds tells"
+        f"means of all seeds differ by {100 * found.points:+.2f} points (95 %: "
+        f"{found.interval()}; two standard errors over the seeds: {100 * error:.2f}): {told}"
     )
 
 
 def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
     count = len(one.evidence)
     statistics = one.statistic(name), other.statistic(name)
-    found = paired_bootstrap(*statistics, count, resamples=_RESAMPLES)
+    found = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
     everything = np.arange(count)
     return {
         "first": statistics[0](everything),
@@ -139,5 +159,11 @@ def _ended(folder: Path) -> _Ended:
     found = read_json(results)
     run = FinetuneRun.from_dict(stored["settings"], where=folder / "run.json")
     dev = read_json(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
-    evidence = np.array(dev["evidence"], np.float64)
-    return _Ended(path=folder, run=run, results=found, evidence=evidence)
+    seeds = [read_json(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in found["seeds"]]
+    return _Ended(
+        path=folder,
+        run=run,
+        results=found,
+        evidence=np.array(dev["evidence"], np.float64),
+        seeds=tuple(np.array(each["evidence"], np.float64) for each in seeds),
+    )

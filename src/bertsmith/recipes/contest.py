@@ -1,4 +1,4 @@
-"""Everything that a fine-tuning trains, in its order: grid, contestants, seeds, learning curve."""
+"""Everything that a fine-tuning trains, in its order: grid, seeds, contestants, learning curve."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 
 from bertsmith.batches.randomness import permuted, stream
 from bertsmith.errors import ConfigError
+from bertsmith.evaluation.intervals import Interval
 from bertsmith.models.model import Model, build_model
+from bertsmith.recipes.difference import Difference, difference_of, from_constant
 from bertsmith.recipes.evaluate import interval_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.frozen import frozen_rivals, static_rival
 from bertsmith.recipes.grid import Searched, cell_name, cells_of, search
-from bertsmith.recipes.outcome import CurvePoint, FinetuneOutcome
-from bertsmith.recipes.rivals import Rival
+from bertsmith.recipes.outcome import CurvePoint, FinetuneOutcome, best_of
+from bertsmith.recipes.rivals import LeftOut, Rival
 from bertsmith.recipes.tasks.task import Evidence
 from bertsmith.recipes.tfidf import tfidf_rival
 from bertsmith.recipes.trial import Prepared, TrialResult
@@ -74,26 +76,35 @@ class Contest:
         """Train all that is not trained yet; what it came to."""
         searched = self._searched(asked) if asked.grid else None
         chosen = self if searched is None else replace(self, settings=searched.settings)
-        rivals = chosen._rivals(baselines=asked.baselines)
-        first = self.settings.seed
-        results = chosen._seeds("seeds", range(first, first + asked.seeds), keep_best=True)
+        seeds = range(self.settings.seed, self.settings.seed + asked.seeds)
+        results = chosen._seeds("seeds", seeds, keep_best=True)
         if asked.baselines:
-            rivals.append(chosen._random(range(first, first + asked.seeds)))
+            random = chosen._random(seeds)
+        # after the model: who waits, waits for that
+        spent = sum(result.seconds for result in results)
+        rivals, left_out = chosen._rivals(spent, baselines=asked.baselines)
+        if asked.baselines:
+            rivals.append(random)
         data, prepared = self.prepared.data, self.prepared
-        evidence = self._evidence(results)
+        best = max(results, key=lambda result: result.rank)
+        evidence = self._evidence("seeds", best.seed)
+        interval = interval_of(data.task, evidence, data.labels)
+        floor = data.task.floor(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
             model=self.folder.model,
             data=data,
             seeds=tuple(results),
-            interval=interval_of(data.task, evidence, data.labels),
-            notes=tuple(data.task.notes(evidence, data.labels)),
+            interval=interval,
+            notes=(*data.task.notes(evidence, data.labels), *left_out),
             rivals=tuple(rivals),
-            floor=data.task.floor(data.train, data.dev, data.labels),
+            difference=chosen._difference(results, rivals, floor, interval),
+            floor=floor,
             grid=searched,
             curve=chosen._curve(results) if asked.curve else (),
             long=prepared.train.long_texts + prepared.dev.long_texts,
             cut=prepared.train.cut_texts + prepared.dev.cut_texts,
+            longest=prepared.room.longest,
         )
 
     def _trial(self, place: str, title: str, seed: int) -> Trial:
@@ -130,20 +141,48 @@ class Contest:
         ]
         return search(self.trials, trials, asked.minutes)
 
-    def _rivals(self, *, baselines: bool) -> list[Rival]:
-        """What an earlier part of the run has found, or found now."""
+    def _rivals(self, spent: float, *, baselines: bool) -> tuple[list[Rival], list[str]]:
+        """What an earlier part of the run has found, or found now; and what was left out, and why.
+
+        The seeds have `spent` so many seconds on training.
+        """
         path = self.folder.path / "rivals.json"
         if path.exists():
-            return [Rival.from_dict(each) for each in read_json(path)["rivals"]]
-        found: list[Rival | None] = []
+            known = read_json(path)
+            return [Rival.from_dict(each) for each in known["rivals"]], known["left_out"]
+        found: list[Rival | LeftOut | None] = []
         if baselines or self.settings.baseline:
-            found.append(tfidf_rival(self.prepared))
+            seconds = self.settings.baseline_seconds
+            found.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
         if baselines:
             model = self.make_model(self.settings.seed)
             found += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
-        rivals = [rival for rival in found if rival is not None]
-        write_json(path, {"rivals": [rival.to_dict() for rival in rivals]})
-        return rivals
+        rivals = [rival for rival in found if isinstance(rival, Rival)]
+        left_out = [str(each) for each in found if isinstance(each, LeftOut)]
+        kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
+        write_json(path, kept)
+        return rivals, left_out
+
+    def _difference(
+        self,
+        results: Sequence[TrialResult],
+        rivals: Sequence[Rival],
+        floor: tuple[str, float] | None,
+        interval: Interval,
+    ) -> Difference | None:
+        """How far the seeds are from the best of the others."""
+        best, data = best_of(rivals, floor), self.prepared.data
+        if best is None:
+            return None
+        rival = next((rival for rival in rivals if rival.name == best[0]), None)
+        if rival is None or (rival.evidence is None and rival.name != RANDOM):
+            mean = float(np.mean([result.score for result in results]))
+            return from_constant(mean, interval, best[1])
+        ours = [self._evidence("seeds", result.seed) for result in results]
+        theirs = [rival.evidence] if rival.evidence is not None else []
+        if not theirs:
+            theirs = [self._evidence("random", result.seed) for result in results]
+        return difference_of(data.task, data.labels, ours, theirs)
 
     def _random(self, seeds: Sequence[int]) -> Rival:
         fresh = _FromRandomWeights(self.make_model)
@@ -155,10 +194,9 @@ class Contest:
             simpler=False,
         )
 
-    def _evidence(self, results: Sequence[TrialResult]) -> Evidence:
-        """How right the best seed is on each row of dev."""
-        best = max(results, key=lambda result: result.rank)
-        dev = read_json(self.trials.folder(f"seeds/seed-{best.seed}").path / DEV)
+    def _evidence(self, place: str, seed: int) -> Evidence:
+        """How right a seed is on each row of dev."""
+        dev = read_json(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
         return np.array(dev["evidence"], np.float64)
 
     def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:

@@ -23,7 +23,7 @@ from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.rivals import TFIDF
+from bertsmith.recipes.rivals import TFIDF, Rival
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.recipes.tfidf import tfidf_rival
@@ -143,7 +143,7 @@ def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
     }
     accuracies = {name: [each.score for each, _ in found] for name, found in results.items()}
     baseline = tfidf_rival(prepared)
-    assert baseline is not None
+    assert isinstance(baseline, Rival)
     best = max(results[PRETRAINED], key=lambda found: found[0].rank)
     true, said = best[1].evidence.astype(np.int64).T
     outcome = TaskOutcome(

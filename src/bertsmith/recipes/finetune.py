@@ -26,7 +26,7 @@ from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
 from bertsmith.log import say
 from bertsmith.models.heads import Predicts
-from bertsmith.models.model import Model
+from bertsmith.models.model import Model, ModelConfig
 from bertsmith.recipes.abreast import (
     Abreast,
     AtOnce,
@@ -42,6 +42,7 @@ from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData, read_labelled
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.preflight_room import free_memory
+from bertsmith.recipes.reading_length import ReadingLength, reading_length
 from bertsmith.recipes.scores import describe, tell, write_card
 from bertsmith.recipes.starting import abstaining, check_layers, check_task
 from bertsmith.recipes.tasks.recognising import task_for
@@ -50,6 +51,7 @@ from bertsmith.recipes.trainer import Workplace
 from bertsmith.recipes.trainers import trainers
 from bertsmith.recipes.trial import Prepared, prepare
 from bertsmith.recipes.trials import Trials
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.tensorboard import require_tensorboard
@@ -120,7 +122,7 @@ def finetune(
     """Train `seeds` models for a task, tell how they do on dev, and keep the best in `out`/model.
 
     The task is told from the data where none is named. With a `grid` rate, batch and epochs are
-    chosen on dev first, in `minutes` of training where that is given. So many trainings go on
+    chosen on dev first, in so many `minutes` where that is given. So many trainings go on
     `side_by_side`, each in a process of its own. Raises `ExampleError`, `ConfigError`,
     `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
     `WorkerDied`; after an interruption the same call goes on, and one with more `seeds` adds them.
@@ -143,13 +145,15 @@ def finetune(
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
+    folder = RunFolder(out)
+    length = _length(folder, data, tokenizer, base.config, settings, asked, place)
+    settings = replace(settings, longest=length.longest)
     run = _resolved(model, train, dev, data, asked, settings, place)
     prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
-    folder = RunFolder(out)
     with folder.owned():
         how = _abreast(side_by_side, asked, base, prepared, settings, place, folder)
         run = replace(run, threads=how.threads)
-        told = (why, "" if _has_ended(folder, run) else str(how))
+        told = (why, length.told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             contest = Contest(
@@ -160,6 +164,25 @@ def finetune(
                 make_model=model_maker(run.model, chosen, data.labels, place),
             )
             return _carry_out(contest, asked, run, told)
+
+
+def _length(
+    folder: RunFolder,
+    data: LabelledData[Any],
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    settings: FinetuneConfig,
+    asked: Asked,
+    place: torch.device,
+) -> ReadingLength:
+    """How many tokens of a text are read: as many as asked for, or as when the run was begun."""
+    if settings.longest is not None:
+        return ReadingLength(longest=settings.longest)
+    known = (folder.settings("finetune") or {}).get("settings", {}).get("longest")
+    if known is not None:
+        return ReadingLength(longest=known)
+    trainings = sum(asked.counts(settings, len(data.train)))
+    return reading_length(data.task, data.train, tokenizer, config, settings, trainings, place)
 
 
 def _abreast(
@@ -260,11 +283,11 @@ class _FromFolder:
 
 
 def _carry_out(
-    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str]
+    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str, str]
 ) -> FinetuneOutcome:
     bad = contest.settings.reading.bad_rows.told()
-    task, how = told
-    for line in filter(None, (task, bad, *describe(contest.prepared), how)):
+    task, length, how = told
+    for line in filter(None, (task, bad, length, *describe(contest.prepared), how)):
         say(line)
     try:
         outcome = contest.hold(asked)

@@ -115,9 +115,15 @@ def _rival(
     answers, _ = linear_answers(
         task.predicts, features, truths, asked, max(len(data.labels), 1), _STRENGTHS
     )
-    scores = task.scores(task.evidence(data.dev, answers, data.labels), data.labels)
-    seconds = time.perf_counter() - began
-    return Rival(name=name, scores=(scores,), seconds=seconds, simpler=simpler, detail=detail)
+    evidence = task.evidence(data.dev, answers, data.labels)
+    return Rival(
+        name=name,
+        scores=(task.scores(evidence, data.labels),),
+        seconds=time.perf_counter() - began,
+        simpler=simpler,
+        detail=detail,
+        evidence=evidence,
+    )
 
 
 def _scaled(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401

@@ -79,14 +79,14 @@ def cell_name(settings: FinetuneConfig) -> str:
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
     """Train the cells, as long as the next ones fit into the minutes.
 
-    So many are taken as are trained at once, the first of them always. How long they take is told
-    from those that have ended, by the epochs.
+    So many are taken as are trained at once, the first of them always. How long they take on the
+    clock, measuring included, is told from those that have ended, by the epochs.
     """
     found: list[Cell] = []
     while len(found) < len(cells):
         following = cells[len(found) :][: None if minutes is None else trials.at_once]
         if found and minutes is not None and any(trials.result(each) is None for each in following):
-            spent = sum(cell.result.seconds for cell in found) / trials.at_once
+            spent = sum(cell.result.elapsed for cell in found) / trials.at_once
             an_epoch = spent * trials.at_once / sum(cell.epochs for cell in found)
             if spent + an_epoch * max(each.settings.epochs for each in following) > 60 * minutes:
                 say(f"grid: {len(found)} of {len(cells)} cells in {spent / 60:.1f} minutes")

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.evaluation.intervals import Interval
 from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.recipes.difference import Difference
 from bertsmith.recipes.grid import Searched
 from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.rivals import Rival
+from bertsmith.recipes.rivals import TF_IDF, Rival
 from bertsmith.recipes.telling import in_words, median, percent, told
 from bertsmith.recipes.trial import TrialResult
+
+# share of the texts that are cut above which it is said
+_MENTIONED = 0.05
+
+
+def best_of(
+    rivals: Sequence[Rival], floor: tuple[str, float] | None
+) -> tuple[str, float, bool] | None:
+    """Name and mean score of the best contestant, and whether it is simpler; None without any."""
+    ranked = [(rival.name, rival.mean, rival.simpler) for rival in rivals]
+    if floor is not None:
+        # after the others: of equals, what has learned something is the one to beat
+        ranked.append((*floor, True))
+    return max(ranked, key=lambda rival: rival[1], default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +49,9 @@ class FinetuneOutcome:
     """What a fine-tuning came to, every seed of it; `model` is the folder of the best on dev.
 
     `floor` is who has learned nothing, and its score; `interval` that of the best seed's score over
-    dev sets drawn anew, and `notes` what else is worth knowing of it; `long` counts the rows over
-    the limit in tokens and `cut` those of them that lost some.
+    dev sets drawn anew, and `notes` what else is worth knowing of it; `difference` is that to the
+    best of the others, None without any; `long` counts the rows over the limit of `longest` tokens
+    and `cut` those of them that lost some.
     """
 
     folder: Path
@@ -44,11 +61,13 @@ class FinetuneOutcome:
     interval: Interval
     notes: tuple[str, ...]
     rivals: tuple[Rival, ...]
+    difference: Difference | None
     floor: tuple[str, float] | None
     grid: Searched | None
     curve: tuple[CurvePoint, ...]
     long: int
     cut: int
+    longest: int
 
     @property
     def best(self) -> TrialResult:
@@ -84,6 +103,7 @@ class FinetuneOutcome:
             "notes": list(self.notes),
             "floor": None if self.floor is None else {self.floor[0]: self.floor[1]},
             "rivals": [rival.to_dict() for rival in self.rivals],
+            "difference": None if self.difference is None else self.difference.__dict__,
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
             "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
             "labels": list(self.data.labels),
@@ -118,30 +138,44 @@ class FinetuneOutcome:
             rows.append((name, percent(value), *[""] * len(self.names)))
         return rows
 
+    @property
+    def best_rival(self) -> tuple[str, float, bool] | None:
+        """Name and mean score of the best of the others, and whether it is simpler."""
+        return best_of(self.rivals, self.floor)
+
     def verdict(self) -> str:
         """Who wins on dev, and whether that says anything."""
-        mean, spread = mean_and_spread(self.values(self.names[0]))
-        rivals = [(rival.name, rival.mean, rival.simpler) for rival in self.rivals]
-        if self.floor is not None:
-            # after the others: of equals, what has learned something is the one to beat
-            rivals.append((*self.floor, True))
-        if not rivals:
+        if self.best_rival is None or self.difference is None:
             return "nothing else was tried to measure it against"
-        name, best, simpler = max(rivals, key=lambda rival: rival[1])
-        points = 100 * abs(mean - best)
-        if points <= max(100 * (spread or 0.0), 0.005):
-            among = "" if spread is None else f", the seeds among themselves by {percent(spread)}"
-            return (
-                f"no winner: {percent(mean)} against {percent(best)} of {name} differ by "
-                f"{points:.2f} points{among}"
+        mean, spread = mean_and_spread(self.values(self.names[0]))
+        name, best, simpler = self.best_rival
+        points, apart = 100 * abs(mean - best), self.difference
+        luck = f"95 % over dev sets of this size: {apart.interval()}"
+        if spread is not None:
+            luck += f"; spread of the seeds: {percent(spread)}"
+        if not apart.certain or points <= max(100 * (spread or 0.0), 0.005):
+            said = (
+                f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
+                f"{points:.2f} points may well be luck ({luck})"
             )
-        if spread is None:
-            caution = "; one seed says nothing of the spread, --seeds 5 does"
+        elif mean > best:
+            said = f"the model wins by {points:.2f} points over {name} ({luck})"
         else:
-            caution = f" (spread of the seeds: {percent(spread)})"
-        if mean > best:
-            return f"the model wins by {points:.2f} points over {name}{caution}"
-        return f"{name} wins by {points:.2f} points{', and is simpler' * simpler}{caution}"
+            said = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
+        if spread is None:
+            said += "; one seed says nothing of the spread, --seeds 5 does"
+        return said + self._read_less()
+
+    def _read_less(self) -> str:
+        """That the model has read less of the texts than a bag of words; "" where it has not."""
+        texts = len(self.data.train) + len(self.data.dev)
+        if self.cut < _MENTIONED * texts or not any(TF_IDF in rival.name for rival in self.rivals):
+            return ""
+        return (
+            f"; the model read at most {self.longest} tokens of each text, which cut "
+            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: --longest N reads more, "
+            "--long windows everything"
+        )
 
     def choice(self) -> str:
         """How the model that is kept was chosen."""

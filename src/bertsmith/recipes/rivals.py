@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bertsmith.evaluation.metrics import mean_and_spread
-from bertsmith.recipes.tasks.task import Scores
+import numpy as np
 
-TFIDF = "TF-IDF + logistic regression"
-TFIDF_NUMBERS = "TF-IDF + ridge regression"
+from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.recipes.tasks.task import Evidence, Scores
+
+TF_IDF = "TF-IDF"
+TFIDF = f"{TF_IDF} + logistic regression"
+TFIDF_NUMBERS = f"{TF_IDF} + ridge regression"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
     """A contestant's scores on dev, one set of them a seed, and how long it took in all.
 
-    `simpler` tells that it needs no network to be trained; `detail` is worth knowing of it.
+    `simpler` tells that it needs no network to be trained; `detail` is worth knowing of it;
+    `evidence` tells how right it is on each row of dev, where there is one set of scores.
     """
 
     name: str
@@ -24,6 +28,7 @@ class Rival:
     seconds: float
     simpler: bool
     detail: str = ""
+    evidence: Evidence | None = None
 
     def values(self, name: str) -> list[float]:
         """A score, seed by seed."""
@@ -35,10 +40,30 @@ class Rival:
         return mean_and_spread([next(iter(each.values())) for each in self.scores])[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return self.__dict__ | {"scores": list(self.scores)}
+        """As plain JSON values, without the evidence."""
+        values = self.__dict__ | {"scores": list(self.scores)}
+        del values["evidence"]
+        return values
+
+    def to_file(self) -> dict[str, Any]:
+        """As plain JSON values, with the evidence."""
+        kept = None if self.evidence is None else self.evidence.tolist()
+        return self.to_dict() | {"evidence": kept}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Rival:
-        """What `to_dict` gave."""
-        return cls(**data | {"scores": tuple(data["scores"])})
+        """What `to_file` gave."""
+        found = data.get("evidence")
+        evidence = None if found is None else np.array(found, np.float64)
+        return cls(**data | {"scores": tuple(data["scores"]), "evidence": evidence})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A contestant that was not tried, and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} was not tried: {self.reason}"

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
+from bertsmith.clock import Clock
+from bertsmith.log import progress
 from bertsmith.models.model import Model
 from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.objectives.losses import Losses
@@ -54,7 +56,8 @@ class Prepared:
 
 def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepared:
     """Encode rows."""
-    train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
+    with progress("tokenising the examples", None):
+        train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
     return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, room=room)
 
 
@@ -69,8 +72,9 @@ class TrialResult:
     """What one training came to on dev.
 
     `scores` are those of the task, the one that counts most first; `losses` the points (step, mean
-    loss since the last point) of training; `seconds` those of training; `constant` tells that the
-    model says the same of everything: training has failed.
+    loss since the last point) of training; `seconds` those of training, `elapsed` those on the
+    clock, measuring on dev included; `constant` tells that the model says the same of everything:
+    training has failed.
     """
 
     seed: int
@@ -79,6 +83,7 @@ class TrialResult:
     losses: list[tuple[int, float]]
     seconds: float
     tokens: int
+    elapsed: float = 0.0
 
     @property
     def score(self) -> float:
@@ -139,6 +144,7 @@ def run_trial(
     """
     data, task = prepared.data, prepared.task
     assert folder is not None or not config.patience
+    whole = Clock()
     model = make_model(seed)
     prepare_model(model, config, seed)
     steps = config.epochs * -(-len(prepared.train) // config.batch)
@@ -149,6 +155,7 @@ def run_trial(
     # dev has other tokens, so that to be measured on it meanwhile the model has to be whole
     part = nullcontext(prepared.train) if config.patience else met_rows(model, prepared.train)
     with part as examples:
+        fitting = Clock()
         state = fit(
             config.fit(steps, seed),
             model,
@@ -158,11 +165,13 @@ def run_trial(
             folder=folder,
             title=title,
         )
+        fitted = fitting.elapsed
     if config.patience:
         assert folder is not None
         _take_best(model, folder, state)
     task.finish(model, data.train)
-    found = measure(task, model, prepared.dev, data.dev, data.labels)
+    with progress(f"{title}: measuring on dev".removeprefix(": "), None):
+        found = measure(task, model, prepared.dev, data.dev, data.labels)
     task.tuned(found.evidence).keep(model)
     model.config = replace(model.config, preprocessing=_preprocessing(prepared, config.columns))
     result = TrialResult(
@@ -172,6 +181,8 @@ def run_trial(
         losses=watched.points() if folder is None else _logged(folder, prepared.train.target),
         seconds=state.seconds,
         tokens=state.tokens,
+        # what earlier sittings took is in the state
+        elapsed=state.elapsed + whole.elapsed - fitted,
     )
     return result, found, model
 

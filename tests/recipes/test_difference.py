@@ -1,0 +1,59 @@
+"""Whether a model is better than a contestant, or luckier."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from bertsmith.evaluation.intervals import Interval
+from bertsmith.recipes.difference import difference_of, from_constant
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.task import Evidence
+
+LABELS = ("x", "y")
+
+
+def evidence(right: list[bool]) -> Evidence:
+    """Of rows whose class is 0."""
+    return np.array([[0.0, 0.0 if each else 1.0] for each in right])
+
+
+def pair(only_first: int, only_second: int, both: int) -> tuple[Evidence, Evidence]:
+    first = [True] * (only_first + both) + [False] * only_second
+    second = [False] * only_first + [True] * (both + only_second)
+    return evidence(first), evidence(second)
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "both", "certain"),
+    # two points on 200 rows are luck, on 2,000 they are not
+    [(10, 6, 184, False), (100, 60, 1840, True), (0, 0, 50, False), (6, 10, 184, False)],
+)
+def test_one_model_against_one(only_first: int, only_second: int, both: int, certain: bool) -> None:
+    ours, theirs = pair(only_first, only_second, both)
+    found = difference_of(Classify(), LABELS, [ours], [theirs])
+    assert found.certain == certain
+    rows = only_first + only_second + both
+    assert found.points == pytest.approx((only_first - only_second) / rows)
+    assert found.low <= found.points <= found.high
+    if only_first != only_second:
+        assert found.p >= binomtest(only_first, only_first + only_second).pvalue - 1e-12
+
+
+def test_several_seeds_are_compared_by_their_mean() -> None:
+    """Seeds that are right on other rows each time leave less to luck than one of them alone."""
+    random = np.random.default_rng(0)
+    seeds = [evidence(list(random.random(400) < 0.85)) for _ in range(5)]
+    rival = evidence(list(random.random(400) < 0.80))
+    found = difference_of(Classify(), LABELS, seeds, [rival])
+    accuracies = [np.mean(each[:, 0] == each[:, 1]) for each in seeds]
+    assert found.points == pytest.approx(np.mean(accuracies) - np.mean(rival[:, 1] == 0))
+    alone = difference_of(Classify(), LABELS, seeds[:1], [rival])
+    assert found.high - found.low < alone.high - alone.low
+
+
+def test_a_constant_score_is_beaten_by_an_interval_above_it() -> None:
+    interval = Interval(low=0.61, high=0.97, confidence=0.95)
+    assert from_constant(0.9, interval, 0.55).certain
+    assert not from_constant(0.9, interval, 0.7).certain

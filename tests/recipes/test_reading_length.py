@@ -1,0 +1,71 @@
+"""How many tokens of a text are read where --longest names none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.models.bert import bert
+from bertsmith.models.model import ModelConfig
+from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.reading_length import reading_length
+from bertsmith.recipes.tasks.classify import Classify
+from bertsmith.recipes.tasks.tag import Tag
+from bertsmith.text.examples import Example
+from bertsmith.text.glue import TASKS
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+def rows(words: list[int]) -> list[Example]:
+    return [
+        Example(text="and " * count, text_pair=None, label="x", source="memory", line=1)
+        for count in words
+    ]
+
+
+def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int, str]:  # noqa: ANN401
+    task = changes.pop("task", Classify())
+    trainings = changes.pop("trainings", 1)
+    size = changes.pop("size", "tiny")
+    encoder = bert(size, tokenizer.size, longest=changes.pop("limit", 512))
+    config = ModelConfig(encoder=encoder, predicts="class", labels=("x", "y"), pooler=True)
+    settings = replace(FinetuneConfig(), **changes)
+    found = reading_length(
+        task, rows(words), tokenizer, config, settings, trainings, torch.device("cpu")
+    )
+    return found.longest, found.told
+
+
+def test_short_texts_need_no_more_than_ever(tiny_tokenizer: Tokenizer) -> None:
+    assert length(tiny_tokenizer, [20] * 95 + [500] * 5) == (128, "")
+
+
+def test_longer_ones_get_what_nearly_all_of_them_have(tiny_tokenizer: Tokenizer) -> None:
+    longest, told = length(tiny_tokenizer, [20] * 50 + [180] * 46 + [500] * 4)
+    assert longest == 192
+    assert told == "up to 192 tokens of a text are read, all of 96 % of them"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 512),
+        ({"limit": 160}, 160),
+        ({"limit": 64}, 64),
+        # windows read everything already
+        ({"long": "windows"}, 128),
+        ({"task": Tag()}, 128),
+        ({"task": Classify(glue=TASKS["RTE"])}, 128),
+    ],
+)
+def test_limits(tiny_tokenizer: Tokenizer, changes: dict[str, Any], expected: int) -> None:
+    assert length(tiny_tokenizer, [900] * 30, **changes)[0] == expected
+
+
+def test_what_would_take_hours_is_not_begun_unasked(tiny_tokenizer: Tokenizer) -> None:
+    longest, told = length(tiny_tokenizer, [900] * 100, size="base", epochs=40, trainings=5)
+    assert longest == 128
+    assert "more would take too much time or memory, --longest 512 reads more" in told
