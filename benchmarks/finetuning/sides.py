@@ -12,7 +12,8 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import ExampleBatches
 from bertsmith.batches.pretraining import Place
 from bertsmith.models.model import Model
-from bertsmith.recipes.finetune import model_maker, room_of
+from bertsmith.recipes.finetune import model_maker
+from bertsmith.recipes.finetune_inputs import room_of
 from bertsmith.recipes.met_rows import met_rows
 from bertsmith.recipes.starting import prepare_model
 from bertsmith.recipes.trial import Prepared, measure, prepare, run_trial

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
-from bertsmith.finetune_verbs import HeaderOption, named_columns
+from bertsmith.finetune_verbs import HeaderOption, named_classes, named_columns
 from bertsmith.output import print_json
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
@@ -89,6 +89,8 @@ def evaluate(
     label_column: str | None = None,
     header: HeaderOption | None = None,
     encoding: str | None = None,
+    classes: str | None = None,
+    exclude: str | None = None,
     device: str = "auto",
     json: bool = False,
     settings: Config | None = None,
@@ -112,6 +114,8 @@ def evaluate(
         header: whether the first line of a CSV or TSV names its columns: yes, no or auto,
             which looks
         encoding: of the file, where it is not UTF-8 and is guessed wrong or not at all
+        classes: measure on examples of these classes only, with commas between them
+        exclude: leave out examples of these classes, with commas between them
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """
@@ -122,7 +126,9 @@ def evaluate(
         "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
         "encoding": encoding,
     }  # fmt: skip
-    reading = (settings or Reading()).override(**named_columns(columns))
+    reading = (settings or Reading()).override(
+        **named_columns(columns), **named_classes(classes, exclude)
+    )
     assert isinstance(reading, Reading)
     scores = recipe(
         model, file, reading=reading, longest=longest, long=long, stride=stride, device=device

@@ -32,6 +32,9 @@ def finetune(
     label_column: str | None = None,
     header: HeaderOption | None = None,
     encoding: str | None = None,
+    classes: str | None = None,
+    exclude: str | None = None,
+    dry_run: bool = False,
     device: str = "auto",
     tensorboard: bool = False,
     side_by_side: AtOnce = "auto",
@@ -64,6 +67,9 @@ def finetune(
             looks at the first lines and says what it found
         encoding: of the files, such as latin-1, cp1252 or gb18030, where it is not UTF-8 and is
             guessed wrong or not at all
+        classes: train and measure on examples of these classes only, with commas between them
+        exclude: leave out examples of these classes, with commas between them
+        dry_run: read and check the examples, show two of them as the model will get them, and stop
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
         side_by_side: how many trainings go on at once, each a process with its part of the cores; 1
@@ -71,6 +77,7 @@ def finetune(
             has room for, and says so; a run keeps the threads of its beginning
     """
     from bertsmith.recipes.finetune import finetune as recipe
+    from bertsmith.recipes.finetune_inputs import dry_run as without_training
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
     given = settings or FinetuneConfig()
@@ -78,8 +85,13 @@ def finetune(
         "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
         "encoding": encoding,
     }  # fmt: skip
-    chosen = given.override(**named_columns(columns))
+    chosen = given.override(**named_columns(columns), **named_classes(classes, exclude))
     assert isinstance(chosen, FinetuneConfig)
+    if dry_run:
+        without_training(
+            model, train, dev=dev, task=task, seeds=seeds, settings=chosen, device=device
+        )
+        return
     recipe(
         model, train, out=out, dev=dev, task=task, seeds=seeds, settings=chosen, grid=grid,
         minutes=minutes, curve=curve, baselines=baselines, device=device, tensorboard=tensorboard,
@@ -162,6 +174,16 @@ def compare(first: Path, second: Path, *, json: bool = False) -> None:
 def named_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
     """The columns that were named, by the paths of the settings that hold them."""
     return {f"columns.{role}": name for role, name in columns.items() if name is not None}
+
+
+def named_classes(classes: str | None, exclude: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the classes picked and left out, by the paths of the settings that hold them."""
+    given = {"columns.classes": classes, "columns.exclude": exclude}
+    return {
+        path: tuple(name.strip() for name in names.split(",") if name.strip())
+        for path, names in given.items()
+        if names is not None
+    }
 
 
 def _finetune_settings() -> type[Config]:

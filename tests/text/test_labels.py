@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.columns import Columns
 from bertsmith.text.examples import Example, Kind, read_examples
 
@@ -108,17 +109,56 @@ def test_a_folder_a_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["alt.atheism/1", "sci.space/1", "a_b c/1"], ["a_b c", "alt.atheism", "sci.space"]),
+        (["sci.med/1", "sci.space/1"], ["sci.med", "sci.space"]),
+        (["alt.atheism.txt", "sci.space.txt"], ["alt.atheism", "sci.space"]),
+        (["alt.atheism", "sci.space"], ["alt.atheism", "sci.space"]),
+        (["a.txt", "a.a.TXT"], ["a.a", "a"]),
+        (["rt-polarity.pos", "rt-polarity.neg"], ["neg", "pos"]),
+        (["train_pos_1.txt", "train_neg_1.txt"], ["neg", "pos"]),
+        (["license/1", "patent/1"], ["license", "patent"]),
+        (["class_1.txt", "class_10.txt"], ["1", "10"]),
+    ],
+)
+def test_classes_are_named_as_written(tmp_path: Path, names: list[str], labels: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x\n")
+    assert [example.label for example in read(tmp_path, "class")] == labels
+
+
+def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
+    for name, text in (("a.txt", "x\n"), ("b.txt", "\n"), ("c.txt", "y\n")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ExampleError, match=r"b\.txt: holds no text, so the class 'b' has no exam"):
+        read(tmp_path, "class")
+    bad = BadRows("skip")
+    found = read_examples(tmp_path, need_label=True, bad=bad)
+    assert [example.label for example in found] == ["a", "c"]
+    assert bad.count == 1
+
+
+@pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a.txt"], "is a folder of other things than classes"),
-        (["a.txt", "b/c"], "is a folder of other things than classes"),
-        (["a.txt", "a.a.txt"], "no class in each of the names"),
-        (["a-b.txt", "a.b.txt"], "no class in each of the names"),
+        ([], "holds nothing, so no classes"),
+        (["a.txt"], "holds only 'a.txt', so no classes"),
+        (
+            ["a/1", "b/2", "notes.txt"],
+            "holds folders, one for each class, and also the file ",
+        ),
+        (["a.txt", "b.txt", "c/d"], "holds files, one for each class, and also the folder 'c'"),
+        (["train.txt", "dev.txt"], "the parts of a data set, not classes: 'dev.txt', 'train.txt'"),
+        (["train/pos/1", "test/pos/1"], "the parts of a data set, not classes: 'test', 'train'"),
+        (["a.csv", "b.csv"], "holds tables, not a file of texts for each class: 'a.csv', 'b.csv'"),
+        (["a/1", "b/c/2"], "the folder of class 'b' holds folders: 'c'"),
     ],
 )
 def test_a_folder_without_classes(tmp_path: Path, names: list[str], message: str) -> None:
     for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("x\n")
     with pytest.raises(ExampleError, match=message):
         read(tmp_path, "class")

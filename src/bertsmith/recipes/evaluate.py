@@ -14,10 +14,13 @@ from bertsmith.errors import ExampleError, ModelFolderError
 from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.log import say
 from bertsmith.recipes.asked import checked_pairs, reading_as_trained
+from bertsmith.recipes.classes import pick_classes
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.preview import tell_rows
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_of
 from bertsmith.recipes.tasks.task import Evidence, Room, Task
+from bertsmith.recipes.tasks.whole_texts import unknown_label
 from bertsmith.recipes.telling import in_words, percent
 from bertsmith.recipes.trial import measure
 from bertsmith.weights.folder import load_model
@@ -56,6 +59,8 @@ def evaluate(
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
     rows = list(checked_pairs(task.read(file, reading, labelled=True), pairs))
+    rows = list(pick_classes(task, rows, reading.columns, known=labels))
+    tell_rows(task, rows, file, reading)
     check_known(task, rows, labels)
     encoded = task.encode(tokenizer, rows, labels, room, labelled=False)
     found = measure(task, loaded, encoded, rows, labels)
@@ -101,5 +106,6 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
                     f"the label {label!r} is none of the model's",
                     where=row.source,
                     line=row.line,
-                    remedy=f"it knows {', '.join(labels[:10])}; name the label's column, or rename",
+                    remedy=f"it knows {unknown_label(label, labels)}; name the label's column, or "
+                    "rename",
                 )

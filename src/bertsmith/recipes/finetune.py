@@ -26,7 +26,7 @@ from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
 from bertsmith.log import say
 from bertsmith.models.heads import Predicts
-from bertsmith.models.model import Model, ModelConfig
+from bertsmith.models.model import Model
 from bertsmith.recipes.abreast import (
     Abreast,
     AtOnce,
@@ -37,25 +37,23 @@ from bertsmith.recipes.abreast import (
 )
 from bertsmith.recipes.contest import Asked, Contest
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.finetune_inputs import Inputs, read_inputs
 from bertsmith.recipes.finetune_report import write_report
 from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.labelled import LabelledData, read_labelled
+from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.preflight_room import free_memory
-from bertsmith.recipes.reading_length import ReadingLength, reading_length
+from bertsmith.recipes.reading_length import ReadingLength
 from bertsmith.recipes.scores import describe, tell, write_card
-from bertsmith.recipes.starting import abstaining, check_layers, check_task
-from bertsmith.recipes.tasks.recognising import task_for
-from bertsmith.recipes.tasks.task import Room, Task
+from bertsmith.recipes.tasks.task import Task
 from bertsmith.recipes.trainer import Workplace
 from bertsmith.recipes.trainers import trainers
-from bertsmith.recipes.trial import Prepared, prepare
+from bertsmith.recipes.trial import Prepared
 from bertsmith.recipes.trials import Trials
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.tensorboard import require_tensorboard
-from bertsmith.weights.folder import load_model, start_from
+from bertsmith.weights.folder import start_from
 from bertsmith.weights.hub import model_folder, origin
 from bertsmith.weights.sharded import weights_hash
 
@@ -131,29 +129,17 @@ def finetune(
     if tensorboard:
         require_tensorboard()
     asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
-    chosen, why = task_for(train, task, settings.reading)
-    base, tokenizer = load_model(model)
-    check_task(chosen, settings)
-    chosen = abstaining(chosen, settings)
-    check_layers(base, settings)
-    data = read_labelled(
-        chosen,
-        train,
-        dev,
-        settings.reading,
-        known_labels=base.config.labels,
-        dev_share=settings.dev_share,
-        seed=settings.seed,
-    )
+    inputs = read_inputs(model, train, dev, task, settings)
+    base, data = inputs.base, inputs.data
     folder = RunFolder(out)
-    length = _length(folder, data, tokenizer, base.config, settings, asked, place)
+    length = _length(folder, inputs, settings, asked, place)
     settings = replace(settings, longest=length.longest)
     run = _resolved(model, train, dev, data, asked, settings, place)
-    prepared = prepare(data, tokenizer, room_of(chosen, settings, base.config.encoder.longest))
+    prepared = inputs.prepared(settings)
     with folder.owned():
         how = _abreast(side_by_side, asked, base, prepared, settings, place, folder)
         run = replace(run, threads=how.threads)
-        told = (why, length.told, "" if _has_ended(folder, run) else str(how))
+        told = (length.told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             contest = Contest(
@@ -161,28 +147,23 @@ def finetune(
                 settings=settings,
                 prepared=prepared,
                 trials=Trials(folder, trainers=processes, tensorboard=tensorboard),
-                make_model=model_maker(run.model, chosen, data.labels, place),
+                make_model=model_maker(run.model, inputs.task, data.labels, place),
             )
             return _carry_out(contest, asked, run, told)
 
 
 def _length(
     folder: RunFolder,
-    data: LabelledData[Any],
-    tokenizer: Tokenizer,
-    config: ModelConfig,
+    inputs: Inputs,
     settings: FinetuneConfig,
     asked: Asked,
     place: torch.device,
 ) -> ReadingLength:
-    """How many tokens of a text are read: as many as asked for, or as when the run was begun."""
-    if settings.longest is not None:
-        return ReadingLength(longest=settings.longest)
+    """Return the tokens read of a text: as asked for, or as when the run was begun."""
     known = (folder.settings("finetune") or {}).get("settings", {}).get("longest")
-    if known is not None:
+    if settings.longest is None and known is not None:
         return ReadingLength(longest=known)
-    trainings = sum(asked.counts(settings, len(data.train)))
-    return reading_length(data.task, data.train, tokenizer, config, settings, trainings, place)
+    return inputs.length(settings, asked, place)
 
 
 def _abreast(
@@ -257,12 +238,6 @@ def hash_of(path: Path) -> str:
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
-def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
-    """How much of a text is read at once, by the settings and the model's limit."""
-    longest = min(settings.longest or task.longest, limit)
-    return Room(longest=longest, long=settings.long, stride=settings.stride)
-
-
 def model_maker(
     folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
@@ -283,11 +258,11 @@ class _FromFolder:
 
 
 def _carry_out(
-    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str, str]
+    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str]
 ) -> FinetuneOutcome:
     bad = contest.settings.reading.bad_rows.told()
-    task, length, how = told
-    for line in filter(None, (task, bad, length, *describe(contest.prepared), how)):
+    length, how = told
+    for line in filter(None, (bad, length, *describe(contest.prepared), how)):
         say(line)
     try:
         outcome = contest.hold(asked)

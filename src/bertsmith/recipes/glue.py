@@ -26,7 +26,8 @@ from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model
 from bertsmith.recipes.abreast import AtOnce
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune import finetune, room_of
+from bertsmith.recipes.finetune import finetune
+from bertsmith.recipes.finetune_inputs import room_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.glue_earlier import DIAGNOSTIC, MATCHED, MISMATCHED, RESULTS, read_earlier
 from bertsmith.recipes.glue_table import NOTE, Row, glue_rows, header, markdown

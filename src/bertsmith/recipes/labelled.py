@@ -13,6 +13,8 @@ import numpy as np
 
 from bertsmith.batches.randomness import permuted, stream
 from bertsmith.errors import ExampleError
+from bertsmith.recipes.classes import pick_classes
+from bertsmith.recipes.preview import tell_rows
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Row, Task
 
@@ -49,12 +51,16 @@ def read_labelled(
     Raises `ExampleError`, with file and line, for anything that cannot be learned from.
     """
     rows = list(task.read(train, reading, labelled=True))
+    every = {label for row in rows for label in task.labels_of(row)}
+    rows = list(pick_classes(task, rows, reading.columns))
+    tell_rows(task, rows, train, reading)
     labels = task.labels(rows, known_labels)
     if dev is None:
         kept, held_out = split(task, rows, dev_share, seed)
         task.check(kept, held_out, labels)
         return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
     measured = list(task.read(dev, reading, labelled=True))
+    measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
     task.check(rows, measured, labels)
     return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
 

@@ -11,7 +11,7 @@ from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.choice import Choice, made_choice
 from bertsmith.text.choices_xml import copa_items
 from bertsmith.text.encodings import AUTO
-from bertsmith.text.headers import index_of, listed
+from bertsmith.text.headers import NAMED, Header, described_columns, index_of, listed
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
@@ -55,6 +55,26 @@ def read_choices(
             yield choice
     if empty:
         raise examples_missing(file, bad, before)
+
+
+def describe_choices(path: Path) -> str:
+    """Return which columns of a table hold the parts of a question, in a few words."""
+    kind = kind_of(path)
+    if kind == ".xml":
+        return "COPA's XML"
+    heads: list[Head] = []
+    table = Table(path, ExampleError, refuse=lambda error, row: None)
+    found: dict[str, int] = {}
+
+    def pick(head: Head) -> Pick:
+        heads.append(head)
+        found.update(_places(head, table.file, need_label=False))
+        return Pick(columns=tuple(found.values()), optional=frozenset(found.values()))
+
+    next(table.rows(pick), None)
+    return described_columns(
+        kind, heads[0].names, Header(present=True) if heads[0].delimited else NAMED, found
+    )
 
 
 Item = tuple[int, dict[str, object], str]

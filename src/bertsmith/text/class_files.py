@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from os.path import commonprefix
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
@@ -13,8 +14,10 @@ from bertsmith.text.example import Check, Example, Kind, checked, label_of, labe
 from bertsmith.text.labels import BadLabel
 from bertsmith.text.opening import TextFile, kind_of
 
-_PARTS = re.compile(r"[^\W_]+")
-_NOT_DATA = ("readme", "license", "licence", "copying")
+_EXTENSIONS = re.compile(r"(\.(txt|text))?(\.(gz|zst))?$", re.IGNORECASE)
+_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx", ".xls", ".zip", ".xml")
+_PARTS = re.compile(r"train(ing)?|dev(el|elopment)?|valid(ation)?|val|test(ing)?", re.IGNORECASE)
+_NOT_DATA = re.compile(r"readme|licen[sc]e|copying|.*\.bad\.jsonl$", re.IGNORECASE)
 
 
 def has_labels_first(path: Path, columns: Columns) -> bool:
@@ -46,18 +49,21 @@ def label_first(
 def class_folder(
     folder: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
-    """A file a class, with a text a line, or a folder a class, with a text a file.
+    """Stream the texts of a file a class, a text a line, or of a folder a class, a text a file.
 
-    The label is what tells the name from those of the others: ``pos`` of ``rt-polarity.pos``.
+    The labels are those of `classes_of_folder`. A class without texts is a fault.
     """
     classes = classes_of_folder(folder)
     before, empty = bad.count, True
     for label, path in classes:
-        for text in sorted(_visible(path)) if path.is_dir() else [path]:
+        texts = _texts_of_class(path, label)
+        found = False
+        for text in texts:
             file = TextFile(text, ExampleError, columns.encoding)
             with bad.of(text) as refuse:
                 lines = _whole(file, refuse) if path.is_dir() else _lines(file, refuse)
                 for line, written in lines:
+                    found = True
                     try:
                         example = checked(file, _example(file, line, written, label, kind), check)
                     except UserError as error:
@@ -65,38 +71,98 @@ def class_folder(
                         continue
                     empty = False
                     yield example
+        if not found:
+            with bad.of(path) as refuse:
+                remedy = "write texts into it, or move it out of the folder"
+                what = f"holds no text, so the class {label!r} has no examples"
+                refuse(ExampleError(what, where=path, remedy=remedy), "")
     if empty:
         raise examples_missing(TextFile(folder, ExampleError), bad, before)
 
 
+def _texts_of_class(path: Path, label: str) -> list[Path]:
+    """Return the files with the texts of a class; `ExampleError` for a folder among them."""
+    if not path.is_dir():
+        return [path]
+    texts = sorted(_visible(path))
+    inner = [text.name for text in texts if text.is_dir()]
+    if inner:
+        what = f"the folder of class {label!r} holds folders: {_few(inner)}"
+        raise ExampleError(
+            what, where=path, remedy="give each class a folder of files, a text each"
+        )
+    return texts
+
+
 def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
-    """Class and path of each file or folder in it; `ExampleError` where they are no classes."""
+    """Return class and path of each file or folder in it; `ExampleError` where they are no classes.
+
+    The class is the name of the folder as written or, of files, what is left of their names without
+    extension and without a beginning or an end that all share: ``pos`` of ``rt-polarity.pos``.
+    """
     try:
         found = sorted(_visible(folder))
     except OSError as error:
         raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
     remedy = "give a file, or a folder with a file or a folder for each class"
-    if len(found) < 2 or len({path.is_dir() for path in found}) > 1:
-        raise ExampleError("is a folder of other things than classes", where=folder, remedy=remedy)
-    parts = [_PARTS.findall(path.name) for path in found]
-    while all(parts) and len({names[0] for names in parts}) == 1:
-        parts = [names[1:] for names in parts]
-    while all(parts) and len({names[-1] for names in parts}) == 1:
-        parts = [names[:-1] for names in parts]
-    labels = ["-".join(names) for names in parts]
-    if not all(labels) or len(set(labels)) < len(labels):
-        names = ", ".join(path.name for path in found[:4])
-        raise ExampleError(f"no class in each of the names {names}", where=folder, remedy=remedy)
-    return list(zip(labels, found, strict=True))
+    folders = [path.name for path in found if path.is_dir()]
+    files = [path.name for path in found if not path.is_dir()]
+    if folders and files:
+        several = len(folders) >= len(files)
+        kinds, stray = ("folders", files) if several else ("files", folders)
+        other = "file" if several else "folder"
+        what = f"holds {kinds}, one for each class, and also the {other}{'s' * (len(stray) > 1)} "
+        raise ExampleError(
+            what + _few(stray), where=folder, remedy="move them out of it, or " + remedy
+        )
+    if len(found) < 2:
+        held = f"only {found[0].name!r}" if found else "nothing"
+        raise ExampleError(f"holds {held}, so no classes", where=folder, remedy=remedy)
+    _check_classes(folder, found)
+    names = folders or _without_shared_ends(files)
+    return list(zip(names, found, strict=True))
+
+
+def _check_classes(folder: Path, found: Sequence[Path]) -> None:
+    """Raise `ExampleError` for tables, and for the parts of a data set in place of classes."""
+    parts = [path.name for path in found if _PARTS.fullmatch(_stem(path.name))]
+    if len(parts) == len(found) or any(_stem(name).lower() == "train" for name in parts):
+        what = f"holds the parts of a data set, not classes: {_few(parts)}"
+        raise ExampleError(
+            what, where=folder, remedy=f"give one of them, such as {folder / parts[0]}"
+        )
+    tables = [path.name for path in found if not path.is_dir() and kind_of(path) in _TABLES]
+    if tables:
+        what = f"holds tables, not a file of texts for each class: {_few(tables)}"
+        raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _without_shared_ends(files: Sequence[str]) -> list[str]:
+    """Return names of files without their extensions and without what all have in common."""
+    names = [_EXTENSIONS.sub("", name) for name in files]
+    for backwards in (False, True):
+        turned = [name[::-1] if backwards else name for name in names]
+        shared = commonprefix(turned)  # noqa: RUF071 (letters are meant)
+        size = max((shared.rfind(mark) + 1 for mark in "-_. "), default=0)
+        if all(len(name) > size for name in turned):
+            turned = [name[size:] for name in turned]
+        names = [name[::-1] if backwards else name for name in turned]
+    # two names that differ in their extension only
+    return names if len(set(names)) == len(names) else list(files)
 
 
 def _visible(folder: Path) -> list[Path]:
     paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return [
-        path
-        for path in paths
-        if not path.name.lower().startswith(_NOT_DATA) and not path.name.endswith(".bad.jsonl")
-    ]
+    return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
 
 
 def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:

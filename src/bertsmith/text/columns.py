@@ -88,6 +88,10 @@ class Columns(Config):
     encoding: str = AUTO
     """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a guess that is said"""
+    classes: tuple[str, ...] = ()
+    """the only classes to read examples of; of several labels, the only labels"""
+    exclude: tuple[str, ...] = ()
+    """classes to leave out"""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)

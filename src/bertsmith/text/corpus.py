@@ -145,6 +145,15 @@ class Corpus:
                 remedy="run the command again when nothing writes to it, or read a copy of it",
             )
 
+    def layout_of(self, path: Path) -> str:
+        """Return how one of its files is read, in a few words: its layout, or the text's column."""
+        kind = kind_of(path)
+        if kind in TEXTS:
+            blocks = TextFile(path, CorpusError).blocks()
+            layout = measure_start(next(blocks, b"")[:_HEAD_BYTES], self.layout).layout
+            return f"layout {layout}" + " (as found)" * (self.layout == "auto")
+        return Table(path, CorpusError).described(self.text_column, self.header)
+
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
         blocks = file.blocks()

@@ -16,8 +16,7 @@ TSV begins with a header is decided from its first lines unless it is stated:
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -210,6 +209,25 @@ def undecided(header: Header, names: Sequence[str], file: TextFile) -> UserError
     return file.fault(what, 1, "state it: --header yes or --header no")
 
 
+def described_columns(
+    extension: str, names: Sequence[str], header: Header, roles: Mapping[str, int]
+) -> str:
+    """Return the header of a table and what its columns are for, in a few words."""
+    named = header.present is not False and not header.counted
+    held = ", ".join(
+        f"{role} is {repr(names[index]) if named else f'column {index}'}"
+        for role, index in roles.items()
+    )
+    kind = extension.removeprefix(".").upper()
+    if header is NAMED:
+        return f"{kind}: {held}"
+    if header.counted:
+        return f"{kind} with a header of numbers ({header.reason}): {held}"
+    if not named:
+        return f"{kind} without header ({header.reason}): {held}, from 0"
+    return f"{kind} with a header: {held}"
+
+
 def index_of(names: Sequence[str], name: str) -> int | None:
     """Return where a name stands, as written or else whatever its case; None if it does not."""
     if name in names:
@@ -217,11 +235,6 @@ def index_of(names: Sequence[str], name: str) -> int | None:
     folded = [other.strip().casefold() for other in names]
     key = name.strip().casefold()
     return folded.index(key) if key in folded else None
-
-
-def duplicates(names: Sequence[str]) -> list[str]:
-    """Return the names that more than one column has."""
-    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def listed(names: Sequence[str]) -> str:

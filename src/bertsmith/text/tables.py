@@ -18,9 +18,11 @@ from bertsmith.text.commas import comma_rows
 from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import (
     NAMED,
+    Header,
     HeaderOption,
     check_unique,
     column_of,
+    described_columns,
     stated_header,
     undecided,
 )
@@ -110,22 +112,38 @@ class Table:
 
     def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
         """Line and text of every row that has one in a column, given by name or position."""
-        for line, (text,) in self.rows(lambda head: self.named(head, column, header)):
+        for line, (text,) in self.rows(lambda head: self._text(head, column, header)):
             if isinstance(text, str):
                 yield line, text
             elif text is not None:
                 remedy = "name a column of strings"
                 raise self.file.fault(f"{column!r} is {type_of(text)}, no text", line, remedy)
 
-    def named(self, head: Head, column: str, option: HeaderOption) -> Pick:
-        """Return the one column of a name or, in a CSV or TSV, of a position from 0."""
+    def described(self, column: str, option: HeaderOption = "auto") -> str:
+        """Return what the first line is and which column is the text, in a few words."""
+        told: list[str] = []
+
+        def pick(head: Head) -> Pick:
+            header, index = self._found(head, column, option)
+            told.append(described_columns(self._kind, head.names, header, {"text": index}))
+            return Pick(columns=(index,), header=header.present is not False)
+
+        next(self.rows(pick), None)
+        return told[0] if told else "no rows"
+
+    def _text(self, head: Head, column: str, option: HeaderOption) -> Pick:
+        header, index = self._found(head, column, option)
+        return Pick(columns=(index,), header=header.present is not False)
+
+    def _found(self, head: Head, column: str, option: HeaderOption) -> tuple[Header, int]:
+        """Return the header and the place of a column that was given by name or by position."""
         header = NAMED
         if head.delimited:
             header = stated_header(option, head.sample, (column,), (column.strip().casefold(),))
         index = column_of(column, head.names, header, self.file)
         if header.present is None:
             raise undecided(header, head.names, self.file)
-        return Pick(columns=(index,), header=header.present)
+        return header, index
 
     def _delimited(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
         rows = self._commas() if self._kind == ".csv" else self._tabs()

@@ -21,7 +21,7 @@ from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.text.choices import Choice as Question
-from bertsmith.text.choices import read_choices
+from bertsmith.text.choices import describe_choices, read_choices
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -146,6 +146,15 @@ class Choice(Task[Question]):
         """Text and options."""
         name = {} if row.id is None else {"id": row.id}
         return {**name, "text": row.text, "choices": list(row.choices)}
+
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return the columns of the question, its options and the label."""
+        return describe_choices(file)
+
+    def parts(self, row: Question) -> dict[str, str]:
+        """Return the text, the options by number, and the right one."""
+        options = {f"option {number}": option for number, option in enumerate(row.choices)}
+        return {"text": row.text, **options, "right": f"option {row.label}"}
 
     def truth(self, row: Question) -> str:
         """The right option."""

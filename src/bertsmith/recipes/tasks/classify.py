@@ -20,7 +20,13 @@ from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
 from bertsmith.recipes.tasks.weighing import balanced_weights
-from bertsmith.recipes.tasks.whole_texts import TextTask, count_labels, order_labels
+from bertsmith.recipes.tasks.whole_texts import (
+    TextTask,
+    check_labels,
+    check_texts,
+    count_labels,
+    order_labels,
+)
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -53,13 +59,15 @@ class Classify(TextTask):
                 where=rows[0].source,
                 remedy="give examples of two classes or more, or name the label's column",
             )
-        if len(labels) == len(rows) > 2:
-            raise ExampleError(
-                "gives every example a label of its own",
-                where=rows[0].source,
-                remedy="name the label's column: there must be several examples of a class",
-            )
+        check_labels([str(row.label) for row in rows], rows[0].source)
+        check_texts(rows, labels)
         return labels
+
+    def picked(self, rows: Sequence[Example], wanted: Callable[[str], bool]) -> list[Example]:
+        """Return the rows whose class is wanted."""
+        if self.glue is not None:
+            return super().picked(rows, wanted)
+        return [row for row in rows if wanted(str(row.label))]
 
     def labels_of(self, row: Example) -> tuple[str, ...]:
         """Its class."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,13 @@ from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
-from bertsmith.recipes.tasks.whole_texts import TextTask, count_labels, order_labels
+from bertsmith.recipes.tasks.whole_texts import (
+    TextTask,
+    check_labels,
+    check_texts,
+    count_labels,
+    order_labels,
+)
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -38,15 +44,26 @@ class MultiLabel(TextTask):
     def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
         """All labels that any text has, in the order that the model will keep."""
         labels = order_labels((label for row in rows for label in self.labels_of(row)), known)
+        where = rows[0].source
         if not labels:
             raise ExampleError(
-                "no example has a label", where=rows[0].source, remedy="name the label's column"
+                "no example has a label", where=where, remedy="name the label's column"
             )
+        if len({frozenset(self.labels_of(row)) for row in rows}) == 1:
+            what = f"every example has the same labels: {', '.join(labels[:10])}"
+            remedy = "give examples without them too, or name the label's column"
+            raise ExampleError(what, where=where, remedy=remedy)
+        check_labels([label for row in rows for label in self.labels_of(row)], where)
+        check_texts(rows, labels)
         return labels
 
     def labels_of(self, row: Example) -> tuple[str, ...]:
         """Its labels."""
         return row.labels or ()
+
+    def picked(self, rows: Sequence[Example], wanted: Callable[[str], bool]) -> list[Example]:
+        """Return all rows, each with those of its labels that are wanted."""
+        return [replace(row, labels=tuple(filter(wanted, row.labels or ()))) for row in rows]
 
     def stratum(self, row: Example) -> str:
         """The rows with labels and those without are split alike."""

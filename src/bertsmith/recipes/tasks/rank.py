@@ -130,6 +130,10 @@ class Rank(TextTask):
         """Relevance, passage."""
         yield f"{record['relevance']:.4f}  {brief(row.text_pair or row.text)}"
 
+    def parts(self, row: Example) -> dict[str, str]:
+        """Return query, passage and relevance."""
+        return {"query": row.text, "passage": row.text_pair or "", "relevance": self.truth(row)}
+
     def truth(self, row: Example) -> str:
         """Its relevance."""
         return f"{row.number:g}"

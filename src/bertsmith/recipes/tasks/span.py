@@ -23,9 +23,12 @@ from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.question_windows import QuestionWindows, question_windows
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
+from bertsmith.text.opening import kind_of
 from bertsmith.text.squad import Question, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 
+_BEFORE = 20
+"""Characters of a context that are shown before an answer."""
 _NBEST = 20
 
 
@@ -212,6 +215,17 @@ class Span(Task[Question]):
     def shown(self, row: Question) -> dict[str, Any]:
         """Id and question; the context is known to whoever asks."""
         return {"id": row.id, "question": row.question}
+
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return the kind of file."""
+        return "SQuAD's JSON" if kind_of(file) == ".json" else "a question a row"
+
+    def parts(self, row: Question) -> dict[str, str]:
+        """Return the question, the context from shortly before the answer, and the answer."""
+        begin = max(row.answers[0].start - _BEFORE, 0) if row.answers else 0
+        context = "..." * (begin > 0) + row.context[begin:]
+        answer = row.answers[0].text if row.answers else "(none)"
+        return {"question": row.question, "context": context, "answer": answer}
 
     def truth(self, row: Question) -> str:
         """The first answer."""

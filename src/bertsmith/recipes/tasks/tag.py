@@ -24,7 +24,7 @@ from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.weighing import balanced_weights
 from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
 from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
-from bertsmith.text.conll import read_tagged
+from bertsmith.text.conll import read_tagged, tag_scheme
 from bertsmith.text.example import Example
 from bertsmith.text.examples import read_examples
 from bertsmith.text.opening import kind_of
@@ -85,7 +85,7 @@ class Tag(Task[Tagged]):
             raise ExampleError(
                 f"has one tag only, {', '.join(labels)}",
                 where=rows[0].source,
-                remedy="give sentences with two tags or more, or name the column: --tag-column",
+                remedy="give sentences with two tags or more, or name their column: --tags.tag",
             )
         return labels
 
@@ -234,6 +234,24 @@ class Tag(Task[Tagged]):
     def shown(self, row: Tagged) -> dict[str, Any]:
         """The text."""
         return {"text": row.text}
+
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return the columns of words and tags, and how the tags are read."""
+        scheme = tag_scheme(file, reading.tags)
+        how = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
+        if kind_of(file) == ".jsonl":
+            return f"JSONL: {how}"
+        if kind_of(file) == ".conllu":
+            return f"CoNLL-U: {how}"
+        columns = (reading.tags.word, reading.tags.tag)
+        word, tag = ("the last column" if each == -1 else f"column {each}" for each in columns)
+        return f"columns: word is {word}, tag is {tag}, {how}"
+
+    def parts(self, row: Tagged) -> dict[str, str]:
+        """Return the words, each with its tag."""
+        words = [row.text[start:end] for start, end in row.words]
+        tagged = [f"{word}/{tag}" for word, tag in zip(words, row.tags or (), strict=False)]
+        return {"words/tags": " ".join(tagged)}
 
     def truth(self, row: Tagged) -> str:
         """Its entities, or its tags."""

@@ -126,6 +126,21 @@ class Task(ABC, Generic[R]):
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[R]:
         """The rows of a file; raises `ExampleError`, with file and line."""
 
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return how a labelled file is read, such as its header and columns; "" if undescribed."""
+        return ""
+
+    def parts(self, row: R) -> dict[str, str]:
+        """Return the parts of a labelled row as the model gets them, by name, the truth last."""
+        asked = {name: str(value) for name, value in self.shown(row).items()}
+        return {**asked, "label": self.truth(row)}
+
+    def picked(self, rows: Sequence[R], wanted: Callable[[str], bool]) -> list[R]:
+        """Return the rows with classes that are wanted; `ConfigError` where rows have none."""
+        raise ConfigError(
+            f"{self.name} has no classes to pick from", remedy="leave out --classes and --exclude"
+        )
+
     def labels(self, rows: Sequence[R], known: Sequence[str]) -> tuple[str, ...]:
         """The names of the model's outputs, those of the model trained on, `known`, in its order.
 

@@ -15,12 +15,16 @@ from bertsmith.inference.windows import text_length
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.text.class_files import has_labels_first
+from bertsmith.text.described import describe_examples
 from bertsmith.text.examples import Example, Kind, read_examples
 from bertsmith.text.glue import GlueTask
 from bertsmith.text.glue_files import read_glue, task_of
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
+
+# examples a text: fewer are several annotators' judgements
+_FEW_TEXTS = 10
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,12 @@ class TextTask(Task[Example]):
         return read_examples(
             file, reading.columns, need_label=labelled, kind=self.kind, bad=reading.bad_rows
         )
+
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return the header and the columns of a table, or how a folder is laid out."""
+        if self.glue is not None:
+            return f"GLUE's {self.glue.name}, {_split(file, self.glue)}"
+        return describe_examples(file, reading.columns, self.kind, need_label=True)
 
     @property
     def name(self) -> str:
@@ -77,7 +87,7 @@ class TextTask(Task[Example]):
                         f"unknown label {label!r}",
                         where=row.source,
                         line=row.line,
-                        remedy=f"the training examples have {', '.join(labels[:10])}",
+                        remedy=f"the training examples have {unknown_label(label, labels)}",
                     )
 
     def identity(self, row: Example) -> Hashable:
@@ -133,6 +143,58 @@ def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
         # nan has no place among numbers
         return tuple(sorted(labels))
     return tuple(sorted(labels, key=lambda label: (values[label], label)))
+
+
+def check_labels(found: Sequence[str], where: str) -> None:
+    """Raise `ExampleError` for labels that are hardly classes, or one number in two spellings."""
+    counts = Counter(found)
+    alone = sum(count == 1 for count in counts.values())
+    if len(found) > 2 and (alone == len(found) or (len(found) >= 10 and 2 * alone > len(found))):
+        what = (
+            "gives every example a label of its own"
+            if alone == len(found)
+            else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
+        )
+        remedy = "name the label's column: there must be several examples of a class"
+        raise ExampleError(what, where=where, remedy=remedy)
+    spelled: dict[float, str] = {}
+    for label in counts:
+        other = spelled.setdefault(value_of(label), label)
+        if other != label and not math.isnan(value_of(label)):
+            what = f"the labels {other!r} and {label!r} are one number written in two ways"
+            remedy = "write them alike: labels are classes by their spelling"
+            raise ExampleError(what, where=where, remedy=remedy)
+
+
+def value_of(label: str) -> float:
+    """Return the number that a label is, not a number (nan) for other labels."""
+    try:
+        return float(label)
+    except ValueError:
+        return math.nan
+
+
+def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
+    """Raise `ExampleError` where so few texts differ that they must be labels themselves."""
+    texts = {(row.text, row.text_pair) for row in rows}
+    if len(rows) >= _FEW_TEXTS * len(texts) and len(texts) <= 2 * len(labels):
+        raise ExampleError(
+            f"{len(rows):,} examples have only {len(texts)} different texts, such as "
+            f"{rows[0].text[:40]!r}",
+            where=rows[0].source,
+            remedy="name the text's column with --text-column: this looks like the label's",
+        )
+
+
+def unknown_label(label: str, known: Sequence[str]) -> str:
+    """Return what is known in place of an unknown label, for a remedy."""
+    same = [other for other in known if value_of(other) == value_of(label)]
+    if same:
+        return f"{same[0]!r} is the same number: write both alike"
+    folded = [other for other in known if other.casefold() == label.casefold()]
+    if folded:
+        return f"{folded[0]!r} is written otherwise: write both alike"
+    return ", ".join(known[:10])
 
 
 def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
