@@ -246,7 +246,7 @@ def test_a_file_that_changes_while_it_is_read(
     other.write_text("First.\n")
     text = "".join(f"text {number},\n" for number in range(500)).encode()
     path.write_bytes(gzip.compress(text) if suffix == ".txt.gz" else text)
-    options = {"text_column": "0"} if suffix == ".csv" else {"layout": "documents"}
+    options = {"text_column": "0", "header": "no"} if suffix == ".csv" else {"layout": "documents"}
     corpus = Corpus([other, path], **options)  # type: ignore[arg-type]
     documents = iter(corpus)
     next(documents)
