@@ -19,7 +19,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.store import TokenStore
 from bertsmith.clock import Clock
 from bertsmith.errors import ConfigError
-from bertsmith.log import say
+from bertsmith.log import progress, say
 from bertsmith.models.catalog import FAMILIES, family
 from bertsmith.models.model import (
     Model,
@@ -267,8 +267,10 @@ def _finish(
     card = model_card(run, model.config, store.index, state, held_out)
     model.cpu()
     model.config = _for_users(run, model.config)
-    save_model(folder.model, model, tokenizer, card=card)
-    write_report(folder, run, held_out)
+    with progress("saving model and report", 2) as bar:
+        save_model(folder.model, model, tokenizer, card=card)
+        bar.advance()
+        write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
     say(f"{ended.clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return held_out
@@ -313,8 +315,9 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
     if goes_on:
         return model
     if network.start == "neighbours":
-        counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
-        start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
+        with progress("counting which tokens stand together", None):
+            counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
+            start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
     elif network.position_start == "sinusoidal":
         start_positions_as_sinusoids(model, network.position_scale)
     return model

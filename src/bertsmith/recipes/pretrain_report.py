@@ -62,7 +62,8 @@ def model_card(
         ),
         (
             "time",
-            f"{state.seconds / 60:.1f} minutes of training on {run.device}, {run.threads} threads",
+            f"{state.elapsed / 60:.1f} minutes on the clock, {state.seconds / 60:.1f} of them in "
+            f"steps, on {run.device}, {run.threads} threads",
         ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),

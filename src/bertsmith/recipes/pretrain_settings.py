@@ -84,8 +84,8 @@ class PretrainConfig(Config):
     keep: int = 2
     """Newest checkpoints that are kept, besides that of the best measurement."""
     measurements: int = 10
-    """Measurements on held-out text during the run, evenly over the budget; their time does not
-    count."""
+    """Measurements on held-out text during the run, evenly over the budget; minutes pay for them,
+    and few minutes for fewer or smaller ones."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,8 +95,9 @@ def fit(
 
     `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
     figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
-    The ranks of a `world` share the batches of each step. A budget of minutes is
-    spent as `timing` tells, by default on the clock from now on.
+    The ranks of a `world` share the batches of each step. A budget of minutes is spent as `timing`
+    tells, by default on the clock from now on.
+
     Raises `TrainingDiverged` when such steps do not end, `DiskError` when a checkpoint cannot be
     written, `WorkerDied`, and `Interrupted`, everything saved, after Ctrl-C or SIGTERM.
     """
@@ -117,6 +118,7 @@ def fit(
         optimiser = Optimiser(model, config.optimiser)
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
         now = Standing(replica, optimiser, watch, pacing, folder, peak)
+        bar.note("looking for a checkpoint")
         now.resume(checkpoints, saver)
         while now.unfinished(measuring) and not stopping():
             saver.check()
