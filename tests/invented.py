@@ -36,6 +36,11 @@ def invented_documents(count: int, seed: int = 0) -> list[Document]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     """A vocabulary of syllables."""
+    return syllable_tokenizer()
+
+
+def syllable_tokenizer() -> Tokenizer:
+    """A vocabulary of syllables, whole and going on."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *SYLLABLES]
     return Tokenizer([*pieces, *(f"##{s}" for s in SYLLABLES)], BasicRules(lowercase=True))
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from bertsmith import __version__
 from bertsmith.cli import main
@@ -17,7 +19,7 @@ from bertsmith.errors import CorpusError
 from bertsmith.verbs import VERBS
 
 
-def do(what: str, *, place: Path | None = None) -> None:
+def do(what: str, *, place: Path | None = None) -> None:  # noqa: PLR0912
     """Do something that ends in a certain way."""
     match what:
         case "print":
@@ -28,6 +30,22 @@ def do(what: str, *, place: Path | None = None) -> None:
             raise KeyboardInterrupt
         case "interrupt training":
             raise KeyboardInterrupt("stopped at step 7; go on with: bertsmith pretrain --out run")
+        case "interrupt in vain":
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise RuntimeError("trying to pop from empty mode stack")
+        case "memory":
+            raise MemoryError
+        case "torch memory":
+            torch.empty(10**15)
+        case "numpy memory":
+            np.empty(10**15)
+        case "GPU memory":
+            # what torch raises where there is a GPU
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of ..."
+            )
         case "bug":
             raise ZeroDivisionError
         case "missing":
@@ -56,12 +74,13 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
         ("do", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
         ("paint", 2, "bertsmith: there is no verb 'paint'; there is: do it\n"),
         ("do it interrupt", 130, "bertsmith: interrupted\n"),
+        ("do it interrupt_in_vain", 130, "bertsmith: interrupted\n"),
     ],
 )
 def test_mistakes_end_in_one_line(
     arguments: str, status: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*arguments.split()) == status
+    assert run(*(each.replace("_", " ") for each in arguments.split())) == status
     assert capsys.readouterr() == ("", line)
 
 
@@ -71,6 +90,16 @@ def test_a_disk_that_refuses_is_no_bug(kind: str, capsys: pytest.CaptureFixture[
     reason = os.strerror(getattr(errno, kind))
     said = capsys.readouterr().err
     assert said.startswith(f"bertsmith: run/model: {reason}; ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "torch memory", "numpy memory", "GPU memory"])
+def test_too_little_memory_is_no_bug(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", kind) == 2
+    said = capsys.readouterr().err
+    of = "GPU memory for 20.00 GiB more" if kind == "GPU memory" else "memory"
+    assert said.startswith(f"bertsmith: not enough {of}")
+    assert "; let fewer tokens be in memory at once" in said
     assert said.count("\n") == 1
 
 

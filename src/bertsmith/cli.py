@@ -66,8 +66,7 @@ def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
     except UserError as error:
         return _complain(error)
     except KeyboardInterrupt as interruption:
-        complain(str(interruption) or "interrupted")
-        return ending_status()
+        return _stopped(interruption)
     except BrokenPipeError:
         return 141
     except Exception as error:
@@ -77,6 +76,8 @@ def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
             return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
         if (shortage := out_of_memory(error)) is not None:
             return _complain(shortage)
+        if (interruption := _interruption_before(error)) is not None:
+            return _stopped(interruption)
         raise
     return status
 
@@ -96,6 +97,19 @@ def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
             return 0
     meant = [name for name in verbs if name.split()[0] == arguments[0]] or verbs
     raise ConfigError(f"there is no verb {arguments[0]!r}", remedy=f"there is: {', '.join(meant)}")
+
+
+def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interruption after which an error came up, as it does where torch cleans up."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before
+
+
+def _stopped(interruption: KeyboardInterrupt) -> int:
+    complain(str(interruption) or "interrupted")
+    return ending_status()
 
 
 def _complain(error: UserError) -> int:

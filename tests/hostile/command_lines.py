@@ -1,0 +1,173 @@
+"""Command lines of odd options, run in this process: each has to end in a status that is explained.
+
+    python -m hostile.command_lines 2000              cases 0 to 1999, with little memory
+    python -m hostile.command_lines 1 --first 4711    one of them again
+
+Whatever takes longer than some seconds is interrupted, which has a status of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from bertsmith.batches.preparing import prepare_store
+from bertsmith.cli import main
+from bertsmith.command import _parser
+from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.verbs import VERBS
+from bertsmith.weights.folder import save_model, start_from
+from invented import SYLLABLES, invented_documents, syllable_tokenizer
+
+STATUSES = {0, 2, 130, 141, 143}
+SECONDS = 3.0
+MEMORY = 8 << 30
+
+_NUMBERS = (
+    "0", "-0", "-0.0", "1", "2", "-1", "0.5", "1e-320", "1e308", "1e309", "nan", "NaN", "inf",
+    "-inf", "9" * 30, "-" + "9" * 30, "2147483648", "0x10", "1_000", "٣", "1e", "True",
+)  # fmt: skip
+_WORDS = (
+    "", " ", "\t", "\n", "x", "X" * 5000, "é", "\udcff\udc80", "\u202eabc", "\x1b[31m", "null",
+    "None", "true", "[]", "[1]", "[[[", "{}", '{"a": 1}', "{0}", "%s", "%(default)s", "'", '"',
+    "*", "**/*", "../x", "/dev/null", "/dev/full", ".", "..", "-", "--", "-h1", "=", "a=b", "@x",
+    "hub:", "hub:a", "hub:a/b/c", "~", "$HOME", "\U0001f600", "0,1", "a,b", "CON", "é" * 300,
+)  # fmt: skip
+# the folder of what is made must lie in the place of the test
+_OUTS = ("out", "a/b/c", "é", "\udcff", "x" * 300, "", "text.txt", "model", "-out")
+_OUTPUTS = {"--out", "--to_", "--config"}
+
+
+def make_inputs(place: Path, tokenizer: Tokenizer) -> None:
+    """Write a vocabulary, a store, models, texts and tables into a folder."""
+    tokenizer.save(place / "vocab")
+    prepare_store(invented_documents(12), tokenizer, place / "store", held_out=0.2)
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=24, layers=2, heads=3, feed_forward=48, longest=40
+    )
+    config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
+    save_model(place / "model", build_model(config, seed=2), tokenizer)
+    save_model(place / "classifier", start_from(place / "model", labels=("a", "b"))[0], tokenizer)
+    words = random.Random(0).choices(SYLLABLES, k=400)
+    lines = [" ".join(words[start : start + 8]) for start in range(0, 400, 8)]
+    (place / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    rows = [f"{line}\t{'ab'[number % 2]}" for number, line in enumerate(lines)]
+    (place / "table.tsv").write_text("\n".join(["text\tlabel", *rows]), encoding="utf-8")
+    (place / "settings.json").write_text(json.dumps({"clip": 0.5}), encoding="utf-8")
+    (place / "settings.toml").write_text("clip = nan\n", encoding="utf-8")
+    (place / "empty").mkdir()
+
+
+def command_line(number: int) -> list[str]:
+    """The arguments of a case."""
+    draw = random.Random(number)
+    name = draw.choice(list(VERBS))
+    inputs = {"model": "model", "first": "model", "second": "classifier", "store": "store",
+              "vocab": "vocab", "train": "table.tsv", "corpus": "text.txt", "file": "text.txt",
+              "texts": "text.txt", "repository": "owner/name", "data": "empty"}  # fmt: skip
+    parser = _parser(name, VERBS[name])
+    arguments = name.split()
+    for action in parser._actions:
+        if not action.option_strings:
+            usual = inputs.get(action.dest, "text.txt")
+            odd = draw.choice([*inputs.values(), *_OUTS, *_WORDS])
+            arguments.append(odd if draw.random() < 0.25 else usual)
+        elif action.required and draw.random() < 0.95:
+            arguments += [action.option_strings[0], inputs.get(action.dest, "out")]
+    options = [each for each in parser._option_string_actions if each.startswith("--")]
+    for _ in range(draw.randint(0, 4)):
+        option = draw.choice(options)
+        if parser._option_string_actions[option].nargs == 0:
+            arguments.append(option)
+            continue
+        if option in _OUTPUTS:
+            value = draw.choice([*_OUTS, "settings.json", "settings.toml"])
+        else:
+            value = draw.choice(draw.choice((_NUMBERS, _NUMBERS, _WORDS, tuple(inputs.values()))))
+        arguments += [f"{option}={value}"] if draw.random() < 0.5 else [option, value]
+    if name == "push":
+        arguments.append("--dry-run")
+    if draw.random() < 0.05:
+        arguments.insert(draw.randint(0, len(arguments)), draw.choice(_WORDS))
+    return arguments
+
+
+@contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def failure(arguments: list[str]) -> str:
+    """Run a command line in the working folder; what is wrong with its end, or "" for nothing."""
+    output, told = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(told):
+            try:
+                with _interrupted_after(SECONDS):
+                    status = main(arguments)
+            except SystemExit as end:
+                status = int(end.code or 0)
+            except KeyboardInterrupt:
+                # after the command had ended
+                status = 130
+    except Exception:
+        return traceback.format_exc()
+    lines = told.getvalue().splitlines()
+    if status not in STATUSES:
+        return f"status {status}"
+    if status == 2 and not lines[-1].startswith("bertsmith: ") and "usage:" not in lines[2]:
+        return f"no complaint: {lines}"
+    return f"a traceback: {lines}" if any("Traceback" in line for line in lines) else ""
+
+
+def run_cases(numbers: range) -> list[str]:
+    """The failures of cases, run in the working folder, which holds the inputs."""
+    failures = []
+    for number in numbers:
+        arguments = command_line(number)
+        if wrong := failure(arguments):
+            failures.append(f"case {number}: {arguments}\n{wrong}")
+    return failures
+
+
+def _campaign() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        make_inputs(Path(), syllable_tokenizer())
+        failures = run_cases(range(options.first, options.first + options.cases))
+    print("\n\n".join(failures))
+    print(f"{options.cases} cases, {len(failures)} failures")
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    _campaign()
