@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from bertsmith.text.layout import Layout
 from bertsmith.tokens.vocabulary import KindName
@@ -15,6 +16,8 @@ def learn_vocabulary(
     size: int = 30_000,
     kind: KindName = "wordpiece",
     cased: bool = False,
+    strip_accents: Literal["auto", "yes", "no"] = "auto",
+    character_coverage: float | None = None,
     text_column: str = "text",
     layout: Layout = "auto",
     encoding: str = "auto",
@@ -28,23 +31,28 @@ def learn_vocabulary(
         kind: wordpiece as BERT's and DistilBERT's; byte-bpe as RoBERTa's, which spells everything
             and knows no unknown words; unigram as ALBERT's (SentencePiece), the likeliest cutting
         cased: keep capitals and accents; byte-bpe always does
+        strip_accents: drop the combining marks of letters, which makes café cafe; auto does so for
+            an uncased vocabulary unless it would change the script, as in Hindi, Arabic or Japanese
+        character_coverage: share of the text's characters to know, the most frequent first; if not
+            given 0.9995, and rarer ones too that fit into a sixteenth of the size
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
     """
     from bertsmith.recipes.corpora import CorpusReading
+    from bertsmith.recipes.vocabulary import VocabularySettings
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
-    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
-    recipe(
-        corpus,
-        out=out,
+    settings = VocabularySettings(
         size=size,
         kind=kind,
         cased=cased,
-        reading=reading,
+        strip_accents=strip_accents,
+        character_coverage=character_coverage,
     )
+    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
+    recipe(corpus, out=out, settings=settings, reading=reading)
 
 
 def extend_vocabulary(

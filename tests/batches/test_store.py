@@ -16,6 +16,7 @@ from bertsmith.batches.writing import EncodedDocuments, StoreWriter, WriterState
 from bertsmith.errors import StoreError
 from bertsmith.text.documents import Document
 from bertsmith.text.sentences import split_sentences
+from bertsmith.text.sizes import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -92,7 +93,7 @@ def test_shards_are_bounded_and_read_as_one(tmp_path: Path) -> None:
         ids=written,
         sentences=np.array([5, 6, 13, 7, 11, 3, 2, 30, 19, 1]),
         documents=np.array([2, 1, 2, 1, 1, 1, 2]),
-        words=50,
+        text=TextSize(words=50, characters=70),
         unknown=0,
     )
     writer.append(encoded)
@@ -113,7 +114,13 @@ def random_documents(count: int) -> list[EncodedDocuments]:
         sentences = random.integers(1, 9, documents.sum())
         ids = random.integers(0, 300, sentences.sum()).astype(np.uint16)
         found.append(
-            EncodedDocuments(ids=ids, sentences=sentences, documents=documents, words=3, unknown=1)
+            EncodedDocuments(
+                ids=ids,
+                sentences=sentences,
+                documents=documents,
+                text=TextSize(words=3, characters=5),
+                unknown=1,
+            )
         )
     return found
 

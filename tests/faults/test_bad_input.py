@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.recipes.vocabulary import learn_vocabulary
+from bertsmith.recipes.vocabulary import VocabularySettings, learn_vocabulary
 from faults.shell import Shell
 
 LATIN = "gabo\nké\n".encode("latin-1")
@@ -185,7 +185,7 @@ def test_a_pickled_model_is_never_opened(shell: Shell, shared: dict[str, str], n
 
 def test_a_store_made_with_another_vocabulary(shell: Shell, shared: dict[str, str]) -> None:
     write("a.txt", "gabo dela kuri moti.\n" * 9)
-    learn_vocabulary(["a.txt"], out=Path("other"), size=100)
+    learn_vocabulary(["a.txt"], out=Path("other"), settings=VocabularySettings(size=100))
     shutil.copytree(shared["store"], "store")
     shutil.copytree("other", "store/vocabulary", dirs_exist_ok=True)
     line = shell.refused("pretrain store --out made/run --model tiny --steps 1")

@@ -133,8 +133,8 @@ def test_few_documents_hold_out_paragraphs(parent: Path, tmp_path: Path) -> None
     path.write_text("badabada dabo.\n\n" * 39 + "dodo.\n", encoding="utf-8")
     outcome = extend(parent, [str(path)], add=1, out=tmp_path / "more")
     assert outcome.held_out == "paragraphs"
-    # paragraphs 20 and 40, the full stops being words too
-    assert (outcome.before.words, outcome.before.pieces) == (5, 4 + 2 + 1 + 2 + 1)
+    # paragraphs 20 and 40, of two words and one
+    assert (outcome.before.size.words, outcome.before.pieces) == (3, 4 + 2 + 1 + 2 + 1)
     assert outcome.after.pieces == 4 - 3 + 2 + 1 + 2 + 1
 
 

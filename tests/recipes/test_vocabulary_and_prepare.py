@@ -12,7 +12,13 @@ from bertsmith.errors import ConfigError, CorpusError, StoreError, VocabularyErr
 from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.prepare import prepare
-from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from, learn_vocabulary
+from bertsmith.recipes.vocabulary import (
+    VocabularySettings,
+    describe,
+    in_pieces,
+    learn_from,
+    learn_vocabulary,
+)
 from bertsmith.text.documents import Document
 from bertsmith.text.opening import TextFile
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -20,6 +26,7 @@ from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
 
+SMALL = VocabularySettings(size=150)
 VOCABULARY_FILES = {
     "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 }  # fmt: skip
@@ -53,26 +60,31 @@ def test_a_vocabulary_of_the_size_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "below" / "vocab"
-    learned = learn_vocabulary([str(corpus)], out=out, size=150)
+    learned = learn_vocabulary([str(corpus)], out=out, settings=SMALL)
     assert learned.size == 150
     assert {path.name for path in out.iterdir()} == VOCABULARY_FILES
     assert Tokenizer.load(out).fingerprint == learned.fingerprint
-    first, last = said(capsys)
+    accents, alphabet, first, last = said(capsys)
+    assert accents == "accents: stripped, as BERT's uncased models do: none have any"
+    assert alphabet.startswith("alphabet: all ")
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
-    assert first.endswith(" pieces a word, 0.00 % of words [UNK]")
+    assert first.endswith(" pieces a word, 0.00 % of the pieces [UNK]")
     assert last == f"next: bertsmith prepare CORPUS --vocab {out} --out store"
 
 
 def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("Ada sang. ada sang\n", encoding="utf-8")
     learned = learn_vocabulary(
-        [str(tmp_path / "a.txt")], out=tmp_path / "vocab", size=1000, cased=True
+        [str(tmp_path / "a.txt")],
+        out=tmp_path / "vocab",
+        settings=VocabularySettings(size=1000, cased=True),
     )
     assert not learned.lowercase
     assert learned.pieces("Ada") != learned.pieces("ada")
-    first, second, _ = said(capsys)
+    alphabet, first, second, _ = said(capsys)
+    assert alphabet == "alphabet: all 7 kinds of characters in the text"
     assert first.startswith(f"vocabulary: {learned.size} pieces, cased; ")
-    assert second == "the text has no more than these; 1,000 were asked for"
+    assert second == "no other piece is frequent enough; 1,000 were asked for"
 
 
 def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
@@ -80,14 +92,17 @@ def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
     rows = [{"body": "gabo gabo dela dela.", "text": "moti moti moti"}] * 3
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     body = learn_vocabulary(
-        [str(path)], out=tmp_path / "1", size=200, reading=CorpusReading(text_column="body")
+        [str(path)], out=tmp_path / "1", settings=SMALL, reading=CorpusReading(text_column="body")
     )
-    text = learn_vocabulary([str(path)], out=tmp_path / "2", size=200)
+    text = learn_vocabulary([str(path)], out=tmp_path / "2", settings=SMALL)
     assert ("gabo" in body.vocabulary, "moti" in body.vocabulary) == (True, False)
     assert ("gabo" in text.vocabulary, "moti" in text.vocabulary) == (False, True)
     with pytest.raises(CorpusError, match="column"):
         learn_vocabulary(
-            [str(path)], out=tmp_path / "3", reading=CorpusReading(text_column="title")
+            [str(path)],
+            out=tmp_path / "3",
+            settings=SMALL,
+            reading=CorpusReading(text_column="title"),
         )
     assert not (tmp_path / "3").exists()
 
@@ -96,22 +111,22 @@ def test_a_folder_with_something_in_it_is_kept(corpus: Path, tmp_path: Path) -> 
     (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
     for out in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(VocabularyError, match="exists already; choose another --out"):
-            learn_vocabulary([str(corpus)], out=out)
+            learn_vocabulary([str(corpus)], out=out, settings=SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
-    learn_vocabulary([str(corpus)], out=tmp_path, size=150)
+    learn_vocabulary([str(corpus)], out=tmp_path, settings=SMALL)
     assert {path.name for path in tmp_path.iterdir()} == VOCABULARY_FILES
 
 
 def test_words_in_pieces() -> None:
     document = Document(source="a", line=1, paragraphs=("walked walked walk talks talk talk",) * 9)
-    learned, fit = learn_from([document], total=10, size=100, cased=False)
-    assert fit.words == 54
-    assert fit.unknown == 0
-    assert describe(learned, fit).endswith("1.00 pieces a word, 0.00 % of words [UNK]")
-    shown = in_pieces(learned, ["walk", "walkeds", "talk"], count=2)
+    learned = learn_from([document], total=10, settings=VocabularySettings(size=100))
+    assert learned.fit.size.words == 54
+    assert learned.fit.unknown == 0
+    assert describe(learned).endswith("1.00 pieces a word, 0.00 % of the pieces [UNK]")
+    shown = in_pieces(learned.tokenizer, ["walk", "walkeds", "talk"], count=2)
     assert shown == "walkeds -> walked ##s, walk -> walk"
 
 
@@ -203,11 +218,10 @@ def test_a_corpus_that_shrinks_leaves_nothing(
         yield from blocks(file, start)
 
     monkeypatch.setattr(TextFile, "blocks", shrinking)
-    run: Callable[[], object] = lambda: learn_vocabulary(  # noqa: E731
-        [str(path)], out=tmp_path / "out", size=100
-    )
-    if verb == "prepare":
-        run = lambda: prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2)  # noqa: E731
+    make: dict[str, Callable[[], object]] = {
+        "vocab learn": lambda: learn_vocabulary([str(path)], out=tmp_path / "out", settings=SMALL),
+        "prepare": lambda: prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2),
+    }
     with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
-        run()
+        make[verb]()
     assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]

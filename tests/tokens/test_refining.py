@@ -9,8 +9,9 @@ import pytest
 
 from bertsmith.tokens import refining
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.counting import count_words
 from bertsmith.tokens.cutting import PieceTable
-from bertsmith.tokens.learning import count_words, learn_wordpiece
+from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.refining import refine
 from bertsmith.tokens.statistics import measure_words
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -58,6 +59,6 @@ def test_fewer_pieces_in_novels_than_by_joining_alone(
     assert ours.size == joined.size == 2000
     assert ours.vocabulary[:5] == SPECIALS
     fits = [measure_words(each, held_out) for each in (ours, joined)]
-    beyond = [fit.pieces_per_word - 1 for fit in fits]
+    beyond = [fit.pieces_per_unit - 1 for fit in fits]
     assert beyond[0] < 0.97 * beyond[1]
     assert fits[0].unknown == fits[1].unknown

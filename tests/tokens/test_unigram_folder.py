@@ -87,7 +87,7 @@ def test_what_cannot_be_learned(texts: tuple[str, ...], size: int, message: str)
 
 @pytest.mark.parametrize("casing", [True, False])
 def test_save_and_load(casing: bool, tmp_path: Path) -> None:
-    made = learn_unigram(CORPUS, size=60, lowercase=casing, keep_accents=not casing)
+    made = learn_unigram(CORPUS, size=60, lowercase=casing, strip_accents=casing)
     made.save(tmp_path, longest=77)
     assert tuple(sorted(path.name for path in tmp_path.iterdir())) == FILES
     loaded = Tokenizer.load(tmp_path)

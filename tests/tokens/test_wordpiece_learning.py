@@ -11,7 +11,8 @@ import pytest
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens import counting
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.learning import count_words, learn_wordpiece
+from bertsmith.tokens.counting import count_words
+from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.statistics import measure_fit
 from bertsmith.tokens.vocabulary import SPECIALS
 
@@ -37,13 +38,14 @@ def test_special_tokens_first_then_characters_then_joined_pieces() -> None:
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_rules_are_applied_and_every_text_can_be_told(lowercase: bool) -> None:
-    made = learn_wordpiece(TEXTS, size=200, lowercase=lowercase)
+    made = learn_wordpiece(TEXTS, size=200, lowercase=lowercase, strip_accents=lowercase)
     assert made.lowercase is lowercase
     assert ("T" in made.vocabulary, "é" in "".join(made.vocabulary)) == (not lowercase,) * 2
     fit = measure_fit(made, TEXTS)
     assert fit.unknown == 0
-    assert fit.words == 7 * (12 + 15 + 6)
-    assert 1 <= fit.pieces_per_word < 1.2
+    assert fit.size.words == 7 * (10 + 12 + 6)
+    marks = 7 * (2 + 3)
+    assert 1 <= (fit.pieces - marks) / fit.size.words < 1.2
 
 
 def test_learning_is_the_same_in_every_process() -> None:
@@ -59,12 +61,14 @@ def test_learning_is_the_same_in_every_process() -> None:
     assert len(prints) == 1
 
 
-def test_rare_characters_are_left_out_of_a_small_alphabet() -> None:
-    made = learn_wordpiece([*TEXTS, "żółw"], size=120, alphabet=18, min_frequency=1)
+def test_rare_characters_are_left_out() -> None:
+    made = learn_wordpiece([*TEXTS, "żółw"], size=120, character_coverage=0.99, min_frequency=1)
     singles = {p.removeprefix("##") for p in made.vocabulary[5:] if len(p.removeprefix("##")) == 1}
-    assert len(singles) == 18
     assert "ł" not in singles
     assert measure_fit(made, ["żółw the"]).unknown == 1
+    # as rare, but an alphabet that is cheap is whole
+    whole = learn_wordpiece([*TEXTS, "żółw"], size=1200, min_frequency=1)
+    assert "ł" in whole.vocabulary
 
 
 def test_pairs_met_too_rarely_are_not_joined() -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from bertsmith.batches.writing import EncodedDocuments
 from bertsmith.errors import StoreError
 from bertsmith.signals import STOPPING
 from bertsmith.text.sections import Section
+from bertsmith.text.sizes import TextSize, size_of
 from bertsmith.tokens.documents import DocumentEncoder
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -35,15 +36,15 @@ class EncodedGroup:
 
     `digests` (documents, 2) tell their texts apart; `ids` (tokens,) end to end; `sentences`
     (sentences,) lengths in tokens; `documents` (documents,) numbers of sentences, 0 where nothing
-    could be encoded; `words` (documents,). `repeated` counts those left out because the same text
-    stood before in these sections.
+    could be encoded; `sizes` (documents,) of their texts. `repeated` counts those left out because
+    the same text stood before in these sections.
     """
 
     digests: Digests
     ids: NDArray[np.integer]
     sentences: NDArray[np.integer]
     documents: NDArray[np.integer]
-    words: NDArray[np.integer]
+    sizes: Sequence[TextSize]
     repeated: int
 
     def part(self, chosen: NDArray[np.bool_], unknown_id: int) -> EncodedDocuments:
@@ -59,7 +60,7 @@ class EncodedGroup:
             ids=ids,
             sentences=sentences,
             documents=self.documents[chosen],
-            words=int(self.words[chosen].sum()),
+            text=sum(compress(self.sizes, chosen.tolist()), TextSize()),
             unknown=int(np.count_nonzero(ids == unknown_id)),
         )
 
@@ -74,22 +75,25 @@ class GroupEncoder:
     def __call__(self, group: Group) -> EncodedGroup:
         """The documents of a group that differ, encoded."""
         texts: dict[bytes, bytes] = {}
+        sizes: list[TextSize] = []
         repeated = 0
         for document in chain.from_iterable(section.documents() for section in group):
             text = "\n".join(document.paragraphs).encode()
             digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
-            repeated += digest in texts
-            texts.setdefault(digest, text)
+            if digest in texts:
+                repeated += 1
+                continue
+            texts[digest] = text
+            sizes.append(sum(map(size_of, document.paragraphs), TextSize()))
         given = list(texts.values())
         encoded = self._encoder.encode(given)
         digests = np.frombuffer(b"".join(texts), ">u8").reshape(-1, 2)
-        words = (text.count(b" ") + text.count(b"\n") + 1 for text in given)
         return EncodedGroup(
             digests=digests.astype(np.uint64),
             ids=encoded.ids.astype(self._type, copy=False),
             sentences=encoded.sentences,
             documents=self._of_each(given, encoded.documents),
-            words=np.fromiter(words, np.int64, len(given)),
+            sizes=sizes,
             repeated=repeated,
         )
 

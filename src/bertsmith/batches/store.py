@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, StoreError
+from bertsmith.text.sizes import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "store.json"
 HELD_OUT = "held-out"
 VOCABULARY = "vocabulary"
@@ -58,8 +59,8 @@ class StoreIndex(Config):
     """Number of sentences."""
     documents: int
     """Number of documents."""
-    words: int
-    """Number of words the text had, split at spaces."""
+    text: TextSize
+    """The text's words, split at spaces, and characters."""
     unknown: int
     """Tokens that are [UNK]."""
     duplicates: int

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bertsmith.batches.store import FORMAT, FileRecord, StoreIndex, dump_index
 from bertsmith.config import Config
 from bertsmith.disk import write_whole
 from bertsmith.errors import StoreError
+from bertsmith.text.sizes import TextSize
 
 SHARD_BYTES = 1 << 30
 BEGIN_ANEW = "begin anew with --fresh"
@@ -29,13 +30,13 @@ class EncodedDocuments:
     """Some documents as token ids, in the order of the corpus.
 
     `ids` (tokens,) end to end; `sentences` (sentences,) lengths in tokens; `documents` (documents,)
-    numbers of sentences; `words` and `unknown` are counts over all of them.
+    numbers of sentences; `text` is the size of them all, `unknown` how many ids are [UNK].
     """
 
     ids: NDArray[np.integer]
     sentences: NDArray[np.integer]
     documents: NDArray[np.integer]
-    words: int
+    text: TextSize
     unknown: int
 
 
@@ -49,8 +50,8 @@ class WriterState(Config):
     """Sentences written."""
     documents: int = 0
     """Documents written."""
-    words: int = 0
-    """Words these had."""
+    text: TextSize = field(default_factory=TextSize)
+    """The size of their text."""
     unknown: int = 0
     """Ids that are [UNK]."""
     shards: tuple[int, ...] = ()
@@ -77,7 +78,7 @@ class StoreWriter:
         self.folder = folder
         self.type = np.dtype(np.uint16 if vocabulary <= 2**16 else np.uint32).newbyteorder("<")
         self.tokens, self.sentences, self.documents = state.tokens, state.sentences, state.documents
-        self.words, self.unknown = state.words, state.unknown
+        self.text, self.unknown = state.text, state.unknown
         self._shard_limit = shard_bytes // self.type.itemsize
         self._shards = list(state.shards)
         self._closed = list(state.closed)
@@ -102,7 +103,7 @@ class StoreWriter:
             tokens=self.tokens,
             sentences=self.sentences,
             documents=self.documents,
-            words=self.words,
+            text=self.text,
             unknown=self.unknown,
             shards=tuple(self._shards),
             closed=tuple(self._closed),
@@ -126,7 +127,7 @@ class StoreWriter:
         self.tokens += len(encoded.ids)
         self.sentences += len(encoded.sentences)
         self.documents += len(encoded.documents)
-        self.words += encoded.words
+        self.text += encoded.text
         self.unknown += encoded.unknown
 
     def finish(self, *, fingerprint: str, duplicates: int) -> StoreIndex:
@@ -139,7 +140,7 @@ class StoreWriter:
             tokens=self.tokens,
             sentences=self.sentences,
             documents=self.documents,
-            words=self.words,
+            text=self.text,
             unknown=self.unknown,
             duplicates=duplicates,
             fingerprint=fingerprint,

@@ -29,7 +29,7 @@ from bertsmith.recipes.demo_report import write_report
 from bertsmith.recipes.demo_task import TaskOutcome, carry_out_task, make_task
 from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
 from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
-from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
+from bertsmith.recipes.vocabulary import VocabularySettings, describe, in_pieces, learn_from
 from bertsmith.text.documentation import ModuleText
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimiser import OptimiserConfig
@@ -92,7 +92,8 @@ def _clear(out: Path) -> None:
 def _prepare(modules: list[ModuleText], out: Path) -> Tokenizer:
     documents = as_documents(modules)
     total = sum(sum(map(len, document.paragraphs)) for document in documents)
-    tokenizer, fit = learn_from(documents, total=total, size=PIECES, cased=False)
+    learned = learn_from(documents, total=total, settings=VocabularySettings(size=PIECES))
+    tokenizer = learned.tokenizer
     with progress("encoding", len(documents), "documents") as bar:
 
         def watched() -> Any:  # noqa: ANN401
@@ -102,7 +103,7 @@ def _prepare(modules: list[ModuleText], out: Path) -> Tokenizer:
 
         prepare_store(watched(), tokenizer, out / "store", held_out=HELD_OUT)
     tell_corpus(modules, TokenStore(out / "store"))
-    say(f"2. {describe(tokenizer, fit)}; {in_pieces(tokenizer, WORDS)}")
+    say(f"2. {describe(learned)}; {in_pieces(tokenizer, WORDS)}")
     return tokenizer
 
 

@@ -48,7 +48,7 @@ def tell_corpus(modules: list[ModuleText], store: TokenStore) -> None:
         f"1. corpus: the documentation of {packages} packages, "
         f"{sum(part.documents for part in parts):,} documents, "
         f"{sum(part.sentences for part in parts):,} sentences, "
-        f"{short_number(sum(part.words for part in parts))} words; "
+        f"{short_number(sum(part.text.words for part in parts))} words; "
         f"{store.index.duplicates:,} duplicates left out, "
         f"{held_out.index.documents if held_out else 0:,} documents held out"
     )

@@ -16,10 +16,11 @@ from bertsmith.log import progress, say
 from bertsmith.models.model import ModelConfig
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.recipes.learning_progress import watched_learning
 from bertsmith.text.documents import Document
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.counting import WordCounter
 from bertsmith.tokens.extension import Extension, extend_vocabulary
-from bertsmith.tokens.learning import WordCounter
 from bertsmith.tokens.statistics import VocabularyFit, measure_words
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -71,12 +72,12 @@ def extend(
         )
     counted = _Counted(tokenizer.rules)
     with progress("reading", opened.total_bytes, "B") as bar:
-        for text in counted.reading(opened):
-            bar.advance(len(text))
-        bar.move_to(opened.total_bytes)
-        bar.note("choosing pieces")
-        extension = extend_vocabulary(tokenizer, counted.mined.words(), count=add)
-    words = counted.measured.words()
+        for _ in counted.reading(opened):
+            bar.move_to(opened.bytes_read)
+    with watched_learning() as observer:
+        mined = counted.mined.words(tokenizer.rules, observer)
+        extension = extend_vocabulary(tokenizer, mined, count=add, observer=observer)
+    words = counted.measured.stretches
     outcome = ExtendOutcome(
         folder=out,
         extension=extension,
@@ -95,8 +96,8 @@ class _Counted:
     """The words to mine, those to measure with, and what the latter were in the corpus."""
 
     def __init__(self, rules: BasicRules) -> None:
-        self.mined = WordCounter(rules)
-        self.measured = WordCounter(rules)
+        self.mined = WordCounter(ideographs=rules.space_cjk)
+        self.measured = WordCounter(ideographs=False)
         self.held_out = ""
 
     def reading(self, documents: Iterable[Document]) -> Iterator[str]:
@@ -117,16 +118,19 @@ class _Counted:
 def describe(outcome: ExtendOutcome) -> str:
     """One line about what the new pieces do for text that was not mined."""
     before, after = outcome.before, outcome.after
-    if not before.words:
+    if not before.pieces:
         return "pieces a word: the corpus is too small to hold text out for measuring"
     saved = 1 - after.pieces / before.pieces
     line = (
-        f"pieces a word on held-out {outcome.held_out} ({before.words:,} words): "
-        f"{before.pieces_per_word:.3f} before, {after.pieces_per_word:.3f} after, "
+        f"pieces a {before.unit} on held-out {outcome.held_out} ({before.size.words:,} words): "
+        f"{before.pieces_per_unit:.3f} before, {after.pieces_per_unit:.3f} after, "
         f"{100 * saved:.1f} % fewer"
     )
     if before.unknown:
-        line += f"; [UNK] {100 * before.unknown_share:.2f} %, {100 * after.unknown_share:.2f} %"
+        line += (
+            f"; {100 * before.unknown_share:.2f} % of the pieces [UNK] before, "
+            f"{100 * after.unknown_share:.2f} % after"
+        )
     return line
 
 

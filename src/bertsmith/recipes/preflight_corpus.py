@@ -12,11 +12,14 @@ from bertsmith.batches.store import TokenStore
 from bertsmith.batches.survey import Numbers, Survey
 from bertsmith.log import short_number
 from bertsmith.recipes.findings import Finding, judged, percent
+from bertsmith.tokens.statistics import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # a handful of text is there to try things on, and nothing is lost on it
 _TRIAL_TOKENS = 20_000
 _FEW_DOCUMENTS = 20
+# of a word, or of a character where there are no blanks between words
+_MOST_PIECES = {"word": 3.0, "character": 1.5}
 _OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
 
 
@@ -67,7 +70,7 @@ def look_at_vocabulary(
 ) -> list[Finding]:
     """Whether the pieces suit the text; `rows` has the model, `inherited` from another one."""
     index = store.index
-    unknown = index.unknown / index.tokens
+    fit = VocabularyFit(size=index.text, pieces=index.tokens, unknown=index.unknown)
     name = tokenizer.vocabulary[tokenizer.unknown_id]
     ordinary = tokenizer.ordinary_ids
     unused = float(np.mean(seen.counts[ordinary] == 0))
@@ -89,13 +92,19 @@ def look_at_vocabulary(
             remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
         ),
         judged(
-            "pieces a word",
-            f"{index.tokens / max(index.words, 1):.2f}",
-            0.0 if _ideographs(tokenizer, seen) > 0.1 else index.tokens / max(index.words, 1),
-            (3.0, math.inf),
-            f"the vocabulary cuts these words into small pieces: {_OWN_VOCABULARY}",
+            f"pieces a {fit.unit}",
+            f"{fit.pieces_per_unit:.2f}",
+            fit.pieces_per_unit,
+            (_MOST_PIECES[fit.unit], math.inf),
+            f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
         ),
-        judged(name, f"{percent(unknown)} of the tokens", unknown, (0.01, 0.1), _OWN_VOCABULARY),
+        judged(
+            name,
+            f"{percent(fit.unknown_share)} of the tokens",
+            fit.unknown_share,
+            (0.01, 0.1),
+            f"{_OWN_VOCABULARY}, or with a higher --character-coverage if this one was",
+        ),
     ]
 
 
@@ -151,13 +160,3 @@ def _pairs(samples: SampleConfig) -> str:
 def _text(tokenizer: Tokenizer, ids: Numbers) -> str:
     shown = tokenizer.decode(ids.tolist()[:12])
     return f'"{shown}{" ..." if len(ids) > 12 else ""}"'
-
-
-def _ideographs(tokenizer: Tokenizer, seen: Survey) -> float:
-    """Share of the tokens that are ideographs, which stand without blanks between words."""
-    alone = [
-        number
-        for number, piece in enumerate(tokenizer.vocabulary)
-        if len(piece) == 1 and "\u3400" <= piece < "\ua000"
-    ]
-    return float(seen.counts[alone].sum() / max(seen.counts.sum(), 1))

@@ -65,7 +65,7 @@ def describe(store: TokenStore, unknown_name: str) -> str:
     unknown = sum(part.unknown for part in every)
     return (
         f"corpus: {documents:,} documents, {sum(part.sentences for part in every):,} sentences, "
-        f"{short_number(sum(part.words for part in every))} words, "
+        f"{short_number(sum(part.text.words for part in every))} words, "
         f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{index.duplicates:,} duplicates left out; "
         f"{held_out.documents if held_out else 0:,} documents held out"

@@ -53,7 +53,7 @@ def model_card(
         ("objective", objectives),
         (
             "corpus",
-            f"{store.documents:,} documents, {store.words:,} words, {store.tokens:,} tokens",
+            f"{store.documents:,} documents, {store.text.words:,} words, {store.tokens:,} tokens",
         ),
         ("corpus hash", run.store_hash),
         (

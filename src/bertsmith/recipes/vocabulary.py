@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from bertsmith.disk import new_folder
 from bertsmith.errors import VocabularyError
-from bertsmith.log import progress, say
+from bertsmith.log import say
 from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.recipes.learning_progress import WatchedLearning, watched_learning
 from bertsmith.text.documents import Document
+from bertsmith.tokens.alphabet import Alphabet
 from bertsmith.tokens.byte_learning import learn_byte_bpe
 from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.statistics import VocabularyFit, measure_fit
@@ -19,81 +24,209 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.unigram_learning import learn_unigram
 from bertsmith.tokens.vocabulary import KindName
 
+StripAccents = Literal["auto", "yes", "no"]
+
 _FIT_PARAGRAPHS = 2000
+_FIT_CHARACTERS = 2000
+_ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
+_STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings:
+    """What kind of vocabulary to learn."""
+
+    size: int = 30_000
+    """Entries, special tokens included."""
+    kind: KindName = "wordpiece"
+    """How words are cut."""
+    cased: bool = False
+    """Keep capitals and accents; byte-bpe always does."""
+    strip_accents: StripAccents = "auto"
+    """Drop combining marks; auto decides from the text. See `tokens.accents`."""
+    character_coverage: float | None = None
+    """Share of the text's characters to know. See `tokens.alphabet`."""
+
+    def __post_init__(self) -> None:
+        if self.kind != "byte-bpe":
+            return
+        for option, given in (
+            ("--strip-accents yes", self.strip_accents == "yes"),
+            ("--character-coverage", self.character_coverage is not None),
+        ):
+            if given:
+                raise VocabularyError(
+                    f"{option} is not for byte-bpe, which keeps and knows every character",
+                    remedy="leave it out, or choose --kind wordpiece or unigram",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedVocabulary:
+    """A vocabulary, how it fits a sample of the text, and what was decided in learning it."""
+
+    tokenizer: Tokenizer
+    fit: VocabularyFit
+    notes: tuple[str, ...]
+    """What was decided, line by line."""
+    alphabet: Alphabet | None
 
 
 def learn_vocabulary(
     corpus: list[str],
     *,
     out: Path,
-    size: int = 30_000,
-    kind: KindName = "wordpiece",
-    cased: bool = False,
+    settings: VocabularySettings = VocabularySettings(),
     reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
 ) -> Tokenizer:
-    """Learn a vocabulary of `size` pieces from a corpus and save it in a new folder.
-
-    One of the kind byte-bpe is always `cased`.
-    """
+    """Learn a vocabulary from a corpus and save it in a new folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
-    tokenizer, fit = learn_from(
-        opened := reading.open(corpus),
-        total=opened.total_bytes,
-        size=size,
-        cased=cased,
-        kind=kind,
+    opened = reading.open(corpus)
+    learned = learn_from(
+        opened, total=opened.total_bytes, read=lambda: opened.bytes_read, settings=settings
     )
     with new_folder(out) as partial:
-        tokenizer.save(partial)
-    say(describe(tokenizer, fit))
-    if tokenizer.size < size:
-        say(f"the text has no more than these; {size:,} were asked for")
+        learned.tokenizer.save(partial)
+    for line in (*learned.notes, describe(learned), *_about_size(learned, settings.size)):
+        say(line)
     say(f"next: bertsmith prepare CORPUS --vocab {out} --out store")
-    return tokenizer
+    return learned.tokenizer
 
 
 def learn_from(
     documents: Iterable[Document],
     *,
-    total: int,
-    size: int,
-    cased: bool,
-    kind: KindName = "wordpiece",
-) -> tuple[Tokenizer, VocabularyFit]:
-    """A vocabulary, and how it fits the end of the text; `total` is about the text's bytes."""
-    tail: deque[str] = deque(maxlen=_FIT_PARAGRAPHS)
-    with progress("reading", total, "B") as bar:
+    total: float,
+    read: Callable[[], float] | None = None,
+    settings: VocabularySettings,
+) -> LearnedVocabulary:
+    """Learn a vocabulary, and measure how it fits a sample of the text.
 
-        def texts() -> Iterator[str]:
-            for document in documents:
-                bar.advance(sum(map(len, document.paragraphs)))
-                tail.extend(document.paragraphs)
-                yield from document.paragraphs
-            bar.move_to(total)
-            bar.note("joining pieces")
+    `read` tells how much of `total` has been read, in bytes; without it that is counted in
+    characters.
+    """
+    sample = _Sample()
+    with watched_learning() as watched:
+        texts = _watched(documents, watched, sample, total=total, read=read)
+        tokenizer = _LEARN[settings.kind](texts, settings, watched)
+    shown = (watched.accents if not settings.cased or settings.strip_accents != "auto" else None,)
+    unknown = tokenizer.vocabulary[tokenizer.unknown_id]
+    notes = [each.describe() for each in shown if each is not None]
+    if watched.alphabet is not None:
+        notes.append(watched.alphabet.describe(f"{unknown} with the words they are in"))
+    return LearnedVocabulary(
+        tokenizer=tokenizer,
+        fit=measure_fit(tokenizer, sample.texts),
+        notes=tuple(notes),
+        alphabet=watched.alphabet,
+    )
 
-        tokenizer = _LEARN[kind](texts(), size, cased)
-    return tokenizer, measure_fit(tokenizer, tail)
+
+def _watched(
+    documents: Iterable[Document],
+    watched: WatchedLearning,
+    sample: _Sample,
+    *,
+    total: float,
+    read: Callable[[], float] | None,
+) -> Iterator[str]:
+    """Yield the paragraphs of documents, showing how far they have been read."""
+    watched.phase("reading", total, "B")
+    for document in documents:
+        for paragraph in document.paragraphs:
+            sample.add(paragraph)
+            yield paragraph
+        if read is None:
+            watched.advance(sum(map(len, document.paragraphs)))
+        else:
+            watched.move_to(read())
 
 
-_LEARN: dict[KindName, Callable[[Iterable[str], int, bool], Tokenizer]] = {
-    "wordpiece": lambda texts, size, cased: learn_wordpiece(texts, size=size, lowercase=not cased),
-    "byte-bpe": lambda texts, size, cased: learn_byte_bpe(texts, size=size),
-    "unigram": lambda texts, size, cased: learn_unigram(
-        texts, size=size, lowercase=not cased, keep_accents=cased
+@dataclass(slots=True)
+class _Sample:
+    """At most 2,000 paragraphs, each as likely as any other (Vitter 1985, algorithm R)."""
+
+    texts: list[str] = field(default_factory=list)
+    _seen: int = 0
+    _random: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def add(self, paragraph: str) -> None:
+        """Take a paragraph, cut at a blank if it is long, or leave it."""
+        self._seen += 1
+        if len(self.texts) < _FIT_PARAGRAPHS:
+            self.texts.append(_cut(paragraph))
+        elif (place := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
+            self.texts[place] = _cut(paragraph)
+
+
+def _cut(paragraph: str) -> str:
+    if len(paragraph) <= _FIT_CHARACTERS:
+        return paragraph
+    end = paragraph.rfind(" ", 0, _FIT_CHARACTERS)
+    return paragraph[: end if end > 0 else _FIT_CHARACTERS]
+
+
+def _wordpiece(
+    texts: Iterable[str], settings: VocabularySettings, watched: WatchedLearning
+) -> Tokenizer:
+    return learn_wordpiece(
+        texts,
+        size=settings.size,
+        lowercase=not settings.cased,
+        strip_accents=_STRIP[settings.strip_accents],
+        character_coverage=settings.character_coverage,
+        observer=watched,
+    )
+
+
+def _unigram(
+    texts: Iterable[str], settings: VocabularySettings, watched: WatchedLearning
+) -> Tokenizer:
+    return learn_unigram(
+        texts,
+        size=settings.size,
+        lowercase=not settings.cased,
+        strip_accents=_STRIP[settings.strip_accents],
+        character_coverage=settings.character_coverage,
+        observer=watched,
+    )
+
+
+_LEARN: dict[
+    KindName, Callable[[Iterable[str], VocabularySettings, WatchedLearning], Tokenizer]
+] = {
+    "wordpiece": _wordpiece,
+    "byte-bpe": lambda texts, settings, watched: learn_byte_bpe(
+        texts, size=settings.size, observer=watched
     ),
+    "unigram": _unigram,
 }
 
 
-def describe(tokenizer: Tokenizer, fit: VocabularyFit) -> str:
+def describe(learned: LearnedVocabulary) -> str:
     """One line about a vocabulary."""
+    tokenizer, fit = learned.tokenizer, learned.fit
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
     return (
         f"vocabulary: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}; "
-        f"{fit.pieces_per_word:.2f} pieces a word, {100 * fit.unknown_share:.2f} % of words "
-        f"{unknown}"
+        f"{fit.describe()}, {100 * fit.unknown_share:.2f} % of the pieces {unknown}"
     )
+
+
+def _about_size(learned: LearnedVocabulary, asked: int) -> list[str]:
+    """Say so where fewer pieces were found than were asked for, or the alphabet leaves few."""
+    size, alphabet = learned.tokenizer.size, learned.alphabet
+    if size < asked:
+        known = "" if alphabet is None or not alphabet.left_out else " of known characters"
+        return [f"no other piece{known} is frequent enough; {asked:,} were asked for"]
+    if alphabet is not None and alphabet.entries > _ALPHABET_SHARE * asked:
+        better = math.ceil(2 * alphabet.entries / 100) * 100
+        return [
+            f"warning: the alphabet takes {alphabet.entries:,} of {size:,} entries and leaves few "
+            f"for longer pieces: --size {better} would do, or a smaller --character-coverage"
+        ]
+    return []
 
 
 def in_pieces(tokenizer: Tokenizer, words: Iterable[str], count: int = 5) -> str:

@@ -7,7 +7,7 @@ Deterministic: the words are counted here, in bounded memory, and the compiled t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tokenizers import Tokenizer as CompiledTokenizer
 from tokenizers.models import BPE
@@ -18,6 +18,7 @@ from bertsmith.errors import VocabularyError
 from bertsmith.tokens.byte_pairs import byte_letters, written
 from bertsmith.tokens.byte_rules import ByteRules, words
 from bertsmith.tokens.counting import BoundedCounter, repeated
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
 
@@ -27,12 +28,17 @@ _ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def learn_byte_bpe(
-    texts: Iterable[str], *, size: int = 30_000, min_frequency: int = 2
+    texts: Iterable[str],
+    *,
+    size: int = 30_000,
+    min_frequency: int = 2,
+    observer: LearningObserver = SILENT,
 ) -> Tokenizer:
     """Learn at most `size` pieces, of them 5 special tokens and the 256 bytes.
 
-    `texts` is read once, in bounded memory; words of over 100 characters are passed over. A pair of
-    pieces is joined when it is met at least `min_frequency` times. Raises `VocabularyError` when
+    `texts` is read once, in bounded memory; words of over 100 characters, such as sentences without
+    blanks, are learned from in parts. A pair of pieces is joined when it is met at least
+    `min_frequency` times. Raises `VocabularyError` when
     there is no text or `size` cannot hold the bytes.
     """
     start = len(BYTE_SPECIALS) + len(byte_letters())
@@ -43,7 +49,7 @@ def learn_byte_bpe(
         )
     counter = BoundedCounter()
     for text in texts:
-        counter.add(word for word in words(text) if len(word) <= _LONGEST_WORD)
+        counter.add(part for word in words(text) for part in _parts(word))
     counts = {written(word): number for word, number in counter.counts.items()}
     if not any(map(str.strip, counter.counts)):
         raise VocabularyError(
@@ -58,8 +64,13 @@ def learn_byte_bpe(
     )
     compiled = CompiledTokenizer(BPE())
     compiled.pre_tokenizer = WhitespaceSplit()
-    compiled.train_from_iterator(repeated(counts), trainer)
+    compiled.train_from_iterator(repeated(counts, observer), trainer)
     model = json.loads(compiled.to_str())["model"]
     ids: dict[str, int] = model["vocab"]
     merges = tuple((first, second) for first, second in model["merges"])
     return Tokenizer(sorted(ids, key=ids.__getitem__), ByteRules(merges=merges))
+
+
+def _parts(word: str) -> Iterator[str]:
+    for start in range(0, len(word), _LONGEST_WORD):
+        yield word[start : start + _LONGEST_WORD]

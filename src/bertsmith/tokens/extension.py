@@ -7,13 +7,14 @@ fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bertsmith.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.cutting import PieceTable
 from bertsmith.tokens.mining import MinedPiece, PieceMiner, rarest_worth_adding
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES
 from bertsmith.tokens.wordpiece import CONTINUES
@@ -36,7 +37,12 @@ class Extension:
 
 
 def extend_vocabulary(
-    tokenizer: Tokenizer, words: Mapping[str, int], *, count: int, rarest: int = RAREST
+    tokenizer: Tokenizer,
+    words: Mapping[str, int],
+    *,
+    count: int,
+    rarest: int = RAREST,
+    observer: LearningObserver = SILENT,
 ) -> Extension:
     """Add up to `count` pieces to a vocabulary, those that save most pieces in the words.
 
@@ -52,7 +58,9 @@ def extend_vocabulary(
             remedy=f"add 1 to {MOST_PIECES - tokenizer.size}",
         )
     rarest = rarest_worth_adding(words, tokenizer.vocabulary, count=count, rarest=rarest)
-    added = tuple(PieceMiner(words, tokenizer.vocabulary, rarest=rarest).mine(count))
+    miner = PieceMiner(words, tokenizer.vocabulary, rarest=rarest, observer=observer)
+    observer.phase("choosing pieces", count, "pieces")
+    added = tuple(_watched(miner.mine(count), observer))
     if not added:
         raise VocabularyError(
             f"no piece that occurs {rarest} times in this text would save any",
@@ -64,6 +72,12 @@ def extend_vocabulary(
         added=added,
         replaced=_replaced(tokenizer, [each.piece for each in added]),
     )
+
+
+def _watched(mined: Iterator[MinedPiece], observer: LearningObserver) -> Iterator[MinedPiece]:
+    for piece in mined:
+        observer.advance()
+        yield piece
 
 
 def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], ...]:

@@ -7,8 +7,7 @@ and breaks ties by those numbers, so it is handed the whole alphabet, in order, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Mapping
 
 from tokenizers import Tokenizer as CompiledTokenizer
 from tokenizers.models import WordPiece
@@ -16,14 +15,15 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
 from bertsmith.errors import VocabularyError
+from bertsmith.tokens.accents import decide_accents
+from bertsmith.tokens.alphabet import alphabet_of, check_coverage, choose_characters, refuse_small
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import BoundedCounter, repeated
+from bertsmith.tokens.counting import WordCounter, characters_of, repeated
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.refining import refine
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
-from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
-
-_LARGEST_ALPHABET = 1000
+from bertsmith.tokens.wordpiece import CONTINUES
 
 
 def learn_wordpiece(
@@ -31,84 +31,67 @@ def learn_wordpiece(
     *,
     size: int = 30_000,
     lowercase: bool = True,
+    strip_accents: bool | None = None,
+    character_coverage: float | None = None,
     min_frequency: int = 2,
-    alphabet: int | None = None,
+    observer: LearningObserver = SILENT,
 ) -> Tokenizer:
     """Learn at most `size` pieces, special tokens [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4.
 
     `texts` is read once, in bounded memory. A pair of pieces is joined when it is met at least
     `min_frequency` times; then the pieces that are missed least are exchanged for those that save
-    most (see `refine`). `alphabet` is the number of characters kept, the most frequent; words
-    with others become [UNK]; None: a sixteenth of `size`, 256 to 1,000.
-    Raises `VocabularyError` when there is no text or `size` cannot hold the alphabet.
+    most (see `refine`). `strip_accents` is decided from the text unless given: see
+    `decide_accents`. The most frequent characters that make up a share `character_coverage` of the
+    text are kept (see `choose_characters`), and words with others become [UNK]. Raises
+    `VocabularyError` when there is no text or `size` cannot hold the alphabet.
     """
     if not len(SPECIALS) < size <= MOST_PIECES:
         raise VocabularyError(
             f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
         )
-    if alphabet is None:
-        alphabet = min(max(size // 16, 256), _LARGEST_ALPHABET)
-    rules = BasicRules(lowercase=lowercase)
-    words = count_words(texts, rules)
+    check_coverage(character_coverage)
+    counter = WordCounter()
+    for text in texts:
+        counter.add(text)
+    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
+    words = counter.words(rules, observer)
     if not words:
         raise VocabularyError(
             "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
         )
-    kept = _most_frequent_characters(words, alphabet)
+    observer.decided(accents)
+    counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
+    kept = choose_characters(counts, character_coverage, size=size)
     words = Counter({word: n for word, n in words.items() if kept.issuperset(word)})
     start = [*sorted(kept), *sorted({CONTINUES + c for word in words for c in word[1:]})]
     if len(SPECIALS) + len(start) > size:
-        raise VocabularyError(
-            f"{size} pieces cannot hold the special tokens and the text's alphabet",
-            remedy=f"choose a size of at least {2 * (len(SPECIALS) + len(start))}",
-        )
-    joined = _train(words, start, size, min_frequency)
+        raise refuse_small(size, len(SPECIALS) + len(start))
+    observer.covered(alphabet_of(counts, kept, entries=len(start)))
+    joined = _train(words, start, size, min_frequency, observer)
     fixed = frozenset((*SPECIALS, *start))
-    return Tokenizer(refine(joined, words, fixed=fixed, rarest=min_frequency), rules)
+    pieces = refine(joined, words, fixed=fixed, rarest=min_frequency, observer=observer)
+    return Tokenizer(pieces, rules)
 
 
-def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
-    """How often each word occurs, in order of first occurrence; see `WordCounter`."""
-    counter = WordCounter(rules)
-    for text in texts:
-        counter.add(text)
-    return counter.words()
+def _with_forgotten(
+    counts: Counter[str], forgotten: Mapping[str, int], rules: BasicRules
+) -> Counter[str]:
+    """Add what the rules make of the characters of forgotten stretches."""
+    for character, number in forgotten.items():
+        for word in rules.words(character):
+            for each in word:
+                counts[each] += number
+    return counts
 
 
-class WordCounter:
-    """Counts the words of texts as they come, in bounded memory.
-
-    Counts stretches between blanks first, so the rules run once for each different one.
-    """
-
-    def __init__(self, rules: BasicRules) -> None:
-        self._rules = rules
-        self._chunks = BoundedCounter()
-
-    def add(self, text: str) -> None:
-        """Count the words of a text."""
-        self._chunks.add(text.split())
-
-    def words(self) -> Counter[str]:
-        """How often each word occurs, in order of first occurrence; none of over 100 characters."""
-        words: Counter[str] = Counter()
-        for chunk, number in self._chunks.counts.items():
-            for word in self._rules.words(chunk):
-                if len(word) <= LONGEST_WORD:
-                    words[word] += number
-        return words
-
-
-def _most_frequent_characters(words: Counter[str], limit: int) -> set[str]:
-    characters: Counter[str] = Counter()
-    for word, number in words.items():
-        for character in word:
-            characters[character] += number
-    ranked = sorted(characters.items(), key=lambda item: (-item[1], item[0]))
-    return {character for character, _ in islice(ranked, limit)}
-
-
-def _train(words: Counter[str], start: list[str], size: int, min_frequency: int) -> list[str]:
+def _train(
+    words: Counter[str],
+    start: list[str],
+    size: int,
+    min_frequency: int,
+    observer: LearningObserver,
+) -> list[str]:
     """The pieces in order of id, joined by the compiled trainer."""
     trainer = WordPieceTrainer(
         vocab_size=size,
@@ -119,6 +102,6 @@ def _train(words: Counter[str], start: list[str], size: int, min_frequency: int)
     )
     compiled = CompiledTokenizer(WordPiece(unk_token="[UNK]"))
     compiled.pre_tokenizer = WhitespaceSplit()
-    compiled.train_from_iterator(repeated(words), trainer)
+    compiled.train_from_iterator(repeated(words, observer), trainer)
     ids: dict[str, int] = compiled.get_vocab()
     return sorted(ids, key=ids.__getitem__)

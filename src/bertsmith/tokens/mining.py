@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertsmith.tokens.cutting import PieceTable
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.stretches import frequent_lengths
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
 
@@ -34,7 +35,14 @@ class MinedPiece:
 class PieceMiner:
     """Finds the pieces to add to a vocabulary for words that occur so and so often."""
 
-    def __init__(self, words: Mapping[str, int], vocabulary: Iterable[str], *, rarest: int) -> None:
+    def __init__(
+        self,
+        words: Mapping[str, int],
+        vocabulary: Iterable[str],
+        *,
+        rarest: int,
+        observer: LearningObserver = SILENT,
+    ) -> None:
         """A piece is a candidate if it occurs `rarest` times in words of several pieces."""
         self._table = PieceTable(vocabulary)
         self._words = [
@@ -48,7 +56,8 @@ class PieceMiner:
         # every word after a line break, to be searched for pieces
         self._flat = "".join(f"\n{word}" for word in self._words)
         self._begins = [each + number for number, each in enumerate(self._offsets, start=1)]
-        for number in range(len(self._words)):
+        observer.phase("finding pieces", len(self._words), "words")
+        for number in observer.each(range(len(self._words))):
             self._record(number, self._savings(number), {})
         self._heap = [(-saved, piece) for piece, saved in self._saved.items() if saved > 0]
         heapq.heapify(self._heap)

@@ -12,6 +12,7 @@ from heapq import nlargest
 
 from bertsmith.tokens.cutting import PieceTable
 from bertsmith.tokens.mining import PieceMiner, rarest_worth_adding
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.wordpiece import CONTINUES
 
 _SHARE = 0.5
@@ -20,7 +21,12 @@ _MOST_WORDS = 250_000
 
 
 def refine(
-    pieces: Sequence[str], words: Mapping[str, int], *, fixed: Collection[str], rarest: int
+    pieces: Sequence[str],
+    words: Mapping[str, int],
+    *,
+    fixed: Collection[str],
+    rarest: int,
+    observer: LearningObserver = SILENT,
 ) -> list[str]:
     """As many pieces, half of those not `fixed` chosen anew, for fewer pieces in the words.
 
@@ -29,7 +35,7 @@ def refine(
     """
     if len(words) > _MOST_WORDS:
         words = dict(nlargest(_MOST_WORDS, words.items(), key=lambda item: (item[1], item[0])))
-    losses = _losses(pieces, words, fixed)
+    losses = _losses(pieces, words, fixed, observer)
     ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
     dropped = ranked[: int(_SHARE * len(ranked))]
     gone = frozenset(dropped)
@@ -37,18 +43,27 @@ def refine(
     if not dropped:
         return kept
     least = rarest_worth_adding(words, kept, count=len(dropped), rarest=rarest)
-    new = [each.piece for each in PieceMiner(words, kept, rarest=least).mine(len(dropped))]
+    miner = PieceMiner(words, kept, rarest=least, observer=observer)
+    observer.phase("exchanging pieces", len(dropped), "pieces")
+    new: list[str] = []
+    for mined in miner.mine(len(dropped)):
+        new.append(mined.piece)
+        observer.advance()
     back = [piece for piece in reversed(dropped) if piece not in set(new)]
     return [*kept, *new, *back[: len(dropped) - len(new)]]
 
 
 def _losses(
-    pieces: Sequence[str], words: Mapping[str, int], fixed: Collection[str]
+    pieces: Sequence[str],
+    words: Mapping[str, int],
+    fixed: Collection[str],
+    observer: LearningObserver,
 ) -> dict[str, int]:
     """How many pieces more the words would be cut into without each of the pieces."""
     table = PieceTable(pieces)
     losses = dict.fromkeys((piece for piece in pieces if piece not in fixed), 0)
-    for word, count in words.items():
+    observer.phase("weighing pieces", len(words), "words")
+    for word, count in observer.each(words.items()):
         cut = table.cut(word) or []
         start, seen = 0, set[str]()
         for before, piece in enumerate(cut):

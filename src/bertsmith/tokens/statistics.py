@@ -1,60 +1,74 @@
-"""How well a vocabulary fits a text: pieces a word and the share of [UNK]."""
+"""How well a vocabulary fits a text: pieces a word, or a character, and the share of [UNK].
+
+These are defined here once, for all kinds of vocabularies and all verbs: pieces a word are the
+tokens of a text, without special tokens, divided by the words that white space separates in it.
+They are what `len(tokenizer.tokenize(text)) / len(text.split())` is with `transformers`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from bertsmith.text.documents import tidy
+from bertsmith.text.sizes import TextSize, size_of
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.wordpiece import WordPiece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyFit:
-    """Counts over a text: its words, their pieces, and what is unknown of them.
+    """Counts over a text: its size, the pieces it is cut into, and how many of them are [UNK]."""
 
-    Words are those of the basic rules with WordPiece, of which [UNK] stands for a whole one; with
-    other kinds they are what blanks part.
-    """
-
-    words: int
+    size: TextSize
     pieces: int
     unknown: int
 
     @property
-    def pieces_per_word(self) -> float:
-        """1.0 would be a vocabulary of all the words; 0.0 when there are none."""
-        return self.pieces / self.words if self.words else 0.0
+    def unit(self) -> Literal["word", "character"]:
+        """Characters where a quarter or more are of scripts without blanks between words."""
+        return "character" if 4 * self.size.unspaced > self.size.characters else "word"
+
+    @property
+    def pieces_per_unit(self) -> float:
+        """Pieces a word, or a character; 0.0 when there is no text."""
+        units = self.size.words if self.unit == "word" else self.size.characters
+        return self.pieces / units if units else 0.0
 
     @property
     def unknown_share(self) -> float:
-        """The share of words that are [UNK], 0 to 1."""
-        return self.unknown / self.words if self.words else 0.0
+        """The share of the pieces that are [UNK], 0 to 1."""
+        return self.unknown / self.pieces if self.pieces else 0.0
+
+    def describe(self, digits: int = 2) -> str:
+        """Return the ratio with its unit: ``1.37 pieces a word``."""
+        return f"{self.pieces_per_unit:.{digits}f} pieces a {self.unit}"
 
 
 def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     """Encode a stream of texts and count; literal special tokens count as plain text."""
-    words = pieces = unknown = 0
+    words, characters, unspaced, pieces, unknown = 0, 0, 0, 0, 0
     for text in texts:
-        (ids,) = tokenizer.encode([text], specials_in_text=False)
+        plain = tidy(text)
+        (ids,) = tokenizer.encode([plain], specials_in_text=False)
+        size = size_of(plain)
+        words, characters = words + size.words, characters + size.characters
+        unspaced += size.unspaced
         pieces += len(ids)
-        if tokenizer.kind == "wordpiece":
-            # every word begins with exactly one piece that goes on none
-            words += int(np.count_nonzero(~tokenizer.continues[ids]))
-        else:
-            words += len(text.split())
         unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
-    return VocabularyFit(words=words, pieces=pieces, unknown=unknown)
+    size = TextSize(words=words, characters=characters, unspaced=unspaced)
+    return VocabularyFit(size=size, pieces=pieces, unknown=unknown)
 
 
 def measure_words(tokenizer: Tokenizer, words: Mapping[str, int]) -> VocabularyFit:
-    """The same for words by the basic rules and how often each occurs."""
-    cut = WordPiece(tokenizer.vocabulary, tokenizer.unknown_id)
-    pieces = unknown = 0
+    """Measure how a WordPiece vocabulary fits words between blanks that occur so many times."""
+    assert tokenizer.kind == "wordpiece", "with other kinds a word depends on what is before it"
+    size, pieces, unknown = TextSize(), 0, 0
     for word, number in words.items():
-        ids = cut.ids(word)
+        (ids,) = tokenizer.encode([word], specials_in_text=False)
+        size += size_of(word) * number
         pieces += number * len(ids)
-        unknown += number * (ids == [tokenizer.unknown_id])
-    return VocabularyFit(words=sum(words.values()), pieces=pieces, unknown=unknown)
+        unknown += number * int(np.count_nonzero(ids == tokenizer.unknown_id))
+    return VocabularyFit(size=size, pieces=pieces, unknown=unknown)

@@ -8,16 +8,22 @@ from __future__ import annotations
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from heapq import nlargest
-from itertools import groupby, islice
+from itertools import groupby
+from math import ceil, log
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.errors import VocabularyError
-from bertsmith.tokens.counting import BoundedCounter
+from bertsmith.tokens.accents import decide_accents
+from bertsmith.tokens.alphabet import alphabet_of, check_coverage, choose_characters, refuse_small
+from bertsmith.tokens.counting import BoundedCounter, characters_of
+from bertsmith.tokens.observing import SILENT, LearningObserver
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.unigram import SPACE
 from bertsmith.tokens.unigram_lattice import Lattice, Numbers, frequent_substrings
@@ -26,7 +32,6 @@ from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
 
 _MOST_WORDS = 100_000
 _LONGEST_RUN = 24  # products of probabilities over more could vanish
-_LARGEST_ALPHABET = 1000
 _SEEDS = 10  # times the size
 _ROUNDS = 2  # of estimation before pieces are taken out
 _KEPT = 0.75  # of the pieces, each time
@@ -39,59 +44,97 @@ def learn_unigram(
     *,
     size: int = 30_000,
     lowercase: bool = True,
-    keep_accents: bool = False,
+    strip_accents: bool | None = None,
+    character_coverage: float | None = None,
     min_frequency: int = 2,
+    observer: LearningObserver = SILENT,
 ) -> Tokenizer:
     """Learn `size` pieces, of them 5 special tokens and the text's characters.
 
     `texts` is read once, in bounded memory, and learned from the commonest words. Begins with ten
     times as many stretches of text as are wanted, each met `min_frequency` times, estimates their
-    probabilities, and takes out those that are missed least. Characters beyond the most frequent
-    (a sixteenth of `size`, 256 to 1,000) are unknown. Raises `VocabularyError` when there is no
-    text or `size` cannot hold the characters.
+    probabilities, and takes out those that are missed least. `strip_accents` is decided from the
+    text unless given: see `decide_accents`. The most frequent characters that make up a share
+    `character_coverage` of the text are kept (see `choose_characters`); others are unknown. Raises
+    `VocabularyError` when there is no text or `size` cannot hold the characters.
     """
     if not len(UNIGRAM_SPECIALS) < size <= MOST_PIECES:
         raise VocabularyError(
             f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
         )
-    rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=keep_accents)
-    runs = _count_runs(texts, rules)
+    check_coverage(character_coverage)
+    counter = BoundedCounter()
+    for text in texts:
+        counter.add(text.split())
+    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
+    runs = _count_runs(counter.counts, rules, observer)
     if not runs:
         raise VocabularyError(
             "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
         )
-    characters = _characters(runs, min(max(size // 16, 256), _LARGEST_ALPHABET))
-    known = {run: number for run, number in runs.items() if characters.issuperset(run)}
+    observer.decided(accents)
+    counts = _character_counts(runs, counter.forgotten, rules)
+    chosen = choose_characters(counts, character_coverage, size=size)
+    characters = chosen | {SPACE}
     wanted = size - len(UNIGRAM_SPECIALS)
     if len(characters) > wanted:
-        raise VocabularyError(
-            f"{size} pieces cannot hold the special tokens and the text's alphabet",
-            remedy=f"choose a size of at least {2 * (len(UNIGRAM_SPECIALS) + len(characters))}",
-        )
-    common = nlargest(_MOST_WORDS, known.items(), key=lambda item: (item[1], item[0]))
-    pieces, scores = _learned(dict(common), characters, wanted, min_frequency)
+        raise refuse_small(size, len(UNIGRAM_SPECIALS) + len(characters))
+    observer.covered(alphabet_of(counts, chosen, entries=len(characters)))
+    common = _commonest(runs, characters)
+    # a character that is in none of these is a piece all the same
+    met = {SPACE, *"".join(common)}
+    common |= {each: counts[each] for each in sorted(characters - met)}
+    pieces, scores = _learned(common, characters, wanted, min_frequency, observer)
     names = (*UNIGRAM_SPECIALS, *pieces)
     every = array("f", [0.0] * len(UNIGRAM_SPECIALS) + scores)
-    return Tokenizer(
-        names,
-        UnigramRules(scores=tuple(every), lowercase=lowercase, keep_accents=keep_accents),
-    )
+    return Tokenizer(names, replace(rules, scores=tuple(every)))
 
 
-def _count_runs(texts: Iterable[str], rules: UnigramRules) -> Counter[str]:
-    """How often each run of letters, digits or marks occurs, the first of a word marked."""
-    counter = BoundedCounter()
-    for text in texts:
-        counter.add(text.split())
+def _count_runs(
+    stretches: Mapping[str, int], rules: UnigramRules, observer: LearningObserver
+) -> Counter[str]:
+    """How often each run of letters, digits or marks occurs, the first of a word marked.
+
+    Longer runs, such as sentences without blanks, come in parts.
+    """
     runs: Counter[str] = Counter()
-    for chunk, number in counter.counts.items():
-        given = lowered(chunk) if rules.lowercase else chunk
+    observer.phase("splitting words", len(stretches))
+    for stretch, number in observer.each(stretches.items()):
+        given = lowered(stretch) if rules.lowercase else stretch
         made = normalised(rules, (), tidied(rules, given), prefix=True)
         for run in _runs(made.text):
             # SentencePiece ends a piece at a zero
-            if len(run) <= _LONGEST_RUN and "\0" not in run:
-                runs[run] += number
+            if "\0" not in run:
+                for start in range(0, len(run), _LONGEST_RUN):
+                    runs[run[start : start + _LONGEST_RUN]] += number
     return runs
+
+
+def _character_counts(
+    runs: Counter[str], forgotten: Mapping[str, int], rules: UnigramRules
+) -> Counter[str]:
+    """How often each character occurs, in stretches that are no longer counted too; no blanks."""
+    counts = characters_of(runs)
+    del counts[SPACE]
+    for character, number in forgotten.items():
+        for each in tidied(rules, lowered(character) if rules.lowercase else character):
+            counts[each] += number
+    return counts
+
+
+def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]:
+    """The runs to learn from: all that are known, or the commonest.
+
+    Of those that are equally common, a choice that favours no letters.
+    """
+    known = ((run, number) for run, number in runs.items() if characters.issuperset(run))
+    return dict(nlargest(_MOST_WORDS, known, key=_importance))
+
+
+def _importance(item: tuple[str, int]) -> tuple[int, int, str]:
+    run, number = item
+    return number, crc32(run.encode("utf-8", "surrogatepass")), run
 
 
 def _runs(text: str) -> Iterator[str]:
@@ -111,18 +154,12 @@ def _kind(character: str) -> str:
     return {"M": "L"}.get(kind, kind) if kind in "LMN" else "other"
 
 
-def _characters(runs: Counter[str], limit: int) -> set[str]:
-    counts: Counter[str] = Counter()
-    for run, number in runs.items():
-        for character in run:
-            counts[character] += number
-    counts[SPACE] = sum(counts.values())  # whatever the text, a blank can be told
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return {character for character, _ in islice(ranked, limit)}
-
-
 def _learned(
-    runs: dict[str, int], characters: set[str], wanted: int, min_frequency: int
+    runs: dict[str, int],
+    characters: frozenset[str],
+    wanted: int,
+    min_frequency: int,
+    observer: LearningObserver,
 ) -> tuple[list[str], list[float]]:
     """Pieces and the logarithms of their probabilities, the likeliest first."""
     words = [SPACE, *runs]  # the mark by itself is a piece in any case
@@ -138,8 +175,10 @@ def _learned(
     weights = np.array([1, *runs.values()], np.float64)
     alive = np.ones(len(found.pieces), np.bool_)
     expected = found.counts
+    observer.phase("estimating pieces", _rounds(len(found.pieces), wanted), "rounds")
     while True:
         for _ in range(_ROUNDS):
+            observer.advance()
             expected = lattice.expected(_shares(expected, alive), weights)
             gone = alive & ~single & (expected < _LEAST_EXPECTED)
             alive &= ~gone
@@ -163,6 +202,12 @@ def _learned(
     ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], found.pieces[n]))
     assert characters >= {found.pieces[n] for n in np.flatnonzero(single).tolist()}
     return [found.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
+
+
+def _rounds(count: int, wanted: int) -> int:
+    """The most rounds of estimation until so many pieces are nearly as many as wanted."""
+    fewer = log(max(count, 1) / (_SPARE * wanted)) / -log(_KEPT)
+    return _ROUNDS * (1 + max(0, ceil(fewer)))
 
 
 def _shares(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
