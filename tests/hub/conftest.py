@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,16 @@ def unpacked(files: Files, folder: Path) -> Path:
     return folder
 
 
+class Clock:
+    """A clock on which nobody waits."""
+
+    time = staticmethod(time.time)
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        del seconds
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """A hub that the client talks to; its cache is empty, and nobody is signed in."""
@@ -51,15 +63,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     # what is lost when a connection breaks off; the client's own is 10 MiB
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    # what the client waits between attempts of its own
+    sessions = importlib.import_module("huggingface_hub.utils._http")
+    monkeypatch.setattr(sessions, "time", Clock())
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with serving(FakeHub()) as served:
         monkeypatch.setattr(constants, "ENDPOINT", served.address)
         template = served.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        # before 2.0 the client keeps a copy where it downloads
+        for module in (constants, importlib.import_module("huggingface_hub.file_download")):
+            if hasattr(module, "HUGGINGFACE_CO_URL_TEMPLATE"):
+                monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         names._from_hub.cache_clear()
         yield served
         names._from_hub.cache_clear()
-        from huggingface_hub.utils._http import reset_sessions
-
-        reset_sessions()
+        # since 1.0 there is one session, which is closed
+        (getattr(sessions, "close_session", None) or sessions.reset_sessions)()

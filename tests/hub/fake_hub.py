@@ -1,6 +1,7 @@
 """A model hub of one's own: as much of the hub's HTTP interface as its client talks to.
 
-Made after the requests that huggingface_hub 0.36 sends, and what it wants of the answers. Large
+Made after the requests that huggingface_hub 0.36, 1.31 and 2.4 send, and what they want of the
+answers. Large
 files lie behind a redirect to another host name, as on the real one, so that it can be seen whether
 a token goes along.
 """
@@ -261,7 +262,9 @@ class _Answers(BaseHTTPRequestHandler):
         if name in self.state.repositories:
             self._send(409, url | {"error": "You already created this model repo"})
             return
-        self.state.repositories[name] = Repository(private=bool(told.get("private")))
+        # since 1.0 the client says it by a word
+        private = told.get("private") or told.get("visibility") == "private"
+        self.state.repositories[name] = Repository(private=bool(private))
         self.state.repositories[name].commit({".gitattributes": b"*.safetensors\n"})
         self._send(200, url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +19,23 @@ if TYPE_CHECKING:
 SIGN_IN = "set HF_TOKEN or run: hf auth login"
 
 
-# names of the errors of requests, in words
+# the libraries the client sends requests with: before 1.0, since 1.0, since 2.0
+_TRANSPORTS = frozenset(("requests", "httpx", "httpx2"))
+# names of their errors, in words
 _NO_ANSWER = {
     "ChunkedEncodingError": "the connection broke off",
+    "ConnectError": "no connection",
     "ConnectionError": "no connection",
-    "ConnectTimeout": "no answer in time",
+    "ConnectionResetError": "the connection broke off",
     "ProxyError": "the proxy refuses",
-    "ReadTimeout": "no answer in time",
+    "ReadError": "the connection broke off",
+    "RemoteProtocolError": "the connection broke off",
     "SSLError": "its certificate is not trusted",
+    "ConnectTimeout": "no answer in time",
+    "Timeout": "no answer in time",
+    "TimeoutError": "no answer in time",
+    "TimeoutException": "no answer in time",
+    "WriteError": "the connection broke off",
 }
 
 
@@ -73,7 +83,10 @@ def talking(what: str) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+    except Exception as error:
+        known = OSError | ValueError | TypeError | KeyError | AttributeError | RuntimeError
+        if not isinstance(error, known) and not _is_of_transport(error):
+            raise
         raise _told(_first_cause(error), what) from error
     finally:
         client_log.set_verbosity(level)
@@ -87,10 +100,29 @@ def _first_cause(error: BaseException) -> BaseException:
 
     while error.__cause__ is not None and (
         isinstance(error, LocalEntryNotFoundError)
-        or not isinstance(error, HfHubHTTPError | OSError)
+        or not (isinstance(error, HfHubHTTPError | OSError) or _is_of_transport(error))
     ):
         error = error.__cause__
     return error
+
+
+def _is_of_transport(error: BaseException) -> bool:
+    """Return whether an error comes from the library that sends the requests."""
+    return any(each.__module__.partition(".")[0] in _TRANSPORTS for each in type(error).__mro__)
+
+
+def _no_answer(error: BaseException) -> str | None:
+    """Return why there is no answer, in words; None where there is another reason."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return _NO_ANSWER["SSLError"]
+        cause = cause.__cause__
+    for kind in type(error).__mro__:
+        if kind.__name__ in _NO_ANSWER:
+            return _NO_ANSWER[kind.__name__]
+    other = isinstance(error, OSError) and not isinstance(error, ValueError)
+    return _reason(error) if other or _is_of_transport(error) else None
 
 
 def _told(error: BaseException, what: str) -> UserError:
@@ -100,9 +132,7 @@ def _told(error: BaseException, what: str) -> UserError:
         return _answered(error, what)
     if isinstance(error, OSError) and refused_by_disk(error):
         return disk_error(error, error.filename)
-    why = _NO_ANSWER.get(type(error).__name__)
-    if why is None and isinstance(error, OSError) and not isinstance(error, ValueError):
-        why = _reason(error)
+    why = _no_answer(error)
     if why is not None:
         return HubUnreachable(
             f"the hub cannot be reached: {why}",

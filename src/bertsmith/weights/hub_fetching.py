@@ -1,4 +1,8 @@
-"""Bringing files of one commit into the hub's cache: going on where it broke off, and checked."""
+"""Bringing files of one commit into the hub's cache: going on where it broke off, and checked.
+
+A client of today goes on by itself, as long as it runs, and keeps nothing of a file that it could
+not finish. Older ones leave a part behind, from which the next attempt goes on.
+"""
 
 from __future__ import annotations
 
@@ -58,34 +62,35 @@ def _fetched(
     from huggingface_hub.file_download import repo_folder_name
 
     folder = repo_folder_name(repo_id=repository, repo_type="model")
-    part = Path(constants.HF_HUB_CACHE, folder, "blobs", f"{file.hash}.incomplete")
-    if _size(part) > file.size:
-        part.unlink()
+    blobs = Path(constants.HF_HUB_CACHE, folder, "blobs")
+    part = blobs / f"{file.hash}.incomplete"
+    if _unfinished(blobs, file) > file.size:
+        part.unlink(missing_ok=True)
     while True:
-        before = _size(part)
+        before = _unfinished(blobs, file)
         try:
-            with talking(what), _watched(part, bar, done):
+            with talking(what), _watched(blobs, file, bar, done):
                 return Path(hub_api().hf_hub_download(repository, file.name, revision=commit))
         except HubUnreachable as broken:
-            if _size(part) > before:
+            if _unfinished(blobs, file) > before:
                 continue
             if before:
                 raise HubError(
                     f"the download of {file.name} was interrupted",
                     where=what,
-                    remedy="give the same command again: it goes on where it was",
+                    remedy="give the same command again",
                 ) from broken
             raise
 
 
 @contextmanager
-def _watched(part: Path, bar: Bar, done: int) -> Iterator[None]:
-    """Move a bar as an unfinished file grows: the client has no hook for it."""
+def _watched(blobs: Path, file: RemoteFile, bar: Bar, done: int) -> Iterator[None]:
+    """Move a bar as an unfinished file grows: no hook of the client's is in all its versions."""
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(_LOOK_EVERY):
-            bar.move_to(done + _size(part))
+            bar.move_to(done + _unfinished(blobs, file))
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
@@ -96,10 +101,14 @@ def _watched(part: Path, bar: Bar, done: int) -> Iterator[None]:
         watcher.join()
 
 
-def _size(path: Path) -> int:
+def _unfinished(blobs: Path, file: RemoteFile) -> int:
+    """Return the bytes of a file that is being fetched; clients of today add chance to its name."""
+    sizes = [0]
     with suppress(OSError):
-        return path.stat().st_size
-    return 0
+        for part in blobs.glob(f"{file.hash}*.incomplete"):
+            with suppress(OSError):
+                sizes.append(part.stat().st_size)
+    return max(sizes)
 
 
 def _hash_of(path: Path, file: RemoteFile) -> str:
