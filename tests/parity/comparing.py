@@ -15,6 +15,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bounds import close_to_transformers
+from parity.other_process import RemoteModel
 
 Close = Callable[[Tensor, Tensor], None]
 LENGTHS = (13, 1, 23, 7, 19, 2)
@@ -81,7 +82,7 @@ def compare_batch(
     states = ours.encoder.hidden_states(packed)
     assert len(states) == len(out.hidden_states) == ours.config.encoder.layers + 1
     others = list(out.hidden_states)
-    if ours.config.encoder.norm == "before":
+    if ours.config.encoder.norm == "before" and not isinstance(theirs, RemoteModel):
         # theirs are told without the norm that comes last
         others[-1] = theirs.base_model.final_norm(others[-1])
     for mine, other in zip(states, others, strict=True):
@@ -92,6 +93,8 @@ def compare_batch(
 
 def _taken(theirs: Any) -> Collection[str]:  # noqa: ANN401
     """What their model takes."""
+    if isinstance(theirs, RemoteModel):
+        return theirs.taken
     return inspect.signature(theirs.forward).parameters.keys()
 
 

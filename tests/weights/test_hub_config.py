@@ -100,6 +100,9 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
         ({"model_type": "deberta"}, "model_type is 'deberta'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": "yes"}, "is_decoder is 'yes'"),
+        ({"is_decoder": 1}, "is_decoder is 1, which changes the result"),
+        ({"model_type": "roberta", "is_decoder": 1}, "is_decoder is 1, which changes the result"),
+        ({"sinusoidal_pos_embds": 1}, "sinusoidal_pos_embds is 1"),
         ({"position_embedding_type": "rotary"}, "position_embedding_type is 'rotary'"),
         ({"rope_theta": 10000.0}, "rope_theta is 10000.0, which changes the result"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; it can be gelu, gelu_new"),
@@ -126,6 +129,56 @@ def test_what_cannot_be_followed_is_refused_by_name(
 ) -> None:
     with pytest.raises(ModelFolderError, match=told):
         read(tmp_path, PLAIN | change)
+
+
+ROTATION = {"full_attention": {"rope_theta": 5000.0}, "sliding_attention": {"rope_theta": 300.0}}
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+
+
+def modern(folder: Path, **changes: object) -> tuple[float, float, int]:
+    encoder = read(folder, PLAIN | {"model_type": "modernbert"} | changes).encoder
+    return encoder.theta, encoder.local_theta, encoder.global_every
+
+
+def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
+    assert modern(tmp_path) == (160_000, 10_000, 3)
+    assert modern(tmp_path, global_rope_theta=7.0, local_rope_theta=5.0) == (7, 5, 3)
+    assert modern(tmp_path, local_rope_theta=None) == (160_000, 160_000, 3)
+    assert modern(tmp_path, rope_parameters=ROTATION) == (5000, 300, 3)
+    agreeing = {"global_rope_theta": 5000.0, "local_rope_theta": None}
+    assert modern(tmp_path, rope_parameters=ROTATION, **agreeing) == (5000, 300, 3)
+    partly = {GLOBAL: {"rope_type": "default"}, LOCAL: None}
+    assert modern(tmp_path, rope_parameters=partly) == (160_000, 10_000, 3)
+    assert modern(tmp_path, layer_types=[GLOBAL, LOCAL, GLOBAL])[2] == 2
+    # every third or every fourth: what the other version says is kept
+    kinds = [GLOBAL, LOCAL, LOCAL]
+    assert modern(tmp_path, layer_types=kinds)[2] == 3
+    assert modern(tmp_path, layer_types=kinds, global_attn_every_n_layers=4)[2] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters is .* a table with"),
+        ({"rope_parameters": [1]}, "rope_parameters is"),
+        ({"rope_parameters": {GLOBAL: 5.0}}, "rope_parameters of full_attention is '5.0'"),
+        ({"rope_parameters": {GLOBAL: {"rope_type": "yarn"}}}, "rope_type 'yarn', which changes"),
+        ({"rope_parameters": {LOCAL: {"factor": 2.0}}}, "factor '2.0', which changes the result"),
+        ({"rope_parameters": {LOCAL: {"rope_theta": "x"}}}, "local_rope_theta is 'x'"),
+        ({"rope_parameters": ROTATION, "global_rope_theta": 6.0}, "is 6.0, but rope_parameters"),
+        ({"layer_types": [LOCAL, GLOBAL, LOCAL]}, "no full_attention in every n-th layer"),
+        ({"layer_types": [GLOBAL, GLOBAL, LOCAL]}, "no full_attention in every n-th layer"),
+        ({"layer_types": [GLOBAL, LOCAL]}, "for each of the 3 layers"),
+        ({"layer_types": [GLOBAL, LOCAL, ["x"]]}, "layer_types is"),
+        ({"layer_types": "full_attention"}, "layer_types is"),
+    ],
+)
+def test_wiring_of_a_modernbert_that_is_not_computed_here_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ModelFolderError, match=told) as caught:
+        modern(tmp_path, **changes)
+    assert caught.value.remedy
 
 
 @pytest.mark.parametrize("key", [key for key in PLAIN if key != "model_type"])

@@ -19,7 +19,7 @@ from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.commit import replaced_folder, set_aside
-from bertsmith.weights.hub_classes import architecture
+from bertsmith.weights.hub_classes import architecture, heads_of
 from bertsmith.weights.hub_settings import hub_config
 from bertsmith.weights.layout import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
@@ -190,7 +190,7 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
     """All tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
-    bare = architecture(config).endswith("Model")
+    bare = not heads_of(architecture(config), family(config.encoder))
     prefix = names.LAYOUTS[family(config.encoder)].prefix if bare else ""
     tensors: dict[str, Tensor] = {}
     for row in names.rows(config):

@@ -22,6 +22,7 @@ from bertsmith.weights.hub_keys import (
     NO_ANSWER,
     PREPROCESSING,
 )
+from bertsmith.weights.hub_layer_types import with_keys_of_version_4
 from bertsmith.weights.layout import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -42,6 +43,7 @@ _ONLY: dict[str, tuple[object, ...]] = {
     "quantization_config": (None,),
     "auto_map": ({}, None),
     "inner_group_num": (1,),
+    "sinusoidal_pos_embds": (False, True, None),
     # of encoders that call themselves by the name of a family and are wired otherwise
     "rotary_value": (False, None),
     "rope_theta": (None,),
@@ -52,12 +54,12 @@ _ONLY: dict[str, tuple[object, ...]] = {
 }
 _MOST_LABELS = 100_000
 _TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
-_ONLY_MODERN: dict[str, tuple[object, ...]] = {
-    **{key: (value,) for key, value in MODERN.items()},
-    "rope_parameters": (None,),
-    "layer_types": (None,),
-}
+_ONLY_MODERN: dict[str, tuple[object, ...]] = {key: (value,) for key, value in MODERN.items()}
 _POOLING: dict[Family, Pooling] = {"distilbert": "relu", "modernbert": "gelu"}
+
+
+def _same(value: object, expected: object) -> bool:
+    return type(value) is type(expected) and value == expected
 
 
 class HubConfig:
@@ -72,6 +74,8 @@ class HubConfig:
         self.path = path
         self._data: dict[str, Any] = read_json(path, ModelFolderError, largest=2**20)
         self.family = self._family()
+        if self.family == "modernbert":
+            self._data = with_keys_of_version_4(self._data, path)
         self._check_settings()
         try:
             self.encoder = self._encoder()
@@ -164,7 +168,8 @@ class HubConfig:
             self._refuse(f"is_decoder is True, which no {kind} can be", "leave it out")
         modern = self.family == "modernbert"
         for key, values in (_ONLY | _ONLY_MODERN if modern else _ONLY).items():
-            if key in self._data and self._data[key] not in values:
+            # 1 is no True: transformers takes it for one in some places and refuses it in others
+            if key in self._data and not any(_same(self._data[key], value) for value in values):
                 self._refuse(
                     f"{key} is {self._data[key]!r}, which changes the result",
                     f"only {values[0]!r} can be followed",
