@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,9 @@ def test_we_read_what_transformers_saves(
     theirs.save_pretrained(tmp_path / "theirs")
     (tmp_path / "theirs" / without).unlink(missing_ok=True)
     loaded = Tokenizer.load(tmp_path / "theirs")
+    if without == "vocab.txt":
+        # nothing but the fast one reads such a folder, and it does not compose
+        rules = replace(rules, composes=rules.lowercase and rules.strips)
     assert (loaded.vocabulary, loaded.rules) == (UPPER, rules)
 
 

@@ -198,7 +198,8 @@ def test_hostile_tokenizer_json(case: str, saved: Path) -> None:
     (saved / "spiece.model").unlink()
     path = saved / "tokenizer.json"
     data = json.loads(path.read_text(encoding="utf-8"))
-    change_json(path, **{part: data[part] | changes})
+    given = data[part]["pretokenizers"][1] if part == "pre_tokenizer" else data[part]
+    change_json(path, **{part: given | changes})
     with pytest.raises(ModelFolderError) as caught:
         Tokenizer.load(saved)
     assert caught.value.where == path

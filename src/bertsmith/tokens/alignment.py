@@ -47,7 +47,8 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Al
             for found in ASCII_WORD.finditer(lowered)
         ]
     words: list[AlignedWord] = []
-    for word in _parted(_composed(_cleaned(rules, text)), str.isspace):
+    cleaned = _composed(_cleaned(rules, text)) if rules.composes else _as_given(rules, text)
+    for word in _parted(cleaned, str.isspace):
         bare = word if _text(word) in kept else _bare(rules, word)
         parts = [bare] if _text(bare) in kept else _words(bare)
         words += map(_aligned, parts)
@@ -62,6 +63,16 @@ def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
         for place, character in enumerate(text)
         for part in unicodedata.normalize("NFD", character.translate(table))
     )
+
+
+def _as_given(rules: BasicRules, text: str) -> list[_Character]:
+    """Lower-cased one by one, without control characters, CJK apart."""
+    table = rules.cleaning()
+    return [
+        _Character(part, (place,))
+        for place, character in enumerate(text)
+        for part in character.translate(table)
+    ]
 
 
 def _composed(parts: list[_Character]) -> list[_Character]:

@@ -44,6 +44,11 @@ class BasicRules(Config):
     """Drop combining marks after decomposition; None: as `lowercase`."""
     space_cjk: bool = True
     """Make every CJK ideograph a word of its own."""
+    composes: bool = True
+    """Put text into Unicode's composed form (NFC), as only the slow BertTokenizer does.
+
+    Without it, where accents stay, a letter and a mark behind it remain two characters.
+    """
 
     @property
     def strips(self) -> bool:
@@ -69,8 +74,9 @@ class BasicRules(Config):
         return found
 
     def _clean(self, text: str) -> str:
-        """Lower-cased, without control characters, CJK apart, composed (NFC)."""
-        return unicodedata.normalize("NFC", text.translate(self.cleaning()))
+        """Lower-cased, without control characters, CJK apart, composed (NFC) if wanted."""
+        cleaned = text.translate(self.cleaning())
+        return unicodedata.normalize("NFC", cleaned) if self.composes else cleaned
 
     def cleaning(self) -> Mapping[int, str]:
         """What each character is cleaned to: lowered, blank, apart or nothing."""

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.tokens.byte_rules import ByteRules
-from bertsmith.tokens.compiled import added_in, check_settings, dense, part, refused
+from bertsmith.tokens.compiled import (
+    added_in,
+    check_settings,
+    check_template,
+    dense,
+    part,
+    refused,
+)
 from bertsmith.tokens.settings import check_added
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
 
 MODEL: dict[str, Any] = {
     "dropout": None,
@@ -30,7 +37,8 @@ def read_compiled_bytes(
     """The vocabulary, the merges and the settings of a parsed tokenizer.json.
 
     Raises `ModelFolderError` unless it describes RoBERTa's own rules. Vocabulary and merges are
-    yet to be checked against each other.
+    yet to be checked against each other. The settings are whether a blank goes before a text
+    ("add_prefix_space") and the table of added tokens ("added").
     """
     model = part(data, "model", "BPE", where)
     if data.get("normalizer") is not None:
@@ -39,12 +47,14 @@ def read_compiled_bytes(
     check_settings(model, MODEL, where)
     check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
     added = added_in(data)
-    check_added(added, BYTE_SPECIALS, where, blanks=True)
-    said = {"add_prefix_space": words.get("add_prefix_space", True)}
-    mask = added.get(BYTE_SPECIALS[4])
-    if isinstance(mask, dict):
-        said["mask_takes_blank"] = mask.get("lstrip") is True
-    return dense(model.get("vocab"), where), merges_in(model.get("merges"), where), said
+    check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False)
+    said = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
+    vocabulary = dense(model.get("vocab"), where)
+    check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=2)
+    return vocabulary, merges_in(model.get("merges"), where), said
 
 
 def merges_in(table: object, where: Path) -> Merges:

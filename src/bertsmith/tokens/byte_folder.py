@@ -3,21 +3,22 @@
 vocab.json                the id of each piece
 merges.txt                a first line with a version, then the pairs that are joined, in order
 tokenizer_config.json     whether a blank goes before a text, and the like
-tokenizer.json            read where the first two are not there
+tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
 special_tokens_map.json   the names of the special tokens
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.tokens.byte_compiled import byte_tokenizer, read_compiled_bytes
+from bertsmith.tokens.byte_compiled import Merges, byte_tokenizer, read_compiled_bytes
 from bertsmith.tokens.byte_rules import ByteRules
-from bertsmith.tokens.compiled import added_tokens, dense
+from bertsmith.tokens.compiled import added_tokens, check_same, dense
 from bertsmith.tokens.files import json_bytes, read_json, read_lines
+from bertsmith.tokens.following import FOLLOWS
 from bertsmith.tokens.settings import NAMES, SETTINGS_FILE, SPECIALS_FILE, Settings
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
 
@@ -31,35 +32,55 @@ _DAMAGED = "the file is damaged: save or download the folder again"
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, BYTE_SPECIALS, blanks=True)
-    compiled = place / COMPILED_FILE
-    said: dict[str, Any] = {}
-    if (place / VOCABULARY_FILE).is_file():
-        path = place / VOCABULARY_FILE
-        vocabulary = dense(read_json(path), path)
-        merges = _read_merges(place / MERGES_FILE)
-        where = place / MERGES_FILE
-        if "add_prefix_space" not in settings.said and compiled.is_file():
-            said = read_compiled_bytes(read_json(compiled), compiled)[2]
-    elif compiled.is_file():
-        vocabulary, merges, said = read_compiled_bytes(read_json(compiled), compiled)
-        where = compiled
-    else:
+    settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
+    path, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
+    if not path.is_file() and not compiled.is_file():
         raise ModelFolderError(
             f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
             where=place,
             remedy="was the tokenizer saved here?",
         )
-    check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
+    fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
+    vocabulary: tuple[str, ...] = ()
+    merges: Merges = ()
+    said: dict[str, Any] = {}
+    where = compiled if fast else place / MERGES_FILE
+    if not fast:
+        vocabulary, merges = dense(read_json(path), path), _read_merges(where)
+        check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
+        check_merges(merges, vocabulary, where)
+    if compiled.is_file():
+        pieces, joins, said = read_compiled_bytes(read_json(compiled), compiled)
+        if not fast:
+            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+            check_same(merges, joins, MERGES_FILE, compiled)
+        vocabulary, merges = pieces, joins
     check_merges(merges, vocabulary, where)
-    prefix = settings.switch("add_prefix_space")
-    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4])
+    prefix = _prefix(settings, said)
+    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4], said.get("added"))
     return vocabulary, ByteRules(
         merges=merges,
-        prefix_blank=bool(said.get("add_prefix_space") if prefix is None else prefix),
+        prefix_blank=prefix,
+        prefix_parts=prefix and (fast or settings.followed == "fast"),
         # RobertaTokenizer has it so where no file says anything
-        mask_takes_blank=said.get("mask_takes_blank", True) if takes_blank is None else takes_blank,
+        mask_takes_blank=True if takes_blank is None else takes_blank,
     )
+
+
+def _prefix(settings: Settings, said: Mapping[str, Any]) -> bool:
+    """Return whether a blank goes before a text.
+
+    RobertaTokenizer takes it from tokenizer_config.json and has none if that does not say it; a
+    generic class has what tokenizer.json says, in version 5 whatever the other says.
+    """
+    prefix = settings.switch("add_prefix_space")
+    if not settings.generic or not said:
+        return prefix is True
+    if prefix not in (None, said["add_prefix_space"]):
+        raise settings.refuse(
+            f"add_prefix_space is {prefix}", f"it must be what {COMPILED_FILE} says"
+        )
+    return bool(said["add_prefix_space"])
 
 
 def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
@@ -126,6 +147,7 @@ def files_of(
             str(each["id"]): {key: value for key, value in each.items() if key != "id"}
             for each in added
         },
+        **({FOLLOWS: "fast"} if rules.prefix_parts else {}),
         **names,
     }
     if longest is not None:

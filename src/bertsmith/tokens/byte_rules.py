@@ -33,6 +33,8 @@ class ByteRules(Config):
     """The pairs that are joined, in the order in which they were learned."""
     prefix_blank: bool = False
     """Put a blank before a text that begins with none."""
+    prefix_parts: bool = False
+    """Put it before each part between special tokens, as the fast tokenizers do."""
     mask_takes_blank: bool = True
     """The blanks before a literal mask belong to it."""
 

@@ -33,23 +33,30 @@ class ByteText:
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
         """The ids of a text, in parts."""
-        if not inside and self._lacks_blank(text):
+        parted = specials_in_text and "<" in text
+        if not inside and self._lacks_blank(text) and not (parted and self._rules.prefix_parts):
             text = " " + text
-        if not specials_in_text or "<" not in text:
+        if not parted:
             return map(self._words.__getitem__, words(text))
         return chain.from_iterable(
-            [(self._ids[part],)] if special else map(self._words.__getitem__, words(part))
+            [(self._ids[part],)]
+            if special
+            else map(self._words.__getitem__, words(self._prefixed(part)))
             for _, part, special in self._parted(text)
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
         """The same with the places of the pieces; blanks around them belong to none."""
-        added = self._lacks_blank(text)
+        each_part = self._rules.prefix_parts and specials_in_text
+        added = self._lacks_blank(text) and not each_part
         given = " " + text if added else text
         parts = self._parted(given) if specials_in_text else iter([(0, given, False)])
         for place, part, special in parts:
             if special:
                 yield Stretch(place - added, (self._ids[part],), (0,), (len(part),))
+                continue
+            if each_part:
+                yield from self._part_spans(part, place)
                 continue
             start = 0
             for end in word_ends(part):
@@ -58,8 +65,23 @@ class ByteText:
                 yield _unstripped(stretch) if own_blank else stretch
                 start = end
 
+    def _part_spans(self, part: str, place: int) -> Iterator[Stretch]:
+        """The pieces of a part with their places; a blank that was put before it is in none."""
+        given = self._prefixed(part)
+        added = len(given) - len(part)
+        start = 0
+        for end in word_ends(given):
+            yield Stretch(place + start - added, *self._word_spans[given[start:end]])
+            start = end
+
+    def _prefixed(self, part: str) -> str:
+        """A part between special tokens, with a blank before it where each is to have one."""
+        return " " + part if self._rules.prefix_parts and part[0] != " " else part
+
     def _lacks_blank(self, text: str) -> bool:
-        return self._rules.prefix_blank and bool(text) and not text[0].isspace()
+        # to the slow tokenizer any white space is a blank, to the fast one the blank itself
+        has = text[:1] == " " if self._rules.prefix_parts else text[:1].isspace()
+        return self._rules.prefix_blank and bool(text) and not has
 
     def _parted(self, text: str) -> Iterator[tuple[int, str, bool]]:
         """The stretches of a text with their places, and whether each is a special token."""

@@ -15,7 +15,9 @@ COMPILED_FILE = "tokenizer.json"
 def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
     """A part of a tokenizer that must be of a kind. Raises `ModelFolderError`."""
     found = data.get(key)
-    if not isinstance(found, dict) or found.get("type") != kind:
+    # old files do not say of what kind their model is
+    usual = kind if key == "model" else None
+    if not isinstance(found, dict) or found.get("type", usual) != kind:
         raise refused(f"its {key} is no {kind}", where, "only BERT's own kinds can be followed")
     return found
 
@@ -51,6 +53,29 @@ def dense(table: object, where: Path) -> tuple[str, ...]:
             )
         pieces[number] = piece
     return tuple(piece for piece in pieces if piece is not None)
+
+
+def check_same(
+    pieces: Sequence[object], compiled: Sequence[object], name: str, where: Path
+) -> None:
+    """Raise `ModelFolderError` unless another file has what tokenizer.json has, in its order.
+
+    The slow tokenizers of `transformers` read the one, the fast ones the other.
+    """
+    if tuple(pieces) == tuple(compiled):
+        return
+    place = next(
+        (n for n, (one, other) in enumerate(zip(pieces, compiled, strict=False)) if one != other),
+        min(len(pieces), len(compiled)),
+    )
+    one, other = (
+        repr(each[place])[:50] if place < len(each) else "nothing" for each in (pieces, compiled)
+    )
+    raise refused(
+        f"is not of one tokenizer with {name}: entry {place} is {other} here and {one} there",
+        where,
+        f"remove the one that the model was not trained with, this file or {name}",
+    )
 
 
 def added_in(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,6 +116,59 @@ def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) ->
             piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in (cls, sep)
         },
     }
+
+
+def check_template(
+    found: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
+) -> None:
+    """Raise `ModelFolderError` unless special tokens are put around texts as a model wants them.
+
+    `ends` are what a text begins and ends with; so many `separators` stand between two texts.
+    """
+    if not isinstance(found, dict) or not (
+        _is_processor(found, ends, ids, separators) or _is_template(found, ends, ids, separators)
+    ):
+        around = " ".join([ends[0], "a", *[ends[1]] * separators, "b", ends[1]])
+        raise refused("its post_processor is not that of its kind", where, f"it must put {around}")
+
+
+def _is_processor(
+    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+) -> bool:
+    kind = "BertProcessing" if separators == 1 else "RobertaProcessing"
+    tokens = {key: [piece, ids[piece]] for key, piece in zip(("cls", "sep"), ends, strict=True)}
+    return found.get("type") == kind and all(found.get(key) == tokens[key] for key in tokens)
+
+
+def _is_template(
+    found: Mapping[str, Any], ends: tuple[str, str], ids: Mapping[str, int], separators: int
+) -> bool:
+    segments = separators == 1
+    usual = surrounded(*ends, ids, segments=segments)
+    if separators == 2:
+        usual["pair"].insert(3, usual["single"][2])
+    table = found.get("special_tokens")
+    return (
+        found.get("type") == "TemplateProcessing"
+        and isinstance(table, dict)
+        and all(table.get(piece) == usual["special_tokens"][piece] for piece in ends)
+        and all(
+            _shape(found.get(key), segments) == _shape(usual[key], segments)
+            for key in ("single", "pair")
+        )
+    )
+
+
+def _shape(steps: object, segments: bool) -> object:
+    """Return the steps of a template; without the segments where they do not matter."""
+    if segments or not isinstance(steps, list):
+        return steps
+    return [
+        {key: value.get("id") if isinstance(value, dict) else value for key, value in step.items()}
+        if isinstance(step, dict)
+        else step
+        for step in steps
+    ]
 
 
 def refused(what: str, where: Path, remedy: str) -> ModelFolderError:

@@ -15,6 +15,7 @@ from bertsmith.tokens import byte_folder, modern_folder, unigram_folder, wordpie
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.byte_rules import ByteRules
 from bertsmith.tokens.files import read_json, write_files
+from bertsmith.tokens.following import GENERIC_CLASS
 from bertsmith.tokens.kinds import Rules
 from bertsmith.tokens.modern_rules import ModernRules
 from bertsmith.tokens.settings import SETTINGS_FILE
@@ -26,7 +27,6 @@ _CLASSES: dict[KindName, str] = {
     "byte-bpe": "Roberta",
     "unigram": "Albert",
 }
-_ANY_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
 _COMPILED_KINDS: dict[str, KindName] = {
     "BPE": "byte-bpe",
     "WordPiece": "wordpiece",
@@ -77,7 +77,7 @@ def _kind_by_class(folder: Path) -> KindName | None:
     """The kind by what tokenizer_config.json names; None where it names nothing that tells."""
     path = folder / SETTINGS_FILE
     name = read_json(path).get("tokenizer_class") if path.is_file() else None
-    if name is None or (isinstance(name, str) and _ANY_CLASS.fullmatch(name)):
+    if name is None or (isinstance(name, str) and GENERIC_CLASS.fullmatch(name)):
         return None
     for kind, classes in _CLASSES.items():
         if isinstance(name, str) and re.fullmatch(f"(?:{classes})Tokenizer(?:Fast)?", name):
@@ -98,5 +98,8 @@ def _kind_by_files(folder: Path) -> KindName:
         return "unigram"
     compiled = folder / wordpiece_folder.COMPILED_FILE
     model = read_json(compiled).get("model") if compiled.is_file() else None
-    kind = model.get("type") if isinstance(model, dict) else None
-    return _COMPILED_KINDS.get(str(kind), "wordpiece")
+    if not isinstance(model, dict):
+        return "wordpiece"
+    # old files do not say it
+    usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
+    return _COMPILED_KINDS.get(str(model.get("type", usual)), "wordpiece")

@@ -115,7 +115,10 @@ _KINDS: dict[type, Kind] = {
         goes_on=lambda piece: piece.startswith(CONTINUES),
         joined=_words,
         lowercase=lambda rules: bool(rules.lowercase),
-        identity=lambda rules: [rules.lowercase, rules.strips, rules.space_cjk],
+        identity=lambda rules: [
+            *(rules.lowercase, rules.strips, rules.space_cjk),
+            *([] if rules.composes else ["as given"]),
+        ],
     ),
     ByteRules: Kind(
         name="byte-bpe",
@@ -126,7 +129,10 @@ _KINDS: dict[type, Kind] = {
         goes_on=_goes_on_bytes,
         joined=_bytes,
         lowercase=lambda rules: False,
-        identity=lambda rules: [rules.merges, rules.prefix_blank, rules.mask_takes_blank],
+        identity=lambda rules: [
+            *(rules.merges, rules.prefix_blank, rules.mask_takes_blank),
+            *(["each part"] if rules.prefix_parts else []),
+        ],
     ),
     ModernRules: Kind(
         name="byte-bpe",

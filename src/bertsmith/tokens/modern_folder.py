@@ -84,7 +84,11 @@ def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> No
 def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
     """Raise `ModelFolderError` where the files beside tokenizer.json do not agree with it."""
     settings = Settings(
-        place, SPECIALS, blanks=True, more=[str(each["content"]) for each in entries]
+        place,
+        SPECIALS,
+        blanks=True,
+        normalizes=False,
+        more=[str(each["content"]) for each in entries],
     )
     if settings.switch("add_prefix_space"):
         raise settings.refuse("add_prefix_space is set", "ModernBERT's own rules have none")

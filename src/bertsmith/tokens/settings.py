@@ -8,12 +8,14 @@ from typing import Any
 
 from bertsmith.errors import ModelFolderError
 from bertsmith.tokens.files import read_json
+from bertsmith.tokens.following import followed, is_generic
 
 SETTINGS_FILE = "tokenizer_config.json"
 SPECIALS_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
+_CHANGES_IDS = "it changes the ids and is not followed: remove it and train again"
 _NOT_ADDED = "added tokens are not followed: use a folder whose vocabulary holds every token"
 
 
@@ -24,9 +26,15 @@ class Settings:
     """
 
     def __init__(
-        self, folder: Path, specials: Sequence[str], *, blanks: bool, more: Sequence[str] = ()
+        self,
+        folder: Path,
+        specials: Sequence[str],
+        *,
+        blanks: bool,
+        normalizes: bool,
+        more: Sequence[str] = (),
     ) -> None:
-        """`specials` in the order of `NAMES`; `blanks` as for `check_added`.
+        """`specials` in the order of `NAMES`; `blanks` and `normalizes` as for `check_added`.
 
         `more` are tokens that may have been added beside them. Raises `ModelFolderError`.
         """
@@ -35,6 +43,11 @@ class Settings:
             names |= {"bos_token": specials[2], "eos_token": specials[3]}
         self.where = folder / SETTINGS_FILE
         self.said = read_json(self.where) if self.where.is_file() else {}
+        self.generic = is_generic(self.said)
+        self.followed = followed(folder, self.said, self.where)
+        for key in ("split_special_tokens", "init_inputs"):
+            if self.said.get(key):
+                raise self.refuse(f"{key} is set", _CHANGES_IDS)
         beside = folder / SPECIALS_FILE
         self._beside = read_json(beside) if beside.is_file() else {}
         _check_specials(self.said, names, self.where)
@@ -46,7 +59,7 @@ class Settings:
             known = isinstance(entry, dict)
             added[str(entry.get("content") if known else entry)] = entry if known else None
         place = extra if extra.is_file() else self.where
-        check_added(added, (*specials, *more), place, blanks=blanks)
+        check_added(added, (*specials, *more), place, blanks=blanks, normalizes=normalizes)
         self._added = added
 
     def switch(self, key: str) -> bool | None:
@@ -58,9 +71,16 @@ class Settings:
             )
         return value
 
-    def takes_blank(self, name: str, token: str) -> bool | None:
-        """Whether blanks before a special token belong to it; None where nothing says so."""
-        for entry in (self._added.get(token), self.said.get(name), self._beside.get(name)):
+    def takes_blank(
+        self, name: str, token: str, compiled: Mapping[str, Any] | None = None
+    ) -> bool | None:
+        """Return whether blanks before a special token belong to it; None where nothing says so.
+
+        `compiled` are the added tokens of tokenizer.json, which say it where the table of
+        tokenizer_config.json does not.
+        """
+        beside = (self.said.get(name), self._beside.get(name))
+        for entry in (self._added.get(token), (compiled or {}).get(token), *beside):
             if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
                 return bool(entry["lstrip"])
         return None
@@ -71,11 +91,17 @@ class Settings:
 
 
 def check_added(
-    added: Mapping[str, Any], specials: Sequence[str], where: Path, *, blanks: bool
+    added: Mapping[str, Any],
+    specials: Sequence[str],
+    where: Path,
+    *,
+    blanks: bool,
+    normalizes: bool,
 ) -> None:
     """Raise `ModelFolderError` unless what was added are special tokens, and as they are to be.
 
     Where `blanks` matter, none but the mask may take those beside it, and those before it only.
+    Where a tokenizer `normalizes` text, none may be looked for in the normalized text.
     """
     if foreign := sorted(set(added) - set(specials)):
         raise ModelFolderError(
@@ -84,7 +110,7 @@ def check_added(
             remedy=_NOT_ADDED,
         )
     for token, entry in added.items():
-        flags = ["single_word"]
+        flags = ["single_word", *(["normalized"] if normalizes else [])]
         if blanks:
             flags += ["rstrip"] if token == specials[4] else ["lstrip", "rstrip"]
         for flag in flags if isinstance(entry, dict) else ():
@@ -100,6 +126,11 @@ def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path)
             raise ModelFolderError(
                 f"{key} is {str(name)[:50]!r}", where=where, remedy=f"it must be {expected!r}"
             )
+    known = set(names.values())
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        if said.get(key):
+        value = said.get(key)
+        more = value if isinstance(value, list) else [value] if value else []
+        # version 5 names some of the special tokens there once more
+        tokens = [each.get("content") if isinstance(each, dict) else each for each in more]
+        if not all(isinstance(token, str) and token in known for token in tokens):
             raise ModelFolderError(f"{key} are set", where=where, remedy=_NOT_ADDED)

@@ -15,6 +15,7 @@ from bertsmith.tokens.compiled import (
     added_in,
     added_tokens,
     check_settings,
+    check_template,
     part,
     refused,
     surrounded,
@@ -22,9 +23,9 @@ from bertsmith.tokens.compiled import (
 from bertsmith.tokens.settings import check_added
 from bertsmith.tokens.unigram import SPACE
 from bertsmith.tokens.unigram_rules import UnigramRules
-from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
+from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS, check_vocabulary
 
-_NUMBER_COMMA_PENALTY = 100.0
+NUMBER_COMMA_PENALTY = 100.0
 _QUOTES = (
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
     {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
@@ -47,7 +48,11 @@ def read_compiled_unigram(
     if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, UNIGRAM_SPECIALS[1]):
         raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
     added = added_in(data)
-    check_added(added, UNIGRAM_SPECIALS, where, blanks=True)
+    check_added(added, UNIGRAM_SPECIALS, where, blanks=True, normalizes=True)
+    check_vocabulary(vocabulary, where, specials=UNIGRAM_SPECIALS, lines=False)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (UNIGRAM_SPECIALS[2], UNIGRAM_SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=1)
     mask = added.get(UNIGRAM_SPECIALS[4])
     return vocabulary, UnigramRules(
         scores=scores,
@@ -139,6 +144,8 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     marks = _MARKS | {"prepend_scheme": "always" if rules.prefix_space else "never"}
+    # without the first step a blank at the end of a part is a piece
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
     steps: list[dict[str, Any]] = list(_QUOTES)
     if not rules.keep_accents:
         steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
@@ -155,14 +162,14 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
         "padding": None,
         "added_tokens": added_tokens(ids, UNIGRAM_SPECIALS, flags),
         "normalizer": {"type": "Sequence", "normalizers": [*steps, _SPACES]},
-        "pre_tokenizer": marks,
+        "pre_tokenizer": words if rules.remove_space else marks,
         "post_processor": surrounded("[CLS]", "[SEP]", ids, segments=True),
         "decoder": marks,
         "model": {
             "type": "Unigram",
             "unk_id": ids[UNIGRAM_SPECIALS[1]],
             "vocab": [
-                [piece, score - _NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
+                [piece, score - NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
                 for piece, score in scores
             ],
             "byte_fallback": False,

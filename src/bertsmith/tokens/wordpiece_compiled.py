@@ -11,6 +11,7 @@ from bertsmith.tokens.compiled import (
     added_in,
     added_tokens,
     check_settings,
+    check_template,
     dense,
     part,
     surrounded,
@@ -39,7 +40,10 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], d
     check_settings(normaliser, {"clean_text": True}, where)
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, lines=False)
-    check_added(added_in(data), SPECIALS, where, blanks=False)
+    check_added(added_in(data), SPECIALS, where, blanks=False, normalizes=True)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (SPECIALS[2], SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=1)
     return vocabulary, normaliser
 
 

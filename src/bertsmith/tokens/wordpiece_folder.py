@@ -2,20 +2,24 @@
 
 vocab.txt                 one piece a line, its id the line's number from 0
 tokenizer_config.json     casing and the like
-tokenizer.json            read only for what the first two do not say
+tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
 special_tokens_map.json   the names of the special tokens
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ModelFolderError, VocabularyError
+from bertsmith.log import say
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.compiled import check_same
 from bertsmith.tokens.files import json_bytes, read_json, read_lines
+from bertsmith.tokens.following import FOLLOWS
 from bertsmith.tokens.settings import NAMES, SETTINGS_FILE, SPECIALS_FILE, Settings
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece_compiled import compiled_tokenizer, read_compiled
@@ -23,9 +27,10 @@ from bertsmith.tokens.wordpiece_compiled import compiled_tokenizer, read_compile
 VOCABULARY_FILE = "vocab.txt"
 COMPILED_FILE = "tokenizer.json"
 
+_LOWERCASE = "do_lower_case"
 _CAPITAL = re.compile("[A-Z]")
 _CASING = {
-    "do_lower_case": "lowercase",
+    _LOWERCASE: "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
@@ -34,12 +39,12 @@ _CASING = {
 def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
     """A vocabulary in a file of one piece a line, its casing guessed from capitals in it."""
     vocabulary = _read_vocabulary(path)
-    return vocabulary, BasicRules(lowercase=_looks_uncased(vocabulary))
+    return vocabulary, _told(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
 
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
     """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
-    settings = Settings(place, SPECIALS, blanks=False)
+    settings = Settings(place, SPECIALS, blanks=False, normalizes=True)
     if settings.said.get("do_basic_tokenize") not in (None, True) or settings.said.get(
         "never_split"
     ):
@@ -48,29 +53,61 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
             "they change the ids and are not followed: remove them and train again",
         )
     words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
-    said: dict[str, Any] = {}
-    if words.is_file():
-        vocabulary = _read_vocabulary(words)
-        if "do_lower_case" not in settings.said and compiled.is_file():
-            said = read_compiled(read_json(compiled), compiled)[1]
-    elif compiled.is_file():
-        vocabulary, said = read_compiled(read_json(compiled), compiled)
-    else:
+    if not words.is_file() and not compiled.is_file():
         raise ModelFolderError(
             f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
             where=place,
             remedy="name a folder with a vocabulary; was the tokenizer saved here?",
         )
-    switches = {key: settings.switch(key) for key in _CASING}
-    for key, name in _CASING.items():
-        if key not in settings.said:
-            switches[key] = _switch(said, name, compiled)
-    lowercase = switches["do_lower_case"]
-    return vocabulary, BasicRules(
-        lowercase=_looks_uncased(vocabulary) if lowercase is None else lowercase,
+    fast = compiled.is_file() and (settings.followed == "fast" or not words.is_file())
+    vocabulary = () if fast else _read_vocabulary(words)
+    normalizer: dict[str, Any] | None = None
+    if compiled.is_file():
+        pieces, normalizer = read_compiled(read_json(compiled), compiled)
+        if not fast:
+            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+        vocabulary = pieces
+    rules = _rules(settings, normalizer, vocabulary, compiled)
+    # where accents and capitals go, composing changes nothing
+    composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
+    return vocabulary, replace(rules, composes=composes)
+
+
+def _rules(
+    settings: Settings, normalizer: dict[str, Any] | None, vocabulary: Sequence[str], compiled: Path
+) -> BasicRules:
+    """Return the rules as the class of the tokenizer takes them from its two files.
+
+    Classes of a family take them from tokenizer_config.json, with defaults of their own for what
+    it leaves out; a generic one takes them from tokenizer.json. Where tokenizer_config.json does
+    not say whether to lower-case, we do not take the default: `_told` says so.
+    """
+    stated = {key: settings.switch(key) for key in _CASING}
+    said = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
+    if settings.generic and normalizer is not None:
+        stated = said
+    elif stated[_LOWERCASE] is None:
+        stated = {key: said[key] if stated[key] is None else stated[key] for key in _CASING}
+        guess = _looks_uncased(vocabulary)
+        stated[_LOWERCASE] = guess if stated[_LOWERCASE] is None else stated[_LOWERCASE]
+        return _told(_basic_rules(stated), settings.where)
+    return _basic_rules(stated)
+
+
+def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
+    return BasicRules(
+        lowercase=switches[_LOWERCASE] is not False,
         strip_accents=switches["strip_accents"],
         space_cjk=switches["tokenize_chinese_chars"] is not False,
     )
+
+
+def _told(rules: BasicRules, where: Path) -> BasicRules:
+    """Return the rules; say so where they are not what `transformers` takes for granted."""
+    if rules != BasicRules(lowercase=True):
+        casing = "lower-cased" if rules.lowercase else "not lower-cased, as the vocabulary is cased"
+        say(f"{where}: does not say {_LOWERCASE}; text is {casing}")
+    return rules
 
 
 def _switch(said: dict[str, Any], name: str, where: Path) -> bool | None:
@@ -108,9 +145,10 @@ def files_of(
     names = dict(zip(NAMES, SPECIALS, strict=True))
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
-        "do_lower_case": rules.lowercase,
+        _LOWERCASE: rules.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.space_cjk,
+        **({} if rules.composes else {FOLLOWS: "fast"}),
         **names,
     }
     if longest is not None:

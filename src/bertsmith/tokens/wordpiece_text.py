@@ -86,8 +86,12 @@ class WordPieceText:
             yield Stretch(found.start(), *self._spans_of(found[0], _SPECIALS))
 
     def _may_hide_special(self, text: str) -> bool:
-        """Removing a character or an accent may leave a special token, unless lower-cased."""
-        return not self._rules.lowercase and "[" in text and bool(_BEYOND_PLAIN.search(text))
+        """Removing a character or an accent may leave a special token, unless lower-cased.
+
+        Only the slow tokenizer, which composes text, looks for them then.
+        """
+        cased = self._rules.composes and not self._rules.lowercase
+        return cased and "[" in text and bool(_BEYOND_PLAIN.search(text))
 
     def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
         return tuple(self._pieces.ids_of(self._rules.words(chunk)))
