@@ -8,8 +8,9 @@ from bertsmith.clock import Clock, command_from, command_start
 
 
 def test_seconds_of_all_sittings() -> None:
-    times = iter([10.0, 15.0, 18.0])
+    times = iter([5.5, 10.0, 15.0, 18.0])
     clock = Clock(4.0, lambda: next(times))
+    assert clock.startup == 1.5
     assert clock.elapsed == 6
     clock.resume(100.0)
     assert clock.elapsed == 111

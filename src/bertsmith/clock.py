@@ -24,6 +24,8 @@ class Clock:
         self.now = now
         self._began = now() if began is None else began
         self._before = 0.0
+        self.startup = now() - self._began
+        """Seconds that had passed already when this was made: Python's start and its imports."""
 
     @property
     def elapsed(self) -> float:

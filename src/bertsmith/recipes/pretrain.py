@@ -198,7 +198,9 @@ def carry_out(
     goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
     _tell_plan(run, model, batches.parts[-1])
-    plan, costs = _told_time(world, lambda: plan_time(run, model, tokenizer, store, folder))
+    plan, costs = _told_time(
+        world, lambda: plan_time(run, model, tokenizer, store, folder, clock.startup)
+    )
     if checks:
         spoken_for = clock.elapsed + costs.total(plan.measurements)
         found = room + check(

@@ -36,16 +36,22 @@ _MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
 _LEAST_TOKENS = 8_000
 # until a checkpoint has been timed: what a busy machine does
 _BYTES_A_SECOND, _LEAST_SAVING = 1e8, 0.2
-# the report's tables, and the end of the process
-_LEAVING = 0.5
+# the report's tables, and the end of the process, which takes the longer the longer its start did
+_LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 
 
 def plan_time(
-    run: PretrainRun, model: Model, tokenizer: Tokenizer, store: TokenStore, folder: RunFolder
+    run: PretrainRun,
+    model: Model,
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    folder: RunFolder,
+    startup: float = 0.0,
 ) -> tuple[HeldOutPlan, Costs]:
     """Return how much held-out text is read, and what that and saving will cost.
 
-    A run that goes on reads what it has read before, so that its measurements can be compared.
+    A run that goes on reads what it has read before, so that its measurements can be compared. The
+    process took so many seconds for its `startup`.
     """
     wanted = HeldOutPlan(measurements=run.settings.measurements)
     if run.budget.minutes is None:
@@ -67,12 +73,13 @@ def plan_time(
         write_json(path, plan.to_dict())
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     saving = _LEAST_SAVING + size / _BYTES_A_SECOND
+    leaving = _LEAVING + _LEAVING_OF_STARTUP * startup
     evaluation = min(plan.evaluated_tokens, held_out) / speeds["evaluation"]
     return plan, Costs(
         measurement=min(plan.measured_tokens, held_out) / speeds["training"],
         # weights and two moments of each
         checkpoint=3 * saving,
-        afterwards=evaluation + saving + CURVES * drawing + _LEAVING,
+        afterwards=evaluation + saving + CURVES * drawing + leaving,
     )
 
 
