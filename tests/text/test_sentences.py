@@ -106,3 +106,22 @@ def test_real_novels_come_apart(data_folder: Path) -> None:
     assert " ".join(sentences) == " ".join(paragraphs)
     assert 60 < sum(map(len, sentences)) / len(sentences) < 130
     assert sum(sentence[0].islower() for sentence in sentences) < 0.01 * len(sentences)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("वह घर गया। वहाँ कोई न था॥ क्यों? पता नहीं।", 4),
+        ("ذهب إلى البيت. لماذا؟ لا أحد يعلم.", 3),
+        ("وہ گھر گیا۔ وہاں کوئی نہ تھا۔", 2),
+        ("他回家了。家里没有人！为什么？没人知道。", 4),
+        ("သူ အိမ်ပြန်သည်။ ဘယ်သူမှ မရှိပါ။", 2),
+        ("គាត់ទៅផ្ទះ។ គ្មាននរណាទេ។", 2),
+        ("እሱ ወደ ቤት ሄደ። ማንም አልነበረም።", 2),
+        ("เขากลับบ้าน ไม่มีใครอยู่", 1),
+    ],
+)
+def test_stops_of_other_scripts(text: str, count: int) -> None:
+    found = split_sentences(text)
+    assert len(found) == count
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")

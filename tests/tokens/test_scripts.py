@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_little_of_another_script_is_enough_to_keep_it() -> None:
 
 
 @pytest.mark.parametrize("learn", [learn_wordpiece, learn_unigram])
-def test_an_alphabet_of_thousands_is_covered(learn: object) -> None:
+def test_an_alphabet_of_thousands_is_covered(learn: Callable[..., Tokenizer]) -> None:
     """3,000 ideographs, the n-th of them 9,000 / n times, at most 199."""
     ideographs = [chr(0x4E00 + number) for number in range(3000)]
     texts = [
@@ -127,8 +128,7 @@ def test_an_alphabet_of_thousands_is_covered(learn: object) -> None:
     counts = Counter("".join(texts))
     total = counts.total()
     notes = Notes()
-    assert learn in (learn_wordpiece, learn_unigram)
-    made: Tokenizer = learn(texts, size=3500, character_coverage=0.99, observer=notes)
+    made = learn(texts, size=3500, character_coverage=0.99, observer=notes)
     assert notes.alphabet is not None
     known = [c for c in ideographs if c in made.vocabulary]
     covered = sum(counts[c] for c in known) / total

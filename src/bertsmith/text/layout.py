@@ -36,7 +36,7 @@ Line = tuple[int, str]
 
 SAMPLE_CHARACTERS = 1 << 18
 HEADING_CHARACTERS = 200
-_STOPS = ".!?:;。！？…"
+_STOPS = ".!?:;。！？…؟۔।॥։።။។៕"
 _CLOSING = "\"'”’»)]"
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
 

@@ -18,14 +18,15 @@ from bertsmith.text.wordlists import AMBIGUOUS, NUMBERED, STARTERS, TITLES
 
 # a stop with the quotes, brackets and footnote marks that close after it, then white space; CJK
 # stops need no white space
+_SPACED_STOPS: Final = ".!?…؟۔।॥։።။។៕"  # Arabic, Urdu, Indic, Armenian, Ethiopic, Burmese, Khmer
 _STOP = re.compile(
-    r"(?=[.!?…؟।۔。！？｡])(?:"
-    r"(?P<stop>[.!?…؟।۔]+)"
+    rf"(?=[{_SPACED_STOPS}。！？｡])(?:"
+    rf"(?P<stop>[{_SPACED_STOPS}]+)"
     r"(?P<close>[\"'”’»)\]]*(?:\[\d+\])*(?: (?:\"|''|”|\)|\]))?) "
     r"|[。！？｡]++[」』”’）】]*+ ?(?=\S))"
 )
-_LAST_STOP = re.compile(r"(?P<stop>[.!?…؟।۔]+)(?P<close>[\"'”’»)\]]*(?:\[\d+\])*)\Z")
-_STOPS = frozenset("!?…؟।۔")
+_LAST_STOP = re.compile(rf"(?P<stop>[{_SPACED_STOPS}]+)" r"(?P<close>[\"'”’»)\]]*(?:\[\d+\])*)\Z")
+_STOPS = frozenset(_SPACED_STOPS) - {"."}
 _CLOSES = frozenset("\"'”’»)]")
 OPENINGS: Final = frozenset("\"'“‘«„([{¿¡*_`–—•-")
 """What may open before a sentence."""
@@ -137,7 +138,8 @@ def split_sentences(paragraph: str) -> list[str]:
     A sentence ends at a stop (``.``, ``!``, ``?``, an ellipsis, with closing quotes and brackets)
     before white space and a word that can begin a sentence: no small letter, unless the paragraph
     has no capitals at all. Titles, initials, abbreviations and numbers of lists do not end one.
-    CJK stops end one with or without white space. Joining the sentences by spaces gives back the
+    CJK stops end one with or without white space. A script without stops, such as Thai, has one
+    sentence a paragraph. Joining the sentences by spaces gives back the
     paragraph, but for the spaces added after CJK stops.
     """
     text = " ".join(paragraph.split())
