@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from bertsmith.recipes.vocabulary import (
 )
 from bertsmith.text.documents import Document
 from bertsmith.text.opening import TextFile
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
 
@@ -225,3 +227,65 @@ def test_a_corpus_that_shrinks_leaves_nothing(
     with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
         make[verb]()
     assert [each.name for each in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_bytes_keep_every_character() -> None:
+    for given in ({"strip_accents": "yes"}, {"character_coverage": 0.9}):
+        with pytest.raises(VocabularyError, match="not for byte-bpe"):
+            VocabularySettings(kind="byte-bpe", **given)
+
+
+@pytest.fixture
+def ideographs(tmp_path: Path) -> Path:
+    """900 kinds of characters, and six words of letters."""
+    path = tmp_path / "zh.txt"
+    text = "".join(chr(0x4E00 + number) for number in range(900))
+    path.write_text(f"{text}。\n\n{text}。 the lower lowest wide wider widest\n" * 2, "utf-8")
+    return path
+
+
+def test_what_is_left_out_of_an_alphabet_is_said(
+    ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = VocabularySettings(size=1000, character_coverage=0.75)
+    learned = learn_vocabulary([str(ideographs)], out=tmp_path / "v", settings=settings)
+    _, alphabet, fit, size, _ = said(capsys)
+    kept = sum("\u4e00" <= piece < "\ua000" for piece in learned.vocabulary)
+    assert 600 < kept < 700
+    known, left_out, share = re.findall(
+        r"alphabet: (\d+) .* text; (\d+) rarer .* \((.*) %\)", alphabet
+    )[0]
+    assert int(known) + int(left_out) == 900 + 1 + 10
+    assert float(share) == pytest.approx(25, abs=0.1)
+    assert " pieces a character, " in fit
+    unknown = 100 * (900 - kept) * 4 / store_tokens(learned, ideographs)
+    assert float(re.findall(r"([\d.]+) % of the pieces", fit)[0]) == pytest.approx(unknown, abs=2)
+    assert size == "no other piece of known characters is frequent enough; 1,000 were asked for"
+
+
+def store_tokens(learned: Tokenizer, path: Path) -> int:
+    return len(learned.encode([path.read_text("utf-8")], specials_in_text=False)[0])
+
+
+def test_an_alphabet_that_leaves_little_room(
+    ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn_vocabulary([str(ideographs)], out=tmp_path / "v", settings=VocabularySettings(size=928))
+    warning = said(capsys)[-2]
+    assert re.match(r"warning: the alphabet takes 92\d of 928 .*--size 1900 would do", warning)
+
+
+def test_a_decision_about_accents_goes_with_the_vocabulary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hi.txt"
+    path.write_text("नदी के किनारे गाँव है। हवा मीठी है।\n\nगाँव की हवा मीठी है।\n" * 9, "utf-8")
+    learned = learn_vocabulary([str(path)], out=tmp_path / "v", settings=SMALL)
+    assert said(capsys)[0].startswith("accents: kept (strip_accents is false), stripping would")
+    store = prepare([str(path)], vocab=tmp_path / "v", out=tmp_path / "s", held_out=0.0, workers=1)
+    assert store.index.fingerprint == learned.fingerprint
+    kept = Tokenizer.load(store.folder / "vocabulary")
+    assert kept.rules == BasicRules(lowercase=True, strip_accents=False)
+    stripped = Tokenizer(learned.vocabulary, BasicRules(lowercase=True, strip_accents=True))
+    assert stripped.fingerprint != learned.fingerprint
+    assert "मीठी" in kept.decode(store.read(0, store.tokens).tolist())
