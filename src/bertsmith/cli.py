@@ -76,8 +76,8 @@ def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
             return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
         if (shortage := out_of_memory(error)) is not None:
             return _complain(shortage)
-        if (earlier := _interruption_before(error)) is not None:
-            return _stopped(earlier)
+        if (request := _interruption_before(error)) is not None:
+            return _stopped(request)
         raise
     return status
 

@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 
+_LARGEST_CONFIG = 2**20
 _CONFIG = 'write TOML (clip = 1.0) in a .toml file, JSON ({"clip": 1.0}) in any other'
 
 
@@ -256,7 +257,13 @@ def _settings(settings: Config, file: Path | None, overrides: dict[str, Any]) ->
 def _read(file: Path) -> dict[str, Any]:
     """The values in a TOML or JSON file."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        with file.open("rb") as stream:
+            # a pipe is welcome, a device without an end is not
+            content = stream.read(_LARGEST_CONFIG + 1)
+        if len(content) > _LARGEST_CONFIG:
+            remedy = "name a file of settings"
+            raise ConfigError("is over 1 MiB", where=file, remedy=remedy)
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
         values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at line (\d+).*\)$", str(error))

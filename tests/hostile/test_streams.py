@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from bertsmith.cli import main
+from bertsmith.errors import ExampleError
+from bertsmith.recipes import texts
 
 SOURCE = Path(__file__).parents[2] / "src"
 SCRIPT = """
@@ -91,6 +96,36 @@ def test_a_run_needs_no_stream(redirection: str, tmp_path: Path) -> None:
     assert (tmp_path / "done").read_text() == "done"
     # a file that takes the place of a closed stream would be written to
     assert (tmp_path / "data").read_text() == "data"
+
+
+class Endless(io.RawIOBase):
+    """A line that does not end."""
+
+    taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        buffer[:] = b"a" * len(buffer)
+        self.taken += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize(("encoding", "unit"), [("auto", "bytes"), ("utf-16-le", "characters")])
+def test_a_line_without_an_end(encoding: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless()
+    monkeypatch.setattr(texts, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(endless)))
+    with pytest.raises(ExampleError, match=f"standard input:1: a line of over 100,000 {unit}; "):
+        next(texts.standard_input(encoding))
+    assert endless.taken < 500_000
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
+def test_settings_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "s", "--out", "r", "--minutes", "1", "--config", "/dev/zero"]) == 2
+    assert capsys.readouterr().err.startswith("bertsmith: /dev/zero: is over 1 MiB; ")
 
 
 @pytest.mark.parametrize("arguments", ["train", "train --bug", "nonsense"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, AnyStr
+from typing import AnyStr
 
 from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows
@@ -89,7 +89,7 @@ def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
     if is_wide(codec):
         yield from _wide_lines(codec)
         return
-    for line, written in _numbered(sys.stdin.buffer):
+    for line, written in _numbered(sys.stdin.buffer.readline):
         try:
             text = written.decode(codec)
         except UnicodeDecodeError as error:
@@ -107,7 +107,7 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
     line = 0
     try:
         reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
-        for line, text in _numbered(reader):
+        for line, text in _numbered(reader.readline):
             yield line, text
     except UnicodeError as error:
         remedy = f"name its encoding: {OPTION} NAME"
@@ -116,11 +116,11 @@ def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _numbered(stream: IO[AnyStr]) -> Iterator[tuple[int, AnyStr]]:
+def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
     """Yield lines as they come; `ExampleError` for one that has no end, which would fill memory."""
     for line in itertools.count(1):
         try:
-            written = stream.readline(LONGEST_LINE + 1)
+            written = read(LONGEST_LINE + 1)
         except OSError as error:
             remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
             what = f"cannot be read: {error.strerror}"
