@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import bertsmith
 from bertsmith.errors import UserError
 from bertsmith.printable import html, markdown, printable, printable_lines
 
@@ -131,3 +134,15 @@ def test_an_error_quotes_what_it_likes() -> None:
         "label 'a\x1b]0;owned\x07\u202e'", where="a\nb\x1b.txt", line=3, remedy="x\x9b"
     )
     assert str(error) == "a b\\x1b.txt:3: label 'a\\x1b]0;owned\\x07\\u202e'; x\\x9b"
+
+
+def test_nothing_is_printed_past_it() -> None:
+    """Terminal and pages are reached through the modules that make strings printable."""
+    source = Path(bertsmith.__file__).parent
+    direct = re.compile(r"sys\.(stdout|stderr)|^\s*(from|import) (rich|html)\b", re.MULTILINE)
+    found = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if direct.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= {"log.py", "output.py", "printable.py", "recipes/models.py"}
