@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -211,3 +212,31 @@ def test_requests_to_end(number: signal.Signals, status: int, deaf: bool, tmp_pa
     )
     assert done.returncode == (0 if deaf else status), done.stderr
     assert (tmp_path / "done").exists() == deaf
+
+
+def test_bars_on_a_terminal_and_one_that_hangs_up(tmp_path: Path) -> None:
+    script = SCRIPT.replace('progress("reading"', r'progress("[/red]\x1b]0;x\x07"').replace(
+        'bar.note("x")', r'bar.note("[link=x]\x1b]0;y\x07"); say("\x1b]0;z\x07\nFORGED")'
+    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "TERM": "xterm"}
+    for hangs_up in (False, True):
+        watched, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, "train"],
+            cwd=tmp_path,
+            env=environment,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        shown = b""
+        while not hangs_up:
+            try:
+                shown += os.read(watched, 65536)
+            except OSError:
+                break
+        os.close(watched)
+        assert process.wait() == 0
+        assert hangs_up or rb"\x1b]0;x\x07" in shown
+        assert hangs_up or rb"\x1b]0;z\x07\nFORGED" in shown
+        assert b"\x1b]0;" not in shown
