@@ -22,10 +22,10 @@ def place(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, 30, 15))
 def test_odd_options(first: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    assert run_cases(range(first, first + 20)) == []
+    assert run_cases(range(first, first + 15)) == []
 
 
 def test_a_case_is_the_same_again() -> None:
