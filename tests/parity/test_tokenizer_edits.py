@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bertsmith.errors import UserError
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.byte_learning import learn_byte_bpe
 from bertsmith.tokens.learning import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -340,3 +341,37 @@ def test_ids_are_equal_or_the_folder_is_refused_by_name(
     # what is loaded is saved as what it is
     Tokenizer.load(folder).save(tmp_path / "again")
     assert with_ends(Tokenizer.load(tmp_path / "again")) == ours
+
+
+@pytest.mark.parametrize("made_of", ["all files", "slow files"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_transformers_5_saves_has_its_ids_here(
+    transformers5: Transformers, bases: Path, tmp_path: Path, kind: str, made_of: str
+) -> None:
+    """An ALBERT made of spiece.model names its special tokens as `extra_special_tokens`."""
+    source, folder = tmp_path / "source", tmp_path / "model"
+    shutil.copytree(bases / kind, source)
+    (source / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
+    if made_of == "slow files":
+        without(COMPILED, SETTINGS, "special_tokens_map.json")(source)
+    given = {"folder": str(source), "kind": "AutoTokenizer", "add_special": []}
+    files = transformers5.ask("save_tokenizer", **given, to=str(folder), add=[])
+    assert files == [COMPILED, SETTINGS]
+    shutil.copy(source / "config.json", folder)
+    assert with_ends(Tokenizer.load(folder)) == theirs(transformers5, folder)
+    # saved over the files of before, of which the slow ones know nothing of it
+    transformers5.ask("save_tokenizer", **given, to=str(source), add=["covid19"])
+    with pytest.raises(UserError, match=ADDED):
+        Tokenizer.load(source)
+
+
+def test_a_guessed_casing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the settings leave it out, transformers lower-cases whatever the vocabulary."""
+    folder, cased = tmp_path / "model", (*SPECIALS["bert"], "The", "hand", "the")
+    Tokenizer(cased, BasicRules(lowercase=False)).save(folder)
+    unsaid("do_lower_case")(folder)
+    said = Tokenizer.load(folder)
+    without(COMPILED)(folder)
+    guessed = Tokenizer.load(folder)
+    assert said.pieces("The hand") == guessed.pieces("The hand") == ["The", "hand"]
+    assert capsys.readouterr().err.count("does not say do_lower_case; text is not lower-cased") == 2
