@@ -1,8 +1,9 @@
 """Text to token ids and back, with a vocabulary of any kind.
 
-Ids are those of the reference Python tokenizers on any string. The compiled tokenizers are not used
-here: they differ from the reference on some characters, and remembering the ids of each stretch of
-text makes plain Python several times faster than they are on one thread.
+Ids are those of the reference Python tokenizers on any string, or of the compiled ones where a
+folder follows them (`bertsmith.tokens.following`). The compiled tokenizers are not used here:
+remembering the ids of each stretch of text makes plain Python several times faster than they are on
+one thread.
 """
 
 from __future__ import annotations

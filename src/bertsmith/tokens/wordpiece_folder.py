@@ -105,8 +105,8 @@ def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
 def _told(rules: BasicRules, where: Path) -> BasicRules:
     """Return the rules; say so where they are not what `transformers` takes for granted."""
     if rules != BasicRules(lowercase=True):
-        casing = "lower-cased" if rules.lowercase else "not lower-cased, as the vocabulary is cased"
-        say(f"{where}: does not say {_LOWERCASE}; text is {casing}")
+        done = f"lower-cased as {COMPILED_FILE} says" if rules.lowercase else "not lower-cased"
+        say(f"{where}: does not say {_LOWERCASE}; text is {done}")
     return rules
 
 
