@@ -51,8 +51,10 @@ types: $(FOR_TEST) ## mypy --strict
 layers: $(FOR_TEST) ## import-linter: imports run one way
 	$(BIN)/lint-imports
 
+# Without compiled files every process that a test starts would compile the package anew; neighbours
+# stay in one process (worksteal), so that what they share is made once.
 pytest: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## the tests (TESTS="tests/text -x")
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 format: $(FOR_TEST) ## put the code into ruff's format
 	$(BIN)/python -m ruff check --fix .

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from jaxtyping import install_import_hook
+
+import checked
 
 if TYPE_CHECKING:
     from parity.other_process import Transformers
@@ -25,9 +26,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "BERTSMITH_CACHE" not in os.environ:
     os.environ["BERTSMITH_CACHE"] = tempfile.mkdtemp(prefix="bertsmith-cache-")
     atexit.register(shutil.rmtree, os.environ["BERTSMITH_CACHE"], ignore_errors=True)
-install_import_hook("bertsmith", "checked.checked")
+checked.install()
 hypothesis.settings.register_profile("same-each-time", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same-each-time")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, for which several processes would wait at the end."""
+    items.sort(key=lambda item: item.path.name != "test_documents.py")
 
 
 @pytest.fixture(scope="session")

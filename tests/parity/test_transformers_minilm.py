@@ -19,7 +19,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers, close_when_regrouped
 
-TEXTS = 200
+TEXTS = 100
 LONGEST = 96
 AT_ONCE = 25
 

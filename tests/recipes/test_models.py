@@ -40,7 +40,7 @@ print(1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmH
 """
 
 
-@pytest.mark.parametrize("width", [4, 2])
+@pytest.mark.parametrize("width", [pytest.param(4, marks=pytest.mark.faults), 2])
 def test_the_memory_told_is_about_what_is_taken(width: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, "minilm-6-384", str(width)],

@@ -55,7 +55,7 @@ print(size('VmHWM') - before)
 """
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.faults)])
 def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, precision], capture_output=True, text=True, check=True

@@ -52,7 +52,7 @@ class Case:
 
 CASES = [
     *(Case(method="muon", shard=shard, stop=stop) for shard in (False, True) for stop in (None, 4)),
-    Case(method="adamw", shard=False, workers=2),
+    Case(method="adamw", shard=False, workers=1),
     Case(method="adamw", shard=True),
     Case(method="lamb", shard=True),
 ]
