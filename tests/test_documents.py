@@ -21,6 +21,7 @@ import pytest
 
 from bertsmith.command import read_arguments
 from bertsmith.verbs import VERBS
+from forking import started
 from invented import invented_documents
 
 ROOT = Path(__file__).parents[1]
@@ -100,9 +101,10 @@ def check_make(command: str) -> None:
 class Follower:
     """Somebody who does what a page says, in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self._folder = folder
-        places = (str(Path(sys.executable).parent), os.environ["PATH"])
+        self._run_script = str(programs / "run-script")
+        places = (str(programs), str(Path(sys.executable).parent), os.environ["PATH"])
         self._variables = os.environ | {"PATH": os.pathsep.join(places), "COLUMNS": "100"}
 
     def shell(self, command: str) -> None:
@@ -122,7 +124,7 @@ class Follower:
             lines[block.line - 1 + len(own)] = f"print({END!r})"
         script = self._folder / (Path(name).stem + ".py")
         script.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        said = self._run([sys.executable, str(script)]).split(f"{END}\n")
+        said = self._run([self._run_script, str(script)]).split(f"{END}\n")
         for block, shown in zip(found, said, strict=False):
             if block.promised is not None:
                 assert shown == block.promised, f"{name}:{block.line}"
@@ -140,8 +142,15 @@ class Follower:
         return done.stdout
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the shell finds bertsmith: it starts in no time."""
+    with started(tmp_path_factory.mktemp("programs")) as folder:
+        yield folder
+
+
 @pytest.fixture
-def follower(tmp_path: Path) -> Follower:
+def follower(tmp_path: Path, programs: Path) -> Follower:
     """Somebody with text and labels of their own, under the names of the README."""
     (tmp_path / "books").mkdir()
     for number in range(2):
@@ -156,12 +165,12 @@ def follower(tmp_path: Path) -> Follower:
             text = documents[number % 20].paragraphs[0].split(".")[0]
             table.writerow([f"{text}, {random.integers(9)} dogs", ("cats", "dogs")[number % 2]])
     (tmp_path / "messages.txt").write_text("Bada gu, dogs.\n\nZe mila!\n", encoding="utf-8")
-    return Follower(tmp_path)
+    return Follower(tmp_path, programs)
 
 
 def test_the_readme_can_be_followed(follower: Follower, tmp_path: Path) -> None:
     follow(README, follower)
-    assert (tmp_path / "answers.jsonl").read_text(encoding="utf-8").count("\n") == 2
+    assert (tmp_path / "answers.jsonl").read_text(encoding="utf-8").count("\n") == 3
     missing = [name for name in files_of_runs() if not list(tmp_path.glob(f"*/{name}"))]
     assert missing == []
     # these pages go on where that one ends
@@ -181,8 +190,8 @@ def follow(name: str, follower: Follower) -> None:
             follower.snippets(name, together)
 
 
-def test_the_tour_can_be_walked(tmp_path: Path) -> None:
-    follower = Follower(tmp_path)
+def test_the_tour_can_be_walked(tmp_path: Path, programs: Path) -> None:
+    follower = Follower(tmp_path, programs)
     found = blocks(page(TOUR))
     follower.snippets(TOUR, [block for block in found if block.language == "python"])
     for block in found:

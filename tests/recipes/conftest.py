@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,18 @@ from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 
 WORDS = tuple(f"word{n}" for n in range(30))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """Leave the curves out of reports: matplotlib takes as long for them as small trainings do.
+
+    The rest of a page, captions with their figures, is what it is. tests/training and test_demo.py
+    draw.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertsmith.training.report.curves_svg", lambda series, **_: "<svg></svg>")
+        yield
 
 
 @pytest.fixture(scope="session")

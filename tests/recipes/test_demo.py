@@ -52,6 +52,11 @@ def some_files() -> list[ModuleFile]:
     return kept
 
 
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> None:
+    """Draw: this is the page that people see first."""
+
+
 @pytest.fixture(scope="module")
 def small() -> Iterator[pytest.MonkeyPatch]:
     """Less of everything."""

@@ -1,0 +1,44 @@
+"""The tests of arithmetic with the kernels of other chips, as far as this one can run them.
+
+Each setting of the libraries is asked for at least once, with one thread and with two, and products
+also add up in another order for each number of rows (other_order.py), as the libraries of some
+chips do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = ("parity", "layers", "models", "objectives", "inference", "contracts", "conversion")
+FILES = ("training/test_optimiser.py", "training/test_loop.py", "recipes/test_embed.py")
+SETTINGS = (
+    "ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1",
+    "ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2",
+    "ONEDNN_MAX_CPU_ISA=AVX512_CORE ATEN_CPU_CAPABILITY=avx512 OMP_NUM_THREADS=1",
+    "OMP_NUM_THREADS=2",
+)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("order", ["as it is", "other"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_bounds_hold(settings: str, order: str, tmp_path: Path) -> None:
+    places = [str(TESTS / name) for name in (*FOLDERS, *FILES)]
+    plugin = ["-p", "other_order"] if order == "other" else []
+    paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", f"--basetemp={tmp_path / 'run'}", *plugin, *places],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        | dict(each.split("=") for each in settings.split()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
