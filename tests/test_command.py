@@ -226,3 +226,15 @@ def test_defaults_may_depend_on_the_arguments() -> None:
     arguments = ["rye", "wheat", "--out", "loaf", "--optimiser.kind", "adamw"]
     settings = read_arguments("bake", verb, arguments)["settings"]
     assert settings == Settings(batch=2, optimiser=Optimiser(rate=3e-3, kind="adamw"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [["vocab learn", "", "--out", "x"], ["vocab learn", "a.txt", "--out", ""],
+     ["vocab learn", "a.txt", "--out="], ["predict", "", "a.txt"], ["predict", "model", " "]],
+)  # fmt: skip
+def test_an_empty_path_is_refused(line: list[str]) -> None:
+    from bertsmith.verbs import VERBS
+
+    with pytest.raises(ConfigError, match="is empty; name a file or a folder"):
+        read_arguments(line[0], VERBS[line[0]], line[1:])

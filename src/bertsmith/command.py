@@ -56,6 +56,7 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
     Prints the verb's help and raises `SystemExit` when that is asked for.
     """
     parser = _parser(name, verb)
+    _check_paths(name, verb, parser, arguments)
     if not {"-h", "--help"}.isdisjoint(arguments):
         if verb.defaults is not None:
             _show_defaults(parser, verb, arguments)
@@ -78,6 +79,25 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
         defaults = verb.defaults(values) if verb.defaults else verb.settings()()
         values["settings"] = _settings(defaults, file, overrides)
     return values
+
+
+def _check_paths(name: str, verb: Verb, parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Raise `ConfigError` for an empty path, which would be that of the working folder."""
+    actions = parser._option_string_actions
+    hints = typing.get_type_hints(verb.function)
+    before = ""
+    for argument in arguments:
+        option, sign, value = argument.partition("=")
+        if option not in actions or not sign:
+            option, value = before, argument
+        action = actions.get(option)
+        hint = None if action is None else hints.get(action.dest)
+        takes_path = action is None or hint is Path or Path in typing.get_args(hint)
+        if not value.strip() and takes_path:
+            shown = "a path" if action is None else option
+            remedy = f"name a file or a folder; see: bertsmith {name} --help"
+            raise ConfigError(f"{shown} is empty", remedy=remedy)
+        before = argument
 
 
 def _show_defaults(parser: ArgumentParser, verb: Verb, arguments: Sequence[str]) -> None:

@@ -21,11 +21,13 @@ def learn_vocabulary(
     text_column: str = "text",
     layout: Layout = "auto",
     encoding: str = "auto",
+    text_files: str | None = None,
 ) -> None:
     """Learn a vocabulary from your text.
 
     Args:
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        corpus: files, folders or globs of .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet,
+            .csv or .tsv, or source code, also .gz or .zst
         out: folder for the vocabulary
         size: entries, special tokens included
         kind: wordpiece as BERT's and DistilBERT's; byte-bpe as RoBERTa's, which spells everything
@@ -39,6 +41,8 @@ def learn_vocabulary(
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
+        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
+            as plain text
     """
     from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.vocabulary import VocabularySettings
@@ -51,7 +55,12 @@ def learn_vocabulary(
         strip_accents=strip_accents,
         character_coverage=character_coverage,
     )
-    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
+    reading = CorpusReading(
+        text_column=text_column,
+        layout=layout,
+        encoding=encoding,
+        text_files=tuple(text_files.split(",")) if text_files else (),
+    )
     recipe(corpus, out=out, settings=settings, reading=reading)
 
 
@@ -64,6 +73,7 @@ def extend_vocabulary(
     text_column: str = "text",
     layout: Layout = "auto",
     encoding: str = "auto",
+    text_files: str | None = None,
 ) -> None:
     """Add to a model's vocabulary the pieces that save most on your text.
 
@@ -71,18 +81,26 @@ def extend_vocabulary(
 
     Args:
         model: folder of a model, or hub:owner/name
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        corpus: files, folders or globs of .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet,
+            .csv or .tsv, or source code, also .gz or .zst
         add: pieces to add
         out: folder for the model with the larger vocabulary
         text_column: column of the text in .jsonl, .parquet and .csv
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
+        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
+            as plain text
     """
     from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.extend import extend as recipe
 
-    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
+    reading = CorpusReading(
+        text_column=text_column,
+        layout=layout,
+        encoding=encoding,
+        text_files=tuple(text_files.split(",")) if text_files else (),
+    )
     recipe(model, corpus, add=add, out=out, reading=reading)
 
 
@@ -96,6 +114,7 @@ def prepare(
     text_column: str = "text",
     layout: Layout = "auto",
     encoding: str = "auto",
+    text_files: str | None = None,
     fresh: bool = False,
 ) -> None:
     """Turn your text into a store of token ids, which pre-training reads.
@@ -105,7 +124,8 @@ def prepare(
     in STORE.partial.
 
     Args:
-        corpus: files, folders or globs of .txt, .jsonl, .parquet or .csv, also .gz or .zst
+        corpus: files, folders or globs of .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet,
+            .csv or .tsv, or source code, also .gz or .zst
         vocab: folder made by vocab learn, or a model folder, or hub:owner/name
         out: folder for the store
         workers: processes that encode; one a core where none is given
@@ -114,12 +134,19 @@ def prepare(
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
+        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
+            as plain text
         fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
     """
     from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.prepare import prepare as recipe
 
-    reading = CorpusReading(text_column=text_column, layout=layout, encoding=encoding)
+    reading = CorpusReading(
+        text_column=text_column,
+        layout=layout,
+        encoding=encoding,
+        text_files=tuple(text_files.split(",")) if text_files else (),
+    )
     recipe(
         corpus,
         vocab=vocab,

@@ -80,7 +80,7 @@ def test_other_columns_by_name_and_by_number(tmp_path: Path) -> None:
 
 
 def test_folders_globs_and_files_in_a_fixed_order_and_once(tmp_path: Path) -> None:
-    for name in ("b/2.txt", "b/10.txt", "a/z.txt", "a/notes.md", ".hidden/x.txt", "c.jsonl"):
+    for name in ("b/2.txt", "b/10.txt", "a/z.txt", "a/notes.pdf", ".hidden/x.txt", "c.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "x"}', encoding="utf-8")
 
@@ -265,3 +265,47 @@ def test_a_file_that_changes_before_its_turn(tmp_path: Path) -> None:
     _cut(tmp_path / "b.txt")
     with pytest.raises(CorpusError, match="26 bytes before, 17 now"):
         list(corpus)
+
+
+def _write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"Text of {name}.\n", encoding="utf-8")
+
+
+def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
+    _write(tmp_path, "a.txt", "b.md", "c.rst", "d.LOG", "e.html", "f.xml", "sub/g.txt")
+    _write(tmp_path, "h.py", "i.pdf", "j", ".k.txt", "l.org", "m.py")
+    corpus = Corpus([tmp_path])
+    names = [file.name for file in corpus.files]
+    assert names == ["a.txt", "b.md", "c.rst", "d.LOG", "e.html", "f.xml", "g.txt"]
+    assert corpus.skipped == {".py": 2, ".pdf": 1, "without extension": 1, "hidden": 1, ".org": 1}
+    corpus = Corpus([tmp_path], text_files=("*.py", "l.*"))
+    assert [file.name for file in corpus.files][-4:] == ["h.py", "l.org", "m.py", "g.txt"]
+    assert [each.paragraphs for each in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
+    assert [each.paragraphs for each in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
+
+
+def test_code_keeps_its_lines_as_paragraphs(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    line = "value = function(argument, other)  # a line of even width, as in wrapped text, yes\n"
+    path.write_text(f"def f():\n    return 1\n\n{line * 40}", encoding="utf-8")
+    (found,) = paragraphs(path)
+    assert found[:3] == ("def f():", "return 1", " ".join(line.split()))
+    assert len(found) == 42
+
+
+def test_what_a_folder_without_text_holds(tmp_path: Path) -> None:
+    _write(tmp_path, "a.py", "b.py", "c.pdf", ".d")
+    with pytest.raises(
+        CorpusError, match=r"but 2 \.py, 1 hidden, 1 \.pdf; .*--text-files '\*\.py'"
+    ):
+        Corpus([tmp_path])
+    with pytest.raises(CorpusError, match=r"unknown kind; .*--text-files '\*\.pdf' reads it as"):
+        Corpus([tmp_path / "c.pdf"])
+
+
+@pytest.mark.parametrize("path", ["", " "])
+def test_an_empty_path_is_not_the_working_folder(path: str) -> None:
+    with pytest.raises(CorpusError, match="an empty path; name a file or a folder"):
+        Corpus([path])

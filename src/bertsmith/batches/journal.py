@@ -47,6 +47,8 @@ class Source(Config):
     """Layout of plain text."""
     encoding: str
     """Encoding of the files, or auto."""
+    text_files: tuple[str, ...]
+    """Patterns of names of files that are read as plain text."""
     files: tuple[SourceFile, ...]
     """The files of the corpus."""
 
@@ -136,6 +138,7 @@ class Journal:
             ("text_column", "--text-column"),
             ("layout", "--layout"),
             ("encoding", "--encoding"),
+            ("text_files", "--text-files"),
         ):
             if getattr(before, name) != getattr(source, name):
                 raise self.refusal(f"was begun with another {told}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith.config import Config
-from bertsmith.text.corpus import Corpus
+from bertsmith.log import say
+from bertsmith.text.corpus import Corpus, shown_kinds
 from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.layout import Layout
 
@@ -22,12 +23,28 @@ class CorpusReading(Config):
     """What lines and blank lines mean in plain text."""
     encoding: str = AUTO
     """Encoding of the files by name; auto finds it out, file by file."""
+    text_files: tuple[str, ...] = ()
+    """Patterns of names, such as *.py, of files that are read as plain text."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
 
     def open(self, paths: Sequence[str | Path]) -> Corpus:
-        """Return the corpus of some files, folders and globs. Raises `CorpusError`."""
-        return Corpus(
-            paths, text_column=self.text_column, layout=self.layout, encoding=self.encoding
+        """Return the corpus of some files, folders and globs, and say what is left out of folders.
+
+        Raises `CorpusError`.
+        """
+        corpus = Corpus(
+            paths,
+            text_column=self.text_column,
+            layout=self.layout,
+            encoding=self.encoding,
+            text_files=self.text_files,
         )
+        if corpus.skipped.total():
+            files = "file" if len(corpus.files) == 1 else "files"
+            say(
+                f"corpus: {len(corpus.files):,} {files}; skipped: {shown_kinds(corpus.skipped)} "
+                "(--text-files '*.ext' reads others as text)"
+            )
+        return corpus

@@ -5,8 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from itertools import chain, islice
 from pathlib import Path
 
@@ -15,13 +18,30 @@ from bertsmith.text.documents import Document
 from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import HeaderOption
 from bertsmith.text.layout import SAMPLE_CHARACTERS, Layout, measure_start
-from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.sections import Position, Section, plain_sections, row_sections
+from bertsmith.text.markup import MARKUP, documents_of_markup
+from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
+from bertsmith.text.sections import (
+    Position,
+    Section,
+    document_sections,
+    plain_sections,
+    row_sections,
+)
 from bertsmith.text.tables import TABLES, Table
 
-TEXTS = (".txt",)
+TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
+_CODE = (
+    ".py .pyi .ipy .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .scala .js .mjs .ts .jsx .tsx .go "
+    ".rs .rb .php .pl .pm .lua .r .jl .swift .m .mm .f .f90 .hs .ml .clj .ex .erl .sh .bash "
+    ".zsh .ps1 .sql .tex .css .vue .dart .zig .nim .asm .s .lisp .el .vb .pas "
+)
+SOURCE_CODE = tuple(_CODE.split())
+"""Read as text where they are named; in a folder, where ``text_files`` asks for them."""
 _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # as many as those characters can take
-_KINDS = "a corpus is .txt, .jsonl, .parquet, .csv or .tsv, each also .gz or .zst"
+_KINDS = (
+    "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
+    "each also .gz or .zst; --text-files '*.ext' reads other files as text"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +66,12 @@ class Corpus:
     """The documents of some files, in the order given; of a folder, in the order of their names.
 
     `paths` are files, folders (searched to the bottom for the known extensions, hidden ones left
-    out) and globs; a file met twice is read once. Of a table, a row is a document, its text stands
-    in `text_column` (a name or, of a CSV or TSV, a position from 0; `header` says whether its first
+    out, `skipped` counts the others) and globs; a file met twice is read once. Files with a name of
+    `text_files` (patterns as in a shell) are plain text, whatever their extension. Of HTML and XML
+    the text is read without its tags. Of a table, a row is a document, its text stands in
+    `text_column` (a name or, of a CSV or TSV, a position from 0; `header` says whether its first
     line has names) and its line ends separate paragraphs. `layout` says what lines and blank lines
-    of .txt files mean: see `bertsmith.text.layout`. `encoding` is that of all files, or of each as
+    of plain text mean: see `bertsmith.text.layout`. `encoding` is that of all files, or of each as
     it is found to be. A document of more than 4 million characters
     (bytes, of a .txt) comes in parts, each a document. Raises `CorpusError` when nothing is found
     or, while iterating, when a file cannot be read, when it changes after the corpus was opened, or
@@ -64,12 +86,15 @@ class Corpus:
         header: HeaderOption = "auto",
         layout: Layout = "auto",
         encoding: str = AUTO,
+        text_files: Sequence[str] = (),
     ) -> None:
         check_encoding(encoding)
         if not paths:
             raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
         found: dict[Path, Path] = {}
-        for file in (file for path in paths for file in _files(path)):
+        self.text_files = tuple(text_files)
+        self.skipped: Counter[str] = Counter()
+        for file in (file for path in paths for file in self._found(path)):
             found.setdefault(file.resolve(), file)
         self.files = tuple(found.values())
         self.states = tuple(FileState.of(file) for file in self.files)
@@ -118,7 +143,7 @@ class Corpus:
         for number, file in enumerate(self.files[start.file :], start.file):
             here = start if number == start.file else Position(file=number)
             self._check_unchanged(number)
-            yield from self._plain(file, here) if kind_of(file) in TEXTS else self._rows(file, here)
+            yield from self._of_file(file, here)
             self._check_unchanged(number)
             self._current = None
             self._done += self.states[number].size
@@ -148,11 +173,40 @@ class Corpus:
     def layout_of(self, path: Path) -> str:
         """Return how one of its files is read, in a few words: its layout, or the text's column."""
         kind = kind_of(path)
-        if kind in TEXTS:
-            blocks = TextFile(path, CorpusError).blocks()
-            layout = measure_start(next(blocks, b"")[:_HEAD_BYTES], self.layout).layout
+        if self._is_plain(path):
+            with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
+                head = next(blocks, b"")[:_HEAD_BYTES]
+            layout = measure_start(head, self._layout_for(path)).layout
             return f"layout {layout}" + " (as found)" * (self.layout == "auto")
-        return Table(path, CorpusError).described(self.text_column, self.header)
+        if kind in MARKUP:
+            return "text without tags"
+        return Table(path, CorpusError, encoding=self.encoding).described(
+            self.text_column, self.header
+        )
+
+    def _of_file(self, path: Path, start: Position) -> Iterator[Section]:
+        kind = kind_of(path)
+        if self._is_plain(path):
+            return self._plain(path, start)
+        return self._markup(path, start) if kind in MARKUP else self._rows(path, start)
+
+    def _layout_for(self, path: Path) -> Layout:
+        # lines of code are no wrapped paragraphs
+        code = self.layout == "auto" and kind_of(path) in SOURCE_CODE
+        return "prose" if code else self.layout
+
+    def _is_plain(self, path: Path) -> bool:
+        return self._asked_for(path) or kind_of(path) in (*TEXTS, *SOURCE_CODE)
+
+    def _asked_for(self, path: Path) -> bool:
+        """Return whether the file is one that is to be read as text, whatever its kind."""
+        names = (path.name, path.stem) if path.suffix.lower() in COMPRESSED else (path.name,)
+        return any(fnmatch(name, each) for name in names for each in self.text_files)
+
+    def _markup(self, path: Path, start: Position) -> Iterator[Section]:
+        file = self._current = TextFile(path, CorpusError, self.encoding)
+        found = documents_of_markup(file, file.texts(), records=kind_of(path) == ".xml")
+        yield from document_sections(file, islice(found, start.offset, None), start, self._done)
 
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
@@ -160,7 +214,7 @@ class Corpus:
         head = b""
         while len(head) < _HEAD_BYTES and (block := next(blocks, b"")):
             head += block
-        shape = measure_start(head, self.layout)
+        shape = measure_start(head, self._layout_for(path))
         if start.offset:
             blocks.close()
             rest: Iterable[bytes] = file.blocks(start.offset)
@@ -173,40 +227,80 @@ class Corpus:
         rows = islice(table.texts(self.text_column, self.header), start.offset, None)
         yield from row_sections(table, rows, start, self._done)
 
+    def _found(self, path: str | Path) -> list[Path]:
+        """The files that one argument stands for, in a fixed order."""
+        if not str(path).strip():
+            raise CorpusError("an empty path", remedy="name a file or a folder; . is this one")
+        place = Path(path)
+        skipped: Counter[str] = Counter()
+        try:
+            if place.is_dir():
+                found = self._walk(place, skipped)
+            elif place.exists():
+                found = [place]
+                self._check_kind(place)
+            elif glob.has_magic(str(path)):
+                matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+                found = [each for each in matches if each.is_file() and self._readable(each)]
+                skipped.update(
+                    _kind_shown(each) for each in matches if each.is_file() and each not in found
+                )
+                for folder in filter(Path.is_dir, matches):
+                    found += self._walk(folder, skipped)
+            else:
+                raise CorpusError("does not exist", where=place, remedy="check the path")
+        except (OSError, ValueError) as error:
+            if isinstance(error, CorpusError):
+                raise
+            raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
+        if not found:
+            holds = f", but {shown_kinds(skipped)}" if skipped else ""
+            remedy = _as_text(skipped) or _KINDS
+            raise CorpusError(f"no file with text in it{holds}", where=place, remedy=remedy)
+        self.skipped += skipped
+        return found
 
-def _files(path: str | Path) -> list[Path]:
-    """The files that one argument stands for, in a fixed order."""
-    place = Path(path)
-    try:
-        if place.is_dir():
-            found = _walk(place)
-        elif place.exists():
-            if not _readable(place):
-                raise CorpusError("is of an unknown kind", where=place, remedy=_KINDS)
-            return [place]
-        elif glob.has_magic(str(path)):
-            matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-            folders = [file for match in matches if match.is_dir() for file in _walk(match)]
-            found = [match for match in matches if match.is_file() and _readable(match)] + folders
-        else:
-            raise CorpusError("does not exist", where=place, remedy="check the path")
-    except (OSError, ValueError) as error:
-        if isinstance(error, CorpusError):
-            raise
-        raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
-    if not found:
-        raise CorpusError("no file with text in it", where=place, remedy=_KINDS)
-    return found
+    def _check_kind(self, path: Path) -> None:
+        if not self._readable(path):
+            kind = kind_of(path)
+            remedy = (
+                f"{_KINDS.partition(';')[0]}; --text-files '{f'*{kind}' if kind else path.name}'"
+            )
+            raise CorpusError(
+                "is of an unknown kind", where=path, remedy=f"{remedy} reads it as text"
+            )
+
+    def _walk(self, folder: Path, skipped: Counter[str]) -> list[Path]:
+        """The readable files below a folder; of the others, `skipped` counts the kinds."""
+        found: list[Path] = []
+        for parent, folders, files in os.walk(folder):
+            skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
+                code = kind_of(path) in SOURCE_CODE and not self._asked_for(path)
+                if path.is_file() and self._readable(path) and not code:
+                    found.append(path)
+                else:
+                    skipped[_kind_shown(path)] += 1
+        return found
+
+    def _readable(self, path: Path) -> bool:
+        return self._is_plain(path) or kind_of(path) in (*MARKUP, *TABLES)
 
 
-def _walk(folder: Path) -> list[Path]:
-    found: list[Path] = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths = (Path(parent, name) for name in sorted(files) if not name.startswith("."))
-        found += [path for path in paths if path.is_file() and _readable(path)]
-    return found
+def _kind_shown(path: Path) -> str:
+    return kind_of(path)[:20] or "without extension"
 
 
-def _readable(path: Path) -> bool:
-    return kind_of(path) in (*TEXTS, *TABLES)
+def shown_kinds(skipped: Counter[str]) -> str:
+    """The kinds of some files with their numbers, the commonest first."""
+    common = [(kind, count) for kind, count in skipped.most_common() if count]
+    parts = [f"{count:,} {kind}" for kind, count in common[:6]]
+    rest = sum(count for _, count in common[6:])
+    return ", ".join(parts + ([f"{rest:,} others"] if rest else []))
+
+
+def _as_text(skipped: Counter[str]) -> str:
+    """How to read the commonest kind of files that were skipped, where they may be text."""
+    kinds = [kind for kind, _ in skipped.most_common() if kind.startswith(".")]
+    return f"if they are text: --text-files '*{kinds[0]}'" if kinds else ""

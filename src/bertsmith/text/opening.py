@@ -196,6 +196,10 @@ class TextFile:
         if rest:
             yield number, rest
 
+    def texts(self) -> Iterator[str]:
+        """All of its text in blocks, every line end as LF."""
+        return self._decoded("strict")
+
     def whole(self) -> str:
         """All of its text, every line end as LF; the file's error beyond 2^29 characters."""
         parts, size = [], 0

@@ -37,7 +37,7 @@ class Position(Config):
     file: int = 0
     """Number of the file, from 0."""
     offset: int = 0
-    """Bytes of the decompressed text, or rows of the table, that lie before."""
+    """Bytes of the text, or rows of the table, or documents, that lie before."""
     line: int = 1
     """Number of the line, from 1."""
     read: int = 0
@@ -206,6 +206,28 @@ def row_sections(
     for row in rows:
         part.append(row)
         size += len(row[1])
+        offset += 1
+        if size >= SECTION_BYTES:
+            yield section()
+            part, size = [], 0
+    if part:
+        yield section()
+
+
+def document_sections(
+    file: TextFile, documents: Iterable[Document], start: Position, done: int
+) -> Iterator[DocumentSection]:
+    """The sections of a file that is read as documents, from a position on, where they begin."""
+    part: list[Document] = []
+    size, offset = 0, start.offset
+
+    def section() -> DocumentSection:
+        end = Position(file=start.file, offset=offset, read=done + file.bytes_read)
+        return DocumentSection(given=tuple(part), size=size, end=end)
+
+    for document in documents:
+        part.append(document)
+        size += sum(map(len, document.paragraphs))
         offset += 1
         if size >= SECTION_BYTES:
             yield section()

@@ -1,0 +1,129 @@
+"""Text out of HTML and XML: what is kept, where paragraphs end, and hostile files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import CorpusError
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.markup import documents_of_markup
+from bertsmith.text.opening import TextFile
+
+PAGE = """<!DOCTYPE html>
+<html lang=en><head><meta charset="utf-8"><title>A &amp; B</title>
+<style>p { color: red } </style><script>if (a < b && c > d) { x = "</p>"; }</script></head>
+<body class='a>b'><!-- not <b>this</b> -->
+<h1>Head<i>ing</i></h1><p>One <b>bold</b>
+line, 3 < 4 &lt;3&nbsp;caf&eacute;.<br/>Next<p>Third
+<ul><li>one<li>two</ul><SCRIPT type=x>no</SCRIPT >
+<table><tr><td>cell</td><td>other</td></tr></table></body></html>
+"""
+PARAGRAPHS = (
+    *("A & B", "Heading", "One bold line, 3 < 4 <3 caf\u00e9.", "Next", "Third"),
+    *("one", "two", "cell", "other"),
+)
+DUMP = """<?xml version="1.0"?>
+<!DOCTYPE dump [ <!ENTITY big "aaaaaaaaaa"> <!ENTITY file SYSTEM "file:///etc/passwd"> ]>
+<tei:dump xmlns:tei="http://x"><doc id="1"><title>First</title><text>Some <hi>text</hi> &big;</text>
+<text><![CDATA[<raw> & kept]]></text></doc>
+<doc id="2"/><doc id="3"><text>Second &file; &#x41;&amp;</text></doc></tei:dump>
+"""
+
+
+def _read(path: Path) -> list[tuple[str, ...]]:
+    return [document.paragraphs for document in Corpus([path])]
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.HTM", "a.xhtml"])
+def test_a_page(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(PAGE, encoding="utf-8")
+    assert _read(path) == [PARAGRAPHS]
+
+
+def test_records_of_xml_are_documents_and_entities_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(DUMP, encoding="utf-8")
+    found = list(Corpus([path]))
+    assert [document.paragraphs for document in found] == [
+        ("First", "Some text &big;", "<raw> & kept"),
+        ("Second &file; A&",),
+    ]
+    assert [document.line for document in found] == [3, 5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("text", [PAGE, DUMP])
+def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
+    file = TextFile(tmp_path / "a.xml", CorpusError)
+    whole = list(documents_of_markup(file, [text], records=True))
+    blocks = [text[at : at + size] for at in range(0, len(text), size)]
+    assert list(documents_of_markup(file, blocks, records=True)) == whole
+    assert len(whole) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("<p>a</p>\n<!-- b", "a comment", 2),
+        ("<p>a</p>\n\n<script>b < c", "<script>", 3),
+        ("<p>a\n<![CDATA[b", "a CDATA section", 2),
+        ("<p>a\n<b class='x>y", "a tag <b>", 2),
+        ("\n<!DOCTYPE x [ <!ENTITY a 'b'>", "a declaration", 2),
+    ],
+)
+def test_what_is_never_closed(tmp_path: Path, text: str, what: str, line: int) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CorpusError, match=f"ends within {what}.* that begins here; ") as caught:
+        _read(path)
+    assert (caught.value.where, caught.value.line) == (path, line)
+    assert caught.value.remedy
+
+
+def test_a_page_without_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text("<html><script>var a = 1</script></html>", encoding="utf-8")
+    with pytest.raises(CorpusError, match="holds no text"):
+        _read(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<div>" * 20_000 + "deep",
+        "<" * 50_000,
+        "<a " * 30_000 + ">deep",
+        "&" * 50_000,
+        "<!" * 30_000 + ">deep",
+        '<a b="' * 10_000 + '">',
+        "<a b='" + "x" * 10_000 + "'>deep",
+        "<script></script" * 10_000 + "></script>deep",
+        "&lt;" * 20_000,
+        "<p>deep</p>" + "</p>" * 20_000,
+    ],
+    ids=range(10),
+)
+def test_hostile_pages_take_no_time(tmp_path: Path, text: str) -> None:
+    file = TextFile(tmp_path / "a.html", CorpusError)
+    began = time.process_time()
+    try:
+        list(documents_of_markup(file, [text[:40_000], text[40_000:]], records=False))
+    except CorpusError as error:
+        assert "ends within" in error.what
+    assert time.process_time() - began < 5  # what grew with the square would take minutes
+
+
+def test_reading_goes_on_at_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    docs = "".join(f"<doc><p>{'word ' * 2000}{number}.</p></doc>\n" for number in range(250))
+    path.write_text(f"<all>{docs}</all>", encoding="utf-8")
+    corpus = Corpus([path])
+    sections = list(corpus.sections())
+    assert len(sections) == 3
+    again = [list(each.documents()) for each in corpus.sections(sections[0].end)]
+    assert again == [list(each.documents()) for each in sections[1:]]
+    assert sections[-1].end.offset == 250
