@@ -39,6 +39,22 @@ def _copa() -> str:
     return f'<?xml version="1.0"?>\n<!DOCTYPE copa SYSTEM "copa.dtd">\n<copa>\n{items}</copa>\n'
 
 
+def _records() -> list[dict[str, object]]:
+    return [{"text": text, "label": "a"} for text in _texts(3)]
+
+
+def _rte() -> str:
+    pair = '<pair id="{}" value="TRUE">\n<t>Ann fell &amp; lay.</t>\n<h>It hurt.</h></pair>\n'
+    return "<all>\n" + "".join(pair.format(number) for number in range(6)) + "</all>\n"
+
+
+def _asked() -> str:
+    answers = "{'text': array(['Rome'], dtype=object), 'answer_start': array([10])}"
+    row = '{},"Where, then?","Ann is in Rome.","' + answers.replace("{", "{{").replace("}", "}}")
+    rows = "".join(row.format(number) + '"\n' for number in range(6))
+    return "id,question,context,answers\n" + rows
+
+
 def _conll(scheme: str) -> str:
     tags = {
         "bio1": ("I-PER", "O", "I-LOC", "I-LOC", "B-LOC"),
@@ -84,6 +100,11 @@ def good_files() -> dict[str, tuple[bytes, str]]:
         "lines.label": (_rows("", "LOC:city {t}"), "label-first"),
         "squad.json": (_squad(), "span"),
         "mended.json": (_squad(), "mended"),
+        "records.json": (json.dumps(_records(), indent=1), "class"),
+        "data.json": (json.dumps({"v": 1, "data": _records()}), "class"),
+        "fast.txt": (_rows("", "__label__a __label__b {t}"), "classes"),
+        "rte.xml": (_rte(), "class"),
+        "asked.csv": (_asked(), "span"),
         "copa.xml": (_copa(), "choice"),
         "choice.jsonl": (_objects(choices=["yes", "no", "so"], label=1), "choice"),
         "swag.csv": (_rows(swag, "{n},{q},She,runs,walks,1"), "choice"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,10 +111,8 @@ def test_a_page_without_text(tmp_path: Path) -> None:
 def test_hostile_pages_take_no_time(tmp_path: Path, text: str) -> None:
     file = TextFile(tmp_path / "a.html", CorpusError)
     began = time.process_time()
-    try:
+    with suppress(CorpusError):
         list(documents_of_markup(file, [text[:40_000], text[40_000:]], records=False))
-    except CorpusError as error:
-        assert "ends within" in error.what
     assert time.process_time() - began < 5  # what grew with the square would take minutes
 
 

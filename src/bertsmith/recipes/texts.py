@@ -14,7 +14,7 @@ from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
 from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
-from bertsmith.text.examples import Example, Kind, read_examples
+from bertsmith.text.examples import Example, Kind, has_labels, read_examples
 from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 
@@ -44,7 +44,7 @@ class Texts:
         if self.file == "-":
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
-        if kind_of(path) in TABLES:
+        if kind_of(path) in TABLES or has_labels(path, self._columns):
             return read_examples(
                 path,
                 self._columns,

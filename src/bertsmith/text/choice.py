@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bertsmith.text.example import text_of
 from bertsmith.text.labels import BadLabel, class_of
+from bertsmith.text.literals import literal
 from bertsmith.text.opening import TextFile
 
 _ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
@@ -76,8 +76,8 @@ def _options(file: TextFile, line: int, options: object) -> tuple[list[str], lis
     remedy = 'write "choices": ["...", "..."], two or more'
     if isinstance(options, str):
         try:
-            options = json.loads(options)
-        except (ValueError, RecursionError) as error:
+            options = literal(options)
+        except ValueError as error:
             raise file.fault("the options are no list", line, remedy) from error
     if isinstance(options, dict):  # columns of texts and names
         texts, names = options.get("text"), options.get("label")

@@ -1,4 +1,4 @@
-"""COPA as it is distributed: items of a premise and alternatives, in XML."""
+"""Elements of XML with attributes and texts; COPA's items of a premise and alternatives."""
 
 from __future__ import annotations
 
@@ -13,12 +13,29 @@ _ALTERNATIVE = re.compile("a([0-9]{1,4})")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
 
 
+Element = tuple[int, dict[str, str], dict[str, str]]
+
+
 def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
-    """Line, parts and text of each item; raises the file's error where it is no such XML.
+    """Line, parts and text of each item; raises the file's error where it is no such XML."""
+    for line, given, texts in xml_items(file, ("item",)):
+        options = [texts[key] for key in sorted(texts, key=_number) if _number(key)]
+        parts: dict[str, object] = {
+            "context": texts.get("p"),
+            "question": given.get("asks-for"),
+            "options": options,
+            "label": _from_zero(given.get("most-plausible-alternative")),
+            "id": given.get("id"),
+        }
+        yield line, parts, json.dumps(given | texts)
+
+
+def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
+    """Line, attributes and texts, by their elements, of each element of these names.
 
     Entities of the document's own are refused: a few lines of them can unfold to gigabytes.
     """
-    parsing = _Parsing(file)
+    parsing = _Parsing(file, names)
     # the blocks are UTF-8, whatever the document declares
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
@@ -40,18 +57,19 @@ def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
 
 
 class _Parsing:
-    """What has been read of the items so far."""
+    """What has been read of the elements so far."""
 
-    def __init__(self, file: TextFile) -> None:
+    def __init__(self, file: TextFile, names: tuple[str, ...]) -> None:
         self._file = file
-        self._items: list[tuple[int, dict[str, object], str]] = []
+        self._names = names
+        self._items: list[Element] = []
         self._line = 0
         self._given: dict[str, str] | None = None
         self._texts: dict[str, str] = {}
         self._open: str | None = None
 
     def begin(self, name: str, given: dict[str, str], line: int) -> None:
-        if name == "item":
+        if name in self._names:
             self._line, self._given, self._texts, self._open = line, given, {}, None
         elif self._given is not None:
             self._open = name
@@ -67,20 +85,11 @@ class _Parsing:
 
     def end(self, name: str) -> None:
         self._open = None
-        if name != "item" or self._given is None:
-            return
-        options = [self._texts[key] for key in sorted(self._texts, key=_number) if _number(key)]
-        parts: dict[str, object] = {
-            "context": self._texts.get("p"),
-            "question": self._given.get("asks-for"),
-            "options": options,
-            "label": _from_zero(self._given.get("most-plausible-alternative")),
-            "id": self._given.get("id"),
-        }
-        self._items.append((self._line, parts, json.dumps(self._given | self._texts)))
-        self._given = None
+        if name in self._names and self._given is not None:
+            self._items.append((self._line, self._given, self._texts))
+            self._given = None
 
-    def taken(self) -> list[tuple[int, dict[str, object], str]]:
+    def taken(self) -> list[Element]:
         items, self._items = self._items, []
         return items
 

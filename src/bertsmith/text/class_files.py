@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
 
@@ -18,6 +19,72 @@ _EXTENSIONS = re.compile(r"(\.(txt|text))?(\.(gz|zst))?$", re.IGNORECASE)
 _TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx", ".xls", ".zip", ".xml")
 _PARTS = re.compile(r"train(ing)?|dev(el|elopment)?|valid(ation)?|val|test(ing)?", re.IGNORECASE)
 _NOT_DATA = re.compile(r"readme|licen[sc]e|copying|.*\.bad\.jsonl$", re.IGNORECASE)
+
+
+FASTTEXT = "__label__"
+_FASTTEXT_LINES = 1000
+
+
+def fasttext_labels(path: Path, encoding: str) -> int:
+    """Return the most labels that one of the first lines has as fastText writes them, 0 of others.
+
+    Labels stand before the text: ``__label__x __label__y text``.
+    """
+    if kind_of(path) in (".parquet", ".json", ".jsonl", ".xml"):
+        return 0
+    most = 0
+    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
+    for _, text in islice(lines, _FASTTEXT_LINES):
+        if text.strip():
+            count = len(fasttext_line(text)[0])
+            if not most and not count:
+                return 0
+            most = max(most, count)
+    return most
+
+
+def fasttext_line(written: str) -> tuple[list[str], str]:
+    """Return the labels that a line begins with, and the text after them."""
+    labels = []
+    rest = written.strip()
+    while rest.startswith(FASTTEXT):
+        label, _, rest = rest.replace("\t", " ", 1).partition(" ")
+        labels.append(label.removeprefix(FASTTEXT))
+        rest = rest.lstrip()
+    return labels, rest
+
+
+def fasttext_examples(
+    path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
+) -> Iterator[Example]:
+    """Lines of fastText: labels, each after ``__label__``, and a text."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for line, written in _lines(file, refuse):
+            labels, text = fasttext_line(written)
+            try:
+                value = _fasttext_value(file, line, labels, text, kind)
+                example = checked(file, _example(file, line, text, value, kind), check)
+            except UserError as error:
+                refuse(error, written)
+                continue
+            empty = False
+            yield example
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kind: Kind) -> object:
+    if any(word.startswith(FASTTEXT) for word in text.split()):
+        raise file.fault("a label within the text", line, "write all labels before the text")
+    if kind == "classes":
+        return labels
+    if len(labels) != 1:
+        what = f"{len(labels)} labels where a text has one" if labels else "no label"
+        remedy = f"begin the line with one {FASTTEXT}x, or pass --task multi-label"
+        raise file.fault(what, line, remedy)
+    return labels[0]
 
 
 def has_labels_first(path: Path, columns: Columns) -> bool:

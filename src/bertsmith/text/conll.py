@@ -11,6 +11,7 @@ from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentence
 from bertsmith.text.encodings import AUTO
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
+from bertsmith.text.tables import JSON
 from bertsmith.text.tagged import BadSentence, Tagged, Words, entities_of, joined
 from bertsmith.text.tagged_json import json_sentences
 
@@ -67,7 +68,7 @@ def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, encoding: str = AUT
 def _sentences(
     path: Path, columns: TagColumns, encoding: str, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
-    if kind_of(path) == ".jsonl":
+    if kind_of(path) in JSON:
         return json_sentences(path, encoding, need_tags=need_tags)
     file = TextFile(path, ExampleError, encoding)
     return column_sentences(file, columns, need_tags=need_tags)

@@ -277,7 +277,7 @@ class Corpus:
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
-                code = kind_of(path) in SOURCE_CODE and not self._asked_for(path)
+                code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._asked_for(path)
                 if path.is_file() and self._readable(path) and not code:
                     found.append(path)
                 else:

@@ -8,11 +8,18 @@ from pathlib import Path
 
 from bertsmith.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
-from bertsmith.text.class_files import class_folder, has_labels_first, label_first
+from bertsmith.text.class_files import (
+    class_folder,
+    fasttext_examples,
+    fasttext_labels,
+    has_labels_first,
+    label_first,
+)
 from bertsmith.text.columns import USUAL, Columns, Places, place
 from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
 from bertsmith.text.labels import BadLabel, class_of, yes_or_no
 from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.pairs_xml import pair_examples
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 __all__ = ["Check", "Example", "Kind", "read_examples"]
@@ -44,9 +51,21 @@ def read_examples(
         raise ConfigError("columns of 0 and 1 are of examples with several labels", remedy=remedy)
     if path.is_dir():
         return class_folder(path, columns, kind, check, bad)
+    if kind_of(path) == ".xml":
+        return pair_examples(path, columns, kind, check, bad, need_label=need_label)
+    if fasttext_labels(path, columns.encoding):
+        return fasttext_examples(path, columns, kind, check, bad)
     if has_labels_first(path, columns):
         return label_first(path, columns, kind, check, bad)
     return _rows(path, columns, kind, check, bad, watch, need_label=need_label)
+
+
+def has_labels(path: Path, columns: Columns) -> bool:
+    """Return whether the labels of a file that is no table stand beside its texts."""
+    if not path.is_file():
+        return False
+    xml = kind_of(path) == ".xml"
+    return xml or has_labels_first(path, columns) or bool(fasttext_labels(path, columns.encoding))
 
 
 def _rows(

@@ -108,3 +108,78 @@ class PlacedJson:
         if sign not in (",", end):
             raise json.JSONDecodeError("Expecting ',' delimiter", self._text, at)
         return (at + 1, True) if sign == end else (self._after_space(at + 1), False)
+
+
+RECORDS = ("data", "examples", "records", "rows")
+"""Keys of an object under which the list of its records is looked for."""
+
+
+def first_keys(file: TextFile) -> set[str]:
+    """Return the keys of the first record of a JSON file; none where it is no object."""
+    first = next(json_records(file), None)
+    return set(first.value) if first is not None and isinstance(first.value, dict) else set()
+
+
+def json_records(file: TextFile) -> Iterator[Placed]:
+    """Return the records of a JSON file, each with its line; raises the file's error.
+
+    They stand in a list, in a list under a key of an object (`RECORDS`), or one a line.
+    """
+    text = file.whole()
+    decoder = json.JSONDecoder()
+    at = _first(text, 0)
+    counted, line = 0, 1
+    try:
+        whole = text[at : at + 1] == "["
+        if text[at : at + 1] == "{":
+            at, bracket = _list_of_object(text, at, decoder)
+        else:
+            bracket = text[at : at + 1] == "["
+            at = _first(text, at + 1)
+        while text[at : at + 1] not in ("", "]"):
+            line += text.count("\n", counted, at)
+            counted = at
+            value, end = decoder.raw_decode(text, at)
+            yield Placed(value, line)
+            at = _first(text, end)
+            sign = text[at : at + 1]
+            if bracket and sign not in (",", "]"):
+                raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+            if sign == ",":
+                at = _first(text, at + 1)
+        if bracket != (text[at : at + 1] == "]"):
+            raise json.JSONDecodeError("Expecting a list of objects", text, at)
+        if whole and _first(text, at + 1) != len(text):
+            raise json.JSONDecodeError("Extra data", text, at + 1)
+    except json.JSONDecodeError as error:
+        place = text.count("\n", 0, error.pos) + 1
+        remedy = 'write a list of objects: [{"text": "..."}, ...]'
+        raise file.fault(f"not JSON: {error.msg}", place, remedy) from error
+    except (ValueError, RecursionError) as error:
+        raise file.fault(f"not JSON: {error}", line, "copy or write it again") from error
+
+
+def _first(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _list_of_object(text: str, start: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
+    """Where the first record stands, and whether it is in a list; else objects are one a line."""
+    at = _first(text, start + 1)
+    while text[at : at + 1] == '"':
+        key, at = decoder.raw_decode(text, at)
+        at = _first(text, at)
+        if text[at : at + 1] != ":":
+            raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
+        at = _first(text, at + 1)
+        if key in RECORDS and text[at : at + 1] == "[":
+            return _first(text, at + 1), True
+        _, at = decoder.raw_decode(text, at)
+        at = _first(text, at)
+        if text[at : at + 1] not in (",", "}"):
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+        if text[at : at + 1] == ",":
+            at = _first(text, at + 1)
+    return start, False

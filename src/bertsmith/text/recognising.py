@@ -8,18 +8,24 @@ from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
-from bertsmith.text.class_files import classes_of_folder, has_labels_first
+from bertsmith.text.class_files import (
+    classes_of_folder,
+    fasttext_labels,
+    has_labels_first,
+)
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
 from bertsmith.text.glue_files import find_glue, task_of
+from bertsmith.text.json_places import first_keys
 from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.pairs_xml import has_pairs
 from bertsmith.text.recognising_tables import TASK_NAMES, TaskName, recognise_table
 from bertsmith.text.schemes import recognise_scheme
 from bertsmith.text.tables import TABLES
 from bertsmith.text.tagged import Words
 
 _TAGGED = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes")
-_NO_COLUMNS = (".csv", ".jsonl", ".parquet")
+_NO_COLUMNS = (".csv", ".jsonl", ".json", ".parquet")
 _SENTENCES = 50
 _MANY_CLASSES = 30
 
@@ -45,12 +51,19 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
         reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
         return Recognised(task="glue", reason=reason, glue=known[0].name)
     kind = kind_of(path)
-    if kind == ".json":
-        return Recognised(task="span", reason="a .json file is laid out as SQuAD is")
+    if kind == ".json" and "paragraphs" in first_keys(
+        TextFile(path, ExampleError, columns.encoding)
+    ):
+        return Recognised(task="span", reason="it is laid out as SQuAD is")
     if kind == ".xml":
+        if has_pairs(TextFile(path, ExampleError, columns.encoding)):
+            return Recognised(task="pair", reason="its <pair>s have two texts")
         return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
     if kind in _TAGGED:
         return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
+    if labels := fasttext_labels(path, columns.encoding):
+        task: TaskName = "multi-label" if labels > 1 else "classify"
+        return Recognised(task=task, reason="its lines begin with __label__, as fastText's do")
     if has_labels_first(path, columns):
         how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
@@ -63,8 +76,8 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
             f"or --task: {', '.join(TASK_NAMES)}"
         )
         raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
-    task, reason = recognise_table(path, columns)
-    return Recognised(task=task, reason=reason)
+    found, reason = recognise_table(path, columns)
+    return Recognised(task=found, reason=reason)
 
 
 def _folder(path: Path) -> Recognised:

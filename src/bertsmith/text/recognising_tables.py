@@ -69,6 +69,8 @@ def _by_names(head: Head, rows: Sequence[Sequence[object]]) -> tuple[TaskName, s
     found = {name.strip().casefold() for name in head.names}
     if {"question", "context", "answers"} <= found:
         return "span", "it has 'question', 'context' and 'answers'"
+    if {"question", "context", "answer_start"} <= found:
+        return "span", "it has 'question', 'context' and 'answer_start'"
     if found & set(TOKENS) and found & set(TAGS):
         return "tag", "it has tokens and their tags"
     marks = next((name for name in ENTITIES if name in found and found & set(TEXTS)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -12,14 +12,14 @@ from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.documents import tidy
 from bertsmith.text.encodings import AUTO
-from bertsmith.text.headers import index_of
-from bertsmith.text.json_places import Placed, PlacedJson
+from bertsmith.text.headers import index_of, listed
+from bertsmith.text.json_places import Placed, PlacedJson, first_keys
+from bertsmith.text.literals import literal
 from bertsmith.text.opening import TextFile, kind_of
-from bertsmith.text.tables import Head, Pick, Table
+from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 Offsets = Literal["bad", "mend"]
 
-_TABLES = (".jsonl", ".parquet")
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the place in characters of the context'
 
 
@@ -57,10 +57,11 @@ def read_questions(
     bad: BadRows = FAIL,
     encoding: str = AUTO,
 ) -> Iterator[Question]:
-    """The questions of SQuAD's JSON, or of a .jsonl or .parquet file with a question a row.
+    """The questions of SQuAD's JSON, or of a table or a list of records with a question a row.
 
     Rows have ``id``, ``question``, ``context`` and ``answers`` as
-    ``{"text": [...], "answer_start": [...]}``, empty lists where no answer is possible. An answer
+    ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
+    lists where no answer is possible; or columns ``answer_text`` and ``answer_start``. An answer
     that does not stand at its place is a fault or, with `offsets` ``mend``, taken to stand at the
     nearest place where it does. Raises `ExampleError`, with file and line, unless `bad` takes the
     fault; a paragraph or article that cannot be read counts as one.
@@ -69,7 +70,7 @@ def read_questions(
     file = TextFile(path, ExampleError, encoding)
     with bad.of(path) as refuse:
         making = _Making(file, offsets, refuse, need_answers=need_answers)
-        tabled = kind_of(path) in _TABLES
+        tabled = kind_of(path) in TABLES and (kind_of(path) != ".json" or _has_rows(file))
         for question in making.of_table(path) if tabled else making.of_articles():
             empty = False
             yield question
@@ -102,22 +103,28 @@ class _Making:
 
     def of_table(self, path: Path) -> Iterator[Question]:
         table = Table(path, ExampleError, encoding=self._file.encoding, refuse=self._refuse)
-        wanted = ("id", "question", "context", "answers")
+        roles: list[str] = []
 
         def pick(head: Head) -> Pick:
-            found = [index_of(head.names, name) for name in wanted]
-            for name, index in zip(wanted, found, strict=True):
-                if index is None and (name != "answers" or self._need_answers):
-                    remedy = f"questions have {', '.join(wanted)}"
+            places = _places(head.names)
+            for name in ("question", "context", *(("answers",) if self._need_answers else ())):
+                if name not in places and not (name == "answers" and "start" in places):
+                    remedy = (
+                        "questions have id, question, context, and answers or answer_text and "
+                        f"answer_start; the columns are: {listed(head.names)}"
+                    )
                     raise self._file.fault(f"has no {name!r}", 1, remedy)
-            return Pick(columns=tuple(index for index in found if index is not None))
+            roles.extend(places)
+            return Pick(columns=tuple(places.values()))
 
-        for line, (name, asked, context, *answers) in table.rows(pick):
-            value: dict[str, object] = {"id": name, "question": asked}
-            if answers:
-                value["answers"] = _listed(answers[0])
+        for line, cells in table.rows(pick):
+            part = dict(zip(roles, cells, strict=True))
+            # rows without a column of ids are named by their lines
+            value = {"question": part["question"], "id": part.get("id", line)}
+            if "answers" in part or "start" in part:
+                value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
-            question = self._asked(Placed(value, line), context, None, row=table.row())
+            question = self._asked(Placed(value, line), part["context"], None, row=table.row())
             if question is not None:
                 yield question
 
@@ -220,11 +227,71 @@ def _nearest(context: str, text: str, start: int) -> int | None:
     return min(found, key=lambda place: abs(place - start), default=None)
 
 
+def _has_rows(file: TextFile) -> bool:
+    """Return whether a JSON file has a question a record, and no articles."""
+    try:
+        return "question" in first_keys(file)
+    except UserError:
+        return False
+
+
+_ROLES = {
+    "id": ("id", "qid", "question_id", "_id"),
+    "question": ("question", "query"),
+    "context": ("context", "passage", "paragraph"),
+    "answers": ("answers",),
+    "text": ("answer_text", "answers.text", "answers_text", "answer.text", "answer"),
+    "start": ("answer_start", "answers.answer_start", "answers_start", "start", "start_position"),
+}
+
+
+def _places(names: Sequence[str]) -> dict[str, int]:
+    """Where the parts of questions stand in a table, by role."""
+    found = {}
+    for role, usual in _ROLES.items():
+        places = (index_of(names, name) for name in usual)
+        place = next((each for each in places if each is not None), None)
+        if place is not None:
+            found[role] = place
+    if "answers" in found or not {"text", "start"} <= found.keys():
+        found.pop("text", None)
+        found.pop("start", None)
+    return found
+
+
+def _answers_of_row(part: Mapping[str, object]) -> object:
+    """The answers of a row as SQuAD writes them; None where they cannot be read."""
+    if "answers" in part:
+        return _listed(_read(part["answers"]))
+    text, start = _read(part["text"], plain=True), _read(part["start"])
+    if isinstance(text, list) or isinstance(start, list):
+        return _listed({"text": text, "answer_start": start})
+    if isinstance(start, float) and start.is_integer():
+        start = int(start)
+    if text in (None, "") and start in (None, "", -1):
+        return []
+    return [{"text": text, "answer_start": start}]
+
+
+def _read(cell: object, *, plain: bool = False) -> object:
+    """A cell, or what is written in it; a `plain` one is a text unless it is a list."""
+    if not isinstance(cell, str) or (plain and not cell.startswith("[")):
+        return cell
+    if not cell.strip():
+        return None if plain else ([] if cell == "" else cell)
+    try:
+        return literal(cell)
+    except ValueError:
+        return cell
+
+
 def _listed(answers: object) -> object:
     """The answers of a row as SQuAD writes them."""
     if not isinstance(answers, dict):
         return answers
     texts, starts = answers.get("text"), answers.get("answer_start")
+    if isinstance(texts, str) and isinstance(starts, int):
+        return [{"text": texts, "answer_start": starts}]
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         return None
     return [

@@ -26,10 +26,12 @@ from bertsmith.text.headers import (
     stated_header,
     undecided,
 )
+from bertsmith.text.json_places import json_records
 from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
 
 DELIMITED = (".csv", ".tsv")
-TABLES = (*DELIMITED, ".jsonl", ".parquet")
+JSON = (".jsonl", ".json")
+TABLES = (*DELIMITED, *JSON, ".parquet")
 SAMPLE_ROWS = 1000
 PARQUET_ROWS = 256
 
@@ -199,11 +201,8 @@ class Table:
         names: tuple[str, ...] = ()
         keys: list[str] = []
         wanted: set[str] = set()
-        for line, text in self._lines():
-            if not text or text.isspace():
-                continue
+        for line, text, row in self._objects() if self._kind == ".jsonl" else self._records():
             self._row = text
-            row = self._object(line, text)
             if isinstance(row, UserError):
                 self._refuse(row, text)
                 continue
@@ -219,6 +218,22 @@ class Table:
                 continue
             self._record = row
             yield line, tuple(map(row.get, keys))
+
+    def _objects(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
+        """Line, text and object of every line of JSONL."""
+        for line, text in self._lines():
+            if text and not text.isspace():
+                yield line, text, self._object(line, text)
+
+    def _records(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
+        """Line, text and object of every record of a JSON file."""
+        for value, line in json_records(self.file):
+            text = json.dumps(value, ensure_ascii=False)
+            if isinstance(value, dict):
+                yield line, text, value
+            else:
+                what = f"{type_of(value)}, no JSON object"
+                yield line, text, self.file.fault(what, line, 'write [{"text": "..."}, ...]')
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'

@@ -32,7 +32,7 @@ def json_sentences(
     def refuse(error: UserError, row: str) -> None:
         refused.append(BadSentence(error=error, row=row))
 
-    table = Table(path, ExampleError, kind=".jsonl", encoding=encoding, refuse=refuse)
+    table = Table(path, ExampleError, encoding=encoding, refuse=refuse)
     whole: list[bool] = []
 
     def pick(head: Head) -> Pick:

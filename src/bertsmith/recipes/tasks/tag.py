@@ -28,7 +28,7 @@ from bertsmith.text.conll import read_tagged, tag_scheme
 from bertsmith.text.example import Example
 from bertsmith.text.examples import read_examples
 from bertsmith.text.opening import kind_of
-from bertsmith.text.tables import TABLES
+from bertsmith.text.tables import JSON, TABLES
 from bertsmith.text.tagged import Tagged, entities_of
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -73,7 +73,7 @@ class Tag(Task[Tagged]):
     def asked(self, file: Path, reading: Reading) -> Iterator[Tagged]:
         """Yield the raw texts of a table, or sentences in columns."""
         kind = kind_of(file)
-        if kind in TABLES and kind != ".jsonl":
+        if kind in TABLES and kind not in JSON:
             rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
             return map(raw_text, rows)
         return self.read(file, reading, labelled=False)

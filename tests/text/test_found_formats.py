@@ -1,0 +1,219 @@
+"""Examples in files that people have: JSON lists, fastText lines, XML pairs, SQuAD in CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ExampleError
+from bertsmith.recipes.texts import Texts
+from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.choices import read_choices
+from bertsmith.text.columns import Columns
+from bertsmith.text.corpus import Corpus
+from bertsmith.text.examples import read_examples
+from bertsmith.text.literals import literal
+from bertsmith.text.recognising import recognise
+from bertsmith.text.squad import read_questions
+
+ROWS = [{"text": "Good film", "label": "pos"}, {"text": "Bad film", "label": "neg"}]
+CONTEXT = "Ann is in Rome. Bob is in Oslo."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ROWS, indent=1),
+        json.dumps({"version": 1, "data": ROWS, "more": []}),
+        json.dumps({"examples": ROWS}),
+        "\n".join(map(json.dumps, ROWS)),
+        "\ufeff" + json.dumps(ROWS),
+    ],
+)
+def test_a_list_of_records(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    assert recognise(path).task == "classify"
+    found = list(read_examples(path, need_label=True))
+    assert [(each.text, each.label) for each in found] == [
+        ("Good film", "pos"),
+        ("Bad film", "neg"),
+    ]
+    assert [each.paragraphs for each in Corpus([path])] == [("Good film",), ("Bad film",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ('[{"text": "x", "label": "a"},\n {"text": "y"', "not JSON: Expecting ',' delimiter", 2),
+        ('[{"text": "x", "label": "a"}\n {"text": "y"}]', "not JSON: Expecting ',' delimiter", 2),
+        ('[{"text": "x", "label": "a"},\n 7]', "a number, no JSON object", 2),
+        ('[{"text": "x", "label": "a"}] x', "not JSON: Extra data", 1),
+        ('{"text": {"0": "x"}, "label": {"0": "a"}}', "the text is no string", 1),
+    ],
+)
+def test_a_bad_list_of_records(tmp_path: Path, text: str, what: str, line: int) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ExampleError) as caught:
+        list(read_examples(path, need_label=True))
+    assert what in caught.value.what
+    assert (caught.value.line, caught.value.where) == (line, path)
+    assert caught.value.remedy
+
+
+def test_fasttext(tmp_path: Path) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text("__label__2 Great sound\n\n__label__1\tBroken, sadly\n", encoding="utf-8")
+    assert recognise(path).task == "classify"
+    found = list(read_examples(path, need_label=True))
+    assert [(each.label, each.text, each.line) for each in found] == [
+        ("2", "Great sound", 1),
+        ("1", "Broken, sadly", 3),
+    ]
+    assert [each.text for each in Texts(str(path), Columns())] == ["Great sound", "Broken, sadly"]
+    path.write_text("__label__a __label__b-c both\n__label__a one\n", encoding="utf-8")
+    assert recognise(path).task == "multi-label"
+    several = list(read_examples(path, need_label=True, kind="classes"))
+    assert [each.labels for each in several] == [("a", "b-c"), ("a",)]
+    with pytest.raises(ExampleError, match=r"txt:1: 2 labels where a text has one; .*multi-label"):
+        list(read_examples(path, need_label=True))
+    path.write_text("__label__a one\nx __label__b two\n__label__c\n", encoding="utf-8")
+    bad = BadRows("skip")
+    assert len(list(read_examples(path, need_label=True, bad=bad))) == 1
+    assert bad.count == 2
+    assert bad.first is not None
+    assert bad.first.what == "a label within the text"
+
+
+RTE = (
+    '<?xml version="1.0"?>\n<corpus>\n<pair id="1" value="TRUE" task="IR">\n'
+    "<t>Ann &amp; Bob met.</t>\n<h>They met.</h></pair>\n"
+    '<pair id="2" entailment="NO"><t>Ann\nleft.</t><h>She came.</h></pair>\n</corpus>\n'
+)
+
+
+def test_pairs_in_xml(tmp_path: Path) -> None:
+    path = tmp_path / "dev.xml"
+    path.write_text(RTE, encoding="utf-8")
+    assert recognise(path).task == "pair"
+    found = list(read_examples(path, need_label=True))
+    assert [(each.text, each.text_pair, each.label, each.id, each.line) for each in found] == [
+        ("Ann & Bob met.", "They met.", "TRUE", "1", 3),
+        ("Ann left.", "She came.", "NO", "2", 6),
+    ]
+    path.write_text(RTE.replace(' value="TRUE"', ""), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"dev\.xml:3: no label; give each <pair> an attribute"):
+        list(read_examples(path, need_label=True))
+    assert len(list(read_examples(path, need_label=False))) == 2
+    path.write_text(RTE.replace("<h>", "<x>").replace("</h>", "</x>"), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"dev\.xml:3: a <pair> without <t> and <h>"):
+        list(read_examples(path, need_label=True))
+
+
+ANSWERS = [
+    """{"text": ["Rome"], "answer_start": [10]}""",
+    """{'text': ['Rome'], 'answer_start': [10]}""",
+    """{'text': array(['Rome'], dtype=object), 'answer_start': array([10], dtype=int32)}""",
+    """[{'text': 'Rome', 'answer_start': 10}]""",
+]
+
+
+def _csv(*rows: tuple[object, ...]) -> str:
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_questions_in_a_csv(tmp_path: Path, answers: str) -> None:
+    path = tmp_path / "a.csv"
+    head = ("id", "title", "context", "question", "answers")
+    none = "{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}"
+    rows = [("q1", "", CONTEXT, "Where is Ann?", answers), ("q2", "", CONTEXT, "Why?", none)]
+    path.write_text(_csv(head, *rows), encoding="utf-8")
+    assert recognise(path).task == "span"
+    first, second = read_questions(path, need_answers=True)
+    assert (first.id, first.context, first.question) == ("q1", CONTEXT, "Where is Ann?")
+    assert [tuple(each) for each in first.answers] == [("Rome", 10)]
+    assert (second.answers, second.impossible) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "names", [("answer_text", "answer_start"), ("answers.text", "answers.answer_start")]
+)
+def test_questions_with_columns_of_texts_and_starts(tmp_path: Path, names: tuple[str, str]) -> None:
+    path = tmp_path / "a.csv"
+    cells = ("['Rome']", "[10]") if "." in names[0] else ("Rome", "10")
+    rows = [("question", "context", *names), ("Where is Ann?", CONTEXT, *cells)]
+    path.write_text(_csv(*rows), encoding="utf-8")
+    (found,) = read_questions(path, need_answers=True)
+    assert [tuple(each) for each in found.answers] == [("Rome", 10)]
+    assert found.id == "2"
+    path = tmp_path / "a.json"
+    record = {
+        "id": 1,
+        "question": "Where?",
+        "context": CONTEXT,
+        "answer_text": "Oslo",
+        "answer_start": 26,
+    }
+    path.write_text(json.dumps([record]), encoding="utf-8")
+    assert recognise(path).task == "span"
+    (found,) = read_questions(path, need_answers=True)
+    assert [tuple(each) for each in found.answers] == [("Oslo", 26)]
+
+
+@pytest.mark.parametrize(
+    "answers", ["Rome", "{'text': ['Rome']", "[[[[" * 99, "__import__('os')", ""]
+)
+def test_answers_that_cannot_be_read(tmp_path: Path, answers: str) -> None:
+    path = tmp_path / "a.csv"
+    head = ("id", "question", "context", "answers")
+    path.write_text(_csv(head, ("1", "Where?", CONTEXT, answers or " ")), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"a\.csv:2: 'answers' is no list; write"):
+        list(read_questions(path, need_answers=True))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("['a' 'b, c'\n \"d's\"]", ["a", "b, c", "d's"]),
+        ("[1 2 -3.5e2]", [1, 2, -350.0]),
+        ("('a', None, True, nan)", ["a", None, True, None]),
+        ("array(['x'], dtype='<U3')", ["x"]),
+        (r"['it\'s', 'a\nb', 'caf\xe9']", ["it's", "a\nb", "caf\u00e9"]),
+        ('{"a": [1]}', {"a": [1]}),
+    ],
+)
+def test_literals(written: str, value: object) -> None:
+    assert literal(written) == value
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "x", "[", "['a'", "{'a' 1}", "{1: 2}", "f(1)", "[1] 2", "(" * 10_000, "'a", "1__0"],
+)
+def test_no_literals(written: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (any of its messages)
+        literal(written)
+
+
+def test_options_as_numpy_prints_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [("question", "choices", "answer"), ("Who?", "['Ann' 'Bob']", "B")]
+    path.write_text(_csv(*rows), encoding="utf-8")
+    (found,) = read_choices(path, need_label=True)
+    assert (found.choices, found.label) == (("Ann", "Bob"), 1)
+
+
+def test_source_code_a_folder_a_class(tmp_path: Path) -> None:
+    for name, text in (("py/a.py", "def f():\n    return 1\n"), ("c/a.c", "int f() {\n}\n")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = {each.label: each.text for each in read_examples(tmp_path, need_label=True)}
+    assert found == {"c": "int f() { }", "py": "def f(): return 1"}
