@@ -14,8 +14,10 @@ from bertsmith.recipes.texts import Texts
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.choices import read_choices
 from bertsmith.text.columns import Columns
+from bertsmith.text.conll import read_tagged
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.examples import read_examples
+from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.literals import literal
 from bertsmith.text.recognising import recognise
 from bertsmith.text.squad import read_questions
@@ -217,3 +219,31 @@ def test_source_code_a_folder_a_class(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
     found = {each.label: each.text for each in read_examples(tmp_path, need_label=True)}
     assert found == {"c": "int f() { }", "py": "def f(): return 1"}
+
+
+@pytest.mark.parametrize("sign", ["_", "/"])
+def test_words_joined_to_their_tags(tmp_path: Path, sign: str) -> None:
+    path = tmp_path / "train.txt"
+    text = "The/DT dog/NN of/IN Ann/NN ./.\n\nA/DT half/NN ,/, 1\\/2/NN ./.\nThe/DT cat/NN sat/NN\n"
+    path.write_text(text if sign == "/" else text.replace("\\/", "~").replace("/", "_"))
+    found = recognise(path)
+    assert (found.task, found.reason) == ("tag", f"its lines are sentences of word{sign}TAG")
+    first, second, third = read_tagged(path, need_tags=True)
+    assert first.text == "The dog of Ann ."
+    assert first.tags == ("DT", "NN", "IN", "NN", ".")
+    assert second.text == ("A half , 1/2 ." if sign == "/" else "A half , 1~2 .")
+    assert [each.line for each in (first, second, third)] == [1, 3, 4]
+    path.write_text(path.read_text() * 20 + "The dog\n")
+    with pytest.raises(
+        ExampleError, match=rf"txt:81: the word 'The' has no tag; write word{sign}TAG"
+    ):
+        list(read_tagged(path, need_tags=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["and/or it/is\n", "a/b c/d e/f g/h\n", "plain text here\n", "x_A\ny_A\n"]
+)
+def test_what_is_not_joined_to_tags(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    assert joining_sign(path, "auto") is None

@@ -9,6 +9,7 @@ from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
 from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentences
 from bertsmith.text.encodings import AUTO
+from bertsmith.text.joined_tags import joined_sentences, joining_sign
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
 from bertsmith.text.tables import JSON
@@ -30,7 +31,8 @@ def read_tagged(
     """Stream the sentences of a tagged file, also .gz or .zst.
 
     Columns stand between tabs or blanks, sentences between empty lines and documents between
-    ``-DOCSTART-`` lines; .conllu is CoNLL-U. A .jsonl has a text with ``entities`` as
+    ``-DOCSTART-`` lines; .conllu is CoNLL-U; or a line is a sentence
+    of ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as
     ``[start, end, label]`` in characters, or ``tokens`` with ``tags``. How the tags are to be read
     is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with
     file and line, for a sentence that cannot be read, unless `bad` takes it. Words without tags
@@ -71,6 +73,9 @@ def _sentences(
     if kind_of(path) in JSON:
         return json_sentences(path, encoding, need_tags=need_tags)
     file = TextFile(path, ExampleError, encoding)
+    sign = joining_sign(path, encoding)
+    if sign is not None:
+        return joined_sentences(file, sign)
     return column_sentences(file, columns, need_tags=need_tags)
 
 

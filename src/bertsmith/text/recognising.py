@@ -16,6 +16,7 @@ from bertsmith.text.class_files import (
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
 from bertsmith.text.glue_files import find_glue, task_of
+from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.json_places import first_keys
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.pairs_xml import has_pairs
@@ -67,6 +68,8 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
     if has_labels_first(path, columns):
         how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
+    if sign := joining_sign(path, columns.encoding):
+        return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
     if kind not in _NO_COLUMNS and (shown := _columns_of_tags(path, columns)):
         return Recognised(task="tag", reason=shown)
     file = TextFile(path, ExampleError, columns.encoding)

@@ -27,6 +27,7 @@ from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
 from bertsmith.text.conll import read_tagged, tag_scheme
 from bertsmith.text.example import Example
 from bertsmith.text.examples import read_examples
+from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import JSON, TABLES
 from bertsmith.text.tagged import Tagged, entities_of
@@ -64,7 +65,10 @@ class Tag(Task[Tagged]):
 
     def reads_lines(self, file: str, reading: Reading) -> bool:
         """Tell whether it is standard input or a .txt, of raw texts."""
-        return file == "-" or kind_of(Path(file)) == ".txt"
+        if file == "-" or kind_of(Path(file)) != ".txt":
+            return file == "-"
+        # words with their tags would be taken for the text
+        return joining_sign(Path(file), reading.columns.encoding) is None
 
     def of_text(self, example: Example) -> Tagged:
         """Return a raw text with its words."""

@@ -14,9 +14,8 @@ from bertsmith.errors import ExampleError
 from bertsmith.inference.windows import text_length
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.text.class_files import has_labels_first
 from bertsmith.text.described import describe_examples
-from bertsmith.text.examples import Example, Kind, read_examples
+from bertsmith.text.examples import Example, Kind, has_labels, read_examples
 from bertsmith.text.glue import GlueTask
 from bertsmith.text.glue_files import read_glue, task_of
 from bertsmith.text.opening import kind_of
@@ -61,7 +60,7 @@ class TextTask(Task[Example]):
     def reads_lines(self, file: str, reading: Reading) -> bool:
         """Tell whether it is neither a table nor a folder, and no lines with labels."""
         path = Path(file)
-        other = path.is_dir() or kind_of(path) in TABLES or has_labels_first(path, reading.columns)
+        other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
         return file == "-" or not other
 
     def of_text(self, example: Example) -> Example:
