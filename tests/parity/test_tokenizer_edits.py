@@ -292,9 +292,11 @@ CASES = [(kind, name) for name, edit in EDITS.items() for kind in edit.kinds]
 def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of each kind, as we save it."""
     folder = tmp_path_factory.mktemp("bases")
-    learn_wordpiece(CORPUS, size=100, lowercase=True, min_frequency=1).save(folder / "bert")
+    learned = learn_wordpiece(CORPUS, size=100, lowercase=True, min_frequency=1)
+    # with what transformers takes for granted
+    Tokenizer(learned.vocabulary, BasicRules(lowercase=True)).save(folder / "bert")
     learn_byte_bpe(CORPUS, size=320).save(folder / "roberta")
-    learn_unigram(CORPUS, size=80).save(folder / "albert")
+    learn_unigram(CORPUS, size=80, strip_accents=True).save(folder / "albert")
     return folder
 
 
