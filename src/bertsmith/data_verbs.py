@@ -19,6 +19,7 @@ def learn_vocabulary(
     strip_accents: Literal["auto", "yes", "no"] = "auto",
     character_coverage: float | None = None,
     text_column: str = "text",
+    header: Literal["auto", "yes", "no"] = "auto",
     layout: Layout = "auto",
     encoding: str = "auto",
     text_files: str | None = None,
@@ -37,7 +38,10 @@ def learn_vocabulary(
             an uncased vocabulary unless it would change the script, as in Hindi, Arabic or Japanese
         character_coverage: share of the text's characters to know, the most frequent first; if not
             given 0.9995, and rarer ones too that fit into a sixteenth of the size
-        text_column: column of the text in .jsonl, .parquet and .csv
+        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
+            position from 0
+        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
+            lines
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
@@ -57,6 +61,7 @@ def learn_vocabulary(
     )
     reading = CorpusReading(
         text_column=text_column,
+        header=header,
         layout=layout,
         encoding=encoding,
         text_files=tuple(text_files.split(",")) if text_files else (),
@@ -71,6 +76,7 @@ def extend_vocabulary(
     add: int,
     out: Path,
     text_column: str = "text",
+    header: Literal["auto", "yes", "no"] = "auto",
     layout: Layout = "auto",
     encoding: str = "auto",
     text_files: str | None = None,
@@ -85,7 +91,10 @@ def extend_vocabulary(
             .csv or .tsv, or source code, also .gz or .zst
         add: pieces to add
         out: folder for the model with the larger vocabulary
-        text_column: column of the text in .jsonl, .parquet and .csv
+        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
+            position from 0
+        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
+            lines
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
@@ -97,6 +106,7 @@ def extend_vocabulary(
 
     reading = CorpusReading(
         text_column=text_column,
+        header=header,
         layout=layout,
         encoding=encoding,
         text_files=tuple(text_files.split(",")) if text_files else (),
@@ -112,10 +122,12 @@ def prepare(
     workers: int | None = None,
     held_out: float = 0.05,
     text_column: str = "text",
+    header: Literal["auto", "yes", "no"] = "auto",
     layout: Layout = "auto",
     encoding: str = "auto",
     text_files: str | None = None,
     fresh: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Turn your text into a store of token ids, which pre-training reads.
 
@@ -130,23 +142,33 @@ def prepare(
         out: folder for the store
         workers: processes that encode; one a core where none is given
         held_out: share of the documents to measure with, never trained on
-        text_column: column of the text in .jsonl, .parquet and .csv
+        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
+            position from 0
+        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
+            lines
         layout: what lines and blank lines mean in .txt
         encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
             mark says, or a guess that is said
         text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
             as plain text
         fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
+        dry_run: show the files, how they are read, and the first documents with their tokens, and
+            stop
     """
     from bertsmith.recipes.corpora import CorpusReading
+    from bertsmith.recipes.corpus_preview import dry_run as show
     from bertsmith.recipes.prepare import prepare as recipe
 
     reading = CorpusReading(
         text_column=text_column,
+        header=header,
         layout=layout,
         encoding=encoding,
         text_files=tuple(text_files.split(",")) if text_files else (),
     )
+    if dry_run:
+        show(reading.open(corpus), vocab)
+        return
     recipe(
         corpus,
         vocab=vocab,

@@ -39,6 +39,7 @@ def pretrain(
     tensorboard: bool = False,
     shard: bool = False,
     force: bool = False,
+    dry_run: bool = False,
     settings: Config | None = None,
 ) -> None:
     """Pre-train a BERT on a store, or go on with a run that was interrupted.
@@ -73,6 +74,7 @@ def pretrain(
         shard: below torchrun, let each process hold a share of weights and optimiser, not all of
             them: for networks that are too large for one (docs/many-machines.md)
         force: go on whatever the check before training finds
+        dry_run: print what the check before training finds, and stop; OUT is left as it is
     """
     from bertsmith.clock import Clock, command_start
     from bertsmith.recipes.pretrain import pretrain as run
@@ -81,6 +83,17 @@ def pretrain(
     begins = {"model": model, "recipe": recipe, "from": from_, "minutes": minutes, "steps": steps}
     _check_given({**begins, "settings": settings}, goes_on=store is None)
     assert settings is None or isinstance(settings, PretrainConfig)
+    if dry_run:
+        from bertsmith.recipes.pretrain_preview import Wanted
+        from bertsmith.recipes.pretrain_preview import dry_run as look
+
+        wanted = Wanted(
+            store=store, out=out, model=model, parent=from_, recipe=recipe or "quick",
+            minutes=minutes, steps=steps, settings=settings, device=device,
+            clock=Clock(began=command_start()),
+        )  # fmt: skip
+        look(wanted, force=force)
+        return
     run(
         store, out=out, model=model, recipe=recipe or "quick", parent=from_,
         minutes=minutes, steps=steps, settings=settings, device=device, workers=workers,

@@ -108,6 +108,7 @@ def test_a_name_in_a_file_without_header(tmp_path: Path) -> None:
             [["common", f"a sentence of more than six words, {n}"] for n in range(20)],
             None,
         ),
+        (["text 0", ""], [["text 1", ""], ["text 2", "x"]], False),
         (["", "text", "label"], [["0", "a b", "x"]], True),
     ],
 )

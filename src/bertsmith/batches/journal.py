@@ -43,6 +43,8 @@ class Source(Config):
     """Share of the documents that is held out."""
     text_column: str
     """Column of the text in tables."""
+    header: str
+    """Whether the first lines of tables are headers, or auto."""
     layout: str
     """Layout of plain text."""
     encoding: str
@@ -136,6 +138,7 @@ class Journal:
             ("vocabulary", "vocabulary"),
             ("held_out", "--held-out"),
             ("text_column", "--text-column"),
+            ("header", "--header"),
             ("layout", "--layout"),
             ("encoding", "--encoding"),
             ("text_files", "--text-files"),

@@ -96,6 +96,7 @@ def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
         vocabulary=tokenizer.fingerprint,
         held_out=float(held_out),
         text_column=corpus.text_column,
+        header=corpus.header,
         layout=corpus.layout,
         encoding=corpus.encoding,
         text_files=corpus.text_files,

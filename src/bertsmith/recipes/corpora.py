@@ -10,6 +10,7 @@ from bertsmith.config import Config
 from bertsmith.log import say
 from bertsmith.text.corpus import Corpus, shown_kinds
 from bertsmith.text.encodings import AUTO, check_encoding
+from bertsmith.text.headers import HeaderOption
 from bertsmith.text.layout import Layout
 
 
@@ -18,7 +19,9 @@ class CorpusReading(Config):
     """Where the text of a corpus stands in its files, and how it is written there."""
 
     text_column: str = "text"
-    """Column of the text in tables."""
+    """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
+    header: HeaderOption = "auto"
+    """Whether the first line of a CSV or TSV names its columns; auto looks at its first lines."""
     layout: Layout = "auto"
     """What lines and blank lines mean in plain text."""
     encoding: str = AUTO
@@ -37,6 +40,7 @@ class CorpusReading(Config):
         corpus = Corpus(
             paths,
             text_column=self.text_column,
+            header=self.header,
             layout=self.layout,
             encoding=self.encoding,
             text_files=self.text_files,

@@ -118,7 +118,7 @@ def pretrain(
         first = resolve(store, model or ANY_SIZE, budget, chosen, begins, place, processes)
         if model is not None or begins is not None:
             return first
-        return _of_chosen_size(first, folder, place, processes)
+        return with_chosen_size(first, folder, place, processes)
 
     clock, folder = clock or Clock(), RunFolder(out)
     if tensorboard:
@@ -135,8 +135,8 @@ def pretrain(
             )  # fmt: skip
 
 
-def _of_chosen_size(
-    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int
+def with_chosen_size(
+    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int = 1
 ) -> PretrainRun:
     """The run with the size that was chosen when it began, or is chosen now, which is said."""
     known = folder.settings("pretrain")
@@ -197,7 +197,7 @@ def carry_out(
         room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
     goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
-    _tell_plan(run, model, batches.parts[-1])
+    tell_plan(run, model, batches.parts[-1])
     plan, costs = _told_time(
         world, lambda: plan_time(run, model, tokenizer, store, folder, clock.startup)
     )
@@ -335,7 +335,8 @@ def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     return replace(config, encoder=encoder)
 
 
-def _tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
+def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
+    """Say what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
     how_long = f"{budget.minutes:g} minutes" if budget.minutes else f"{budget.steps:,} steps"

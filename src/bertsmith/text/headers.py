@@ -6,7 +6,7 @@ TSV begins with a header is decided from its first lines unless it is stated:
 1. A first line of 0, 1, 2, ... (an empty cell may stand before them) above columns that hold more
    than numbers is a header, as pandas writes it for columns without names.
 2. For data speak: a cell that is repeated further down in its column; a number above numbers; a
-   sentence above sentences.
+   sentence above sentences; letters and digits in the order of most cells below (``id 7``).
 3. For a header speak: a word above numbers; a cell that is none of the few values that its column
    repeats; a short cell above long ones; usual names such as text and label.
 4. Where both speak, two usual names or more decide; otherwise, and where neither speaks, nothing is
@@ -16,6 +16,7 @@ TSV begins with a header is decided from its first lines unless it is stated:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -31,6 +32,8 @@ _LONG_TEXT = 20
 _SENTENCE_WORDS = 6
 _SENTENCE_CHARACTERS = 60
 _FEW_ROWS = 10
+_LETTERS = re.compile(r"[^\W\d_]+")
+_DIGITS = re.compile(r"\d+")
 _STOPS = (".", "!", "?", "。", "！", "？")
 
 
@@ -99,6 +102,9 @@ def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
             return False, f"{shown} in its first line is a number, as below"
         if len(values) > 1:
             return True, f"{shown} stands above numbers"
+    shape = _shape(cell)
+    if "0" in shape and 2 * sum(_shape(value) == shape for value in values) >= len(values) > 1:
+        return False, f"{shown} in its first line is written like the values below"
     lengths = sorted(map(len, values))
     stops = sum(value.endswith(_STOPS) for value in values)
     if (cell.endswith(_STOPS) and 2 * stops >= len(values)) or (
@@ -112,6 +118,11 @@ def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
     if long and len(cell) < lengths[len(lengths) // 50] and len(cell.split()) <= 2:
         return True, f"{shown} stands above longer texts"
     return None, ""
+
+
+def _shape(cell: str) -> str:
+    """Return a cell with each run of letters as one letter and each run of digits as one digit."""
+    return _LETTERS.sub("a", _DIGITS.sub("0", cell))
 
 
 def is_categorical(values: Sequence[str]) -> bool:
