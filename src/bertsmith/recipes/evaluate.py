@@ -58,6 +58,7 @@ def evaluate(
     trained = loaded.config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
+    reading = task.settled(file, reading)
     rows = list(checked_pairs(task.read(file, reading, labelled=True), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=labels))
     tell_rows(task, rows, file, reading)

@@ -50,6 +50,7 @@ def read_labelled(
 
     Raises `ExampleError`, with file and line, for anything that cannot be learned from.
     """
+    reading = task.settled(train, reading)
     rows = list(task.read(train, reading, labelled=True))
     every = {label for row in rows for label in task.labels_of(row)}
     rows = list(pick_classes(task, rows, reading.columns))

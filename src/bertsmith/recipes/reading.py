@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bertsmith.config import Config
@@ -26,3 +26,9 @@ class Reading(Config):
     def bad_rows(self) -> BadRows:
         """What takes the bad rows, and counts them over all files that are read with this."""
         return BadRows(self.on_bad)
+
+    def with_columns(self, columns: Columns) -> Reading:
+        """Return the same with other columns; bad rows are counted together."""
+        other = replace(self, columns=columns)
+        vars(other)["bad_rows"] = self.bad_rows
+        return other

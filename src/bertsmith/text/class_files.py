@@ -196,12 +196,17 @@ def _check_classes(folder: Path, found: Sequence[Path]) -> None:
     if len(parts) == len(found) or any(_stem(name).lower() == "train" for name in parts):
         what = f"holds the parts of a data set, not classes: {_few(parts)}"
         raise ExampleError(
-            what, where=folder, remedy=f"give one of them, such as {folder / parts[0]}"
+            what, where=folder, remedy=f"give one of them, such as {folder / _training(parts)}"
         )
     tables = [path.name for path in found if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
         what = f"holds tables, not a file of texts for each class: {_few(tables)}"
         raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
+
+
+def _training(parts: Sequence[str]) -> str:
+    """Return the part to train on, or the first."""
+    return next((name for name in parts if name.lower().startswith("train")), parts[0])
 
 
 def _stem(name: str) -> str:

@@ -85,6 +85,8 @@ class Columns(Config):
     """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
     label_until: str | None = None
     """keep the label up to this sign only, as the colon in ENTY:animal"""
+    label_separator: Literal["auto", "|", ",", ";"] = "auto"
+    """what stands between several labels in a cell; auto is |, or commas if labels recur"""
     encoding: str = AUTO
     """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a guess that is said"""
@@ -278,6 +280,9 @@ def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError
         what = f"no column was named for the {role}; "
         what += header.reason if header.counted else f"it has no header: {header.reason}"
         return file.fault(what, 1, _by_position(head))
+    if head.delimited and len(head.names) == 1 and any(each in head.names[0] for each in ",;|"):
+        what = f"has no tabs, so one column only, {head.names[0][:40]!r}"
+        return file.fault(what, 1, "if commas stand between its columns, name the file .csv")
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is no header, add --header no and name columns by position"

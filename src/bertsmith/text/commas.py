@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 
 from bertsmith.errors import UserError
 from bertsmith.text.opening import LONGEST_LINE, TextFile
 
 # a bad row of more lines is left out as a whole: to read them all again would take their square
 _LINES_READ_AGAIN = 1000
+_SAMPLE = 20
 _REMEDY = 'write a quote inside quotes twice (""), and close every quote'
 
 
@@ -42,14 +44,15 @@ class _Lines:
 def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str]]:
     """First line, cells and text of every row; in place of the cells, what is wrong with them.
 
-    Commas stand between cells or, where the first line has none, semicolons.
+    Commas stand between cells or, where those of the first lines do not make rows of one length,
+    semicolons, tabs or bars that do.
     """
     # the module's own limit of 128 K characters a field is short of long texts
     csv.field_size_limit(LONGEST_LINE)
     lines = file.lines(escaped=True)
-    head = next(lines, (1, ""))
-    delimiter = ";" if ";" in head[1] and "," not in head[1] else ","
-    feed = _Lines(chain([head], lines))
+    first = list(islice(lines, _SAMPLE))
+    delimiter = _delimiter([text for _, text in first])
+    feed = _Lines(chain(first, lines))
     while True:
         try:
             for row in csv.reader(feed, delimiter=delimiter, strict=True):
@@ -64,6 +67,17 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
             line = feed.row[0][0]
             fault = file.fault(f"not CSV: {refusal}", line, _REMEDY)
             yield line, fault, feed.after_first()
+
+
+def _delimiter(lines: list[str]) -> str:
+    """Return what stands between the cells of some first lines."""
+    for delimiter in (",", ";", "\t", "|"):
+        if lines and delimiter in lines[0]:
+            rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter)
+            with suppress(csv.Error):  # the reading itself says what is wrong
+                if len({len(row) for row in rows if row}) == 1:
+                    return delimiter
+    return next((each for each in ",;\t|" if lines and each in lines[0]), ",")
 
 
 def _undecodable(file: TextFile, lines: list[tuple[int, str]]) -> UserError | None:

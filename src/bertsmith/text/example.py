@@ -47,10 +47,12 @@ def checked(file: TextFile, example: Example, check: Check | None) -> Example:
     return example
 
 
-def label_of(kind: Kind, value: object) -> tuple[str | None, float | None, tuple[str, ...] | None]:
+def label_of(
+    kind: Kind, value: object, separator: str = "|"
+) -> tuple[str | None, float | None, tuple[str, ...] | None]:
     """Label, number and labels of an example, as its kind asks for; raises `BadLabel`."""
     if kind == "classes":
-        return None, None, classes_of(value)
+        return None, None, classes_of(value, separator)
     number = number_of(value) if kind in ("number", "rank") else None
     return class_of(value), number, None
 

@@ -17,6 +17,7 @@ from bertsmith.text.class_files import (
 )
 from bertsmith.text.columns import USUAL, Columns, Places, place
 from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
+from bertsmith.text.foreign import refuse_foreign
 from bertsmith.text.labels import BadLabel, class_of, yes_or_no
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.pairs_xml import pair_examples
@@ -110,6 +111,7 @@ def _rows(
 
 def table_kind(path: Path, columns: Columns) -> str:
     """The extension of the table that a file holds, its own or .tsv; raises `ExampleError`."""
+    refuse_foreign(path)
     kind = kind_of(path)
     if kind in TABLES:
         return kind
@@ -165,7 +167,9 @@ class _Building:
         self, value: object, flags: tuple[object, ...]
     ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
         if not flags:
-            return label_of(self.kind, label_until(value, self.columns.label_until))
+            separator = self.columns.label_separator
+            until = label_until(value, self.columns.label_until)
+            return label_of(self.kind, until, "|" if separator == "auto" else separator)
         named = zip(self.places.label_names, flags, strict=True)
         return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
 

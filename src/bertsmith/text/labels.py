@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from bertsmith.text.documents import tidy
 
@@ -47,7 +48,20 @@ def number_of(value: object) -> float | None:
     return number
 
 
-def classes_of(value: object) -> tuple[str, ...] | None:
+def shared_parts(values: Iterable[object], separator: str) -> float | None:
+    """Return the share of the parts between separators that other values have too.
+
+    The labels of ``a,b`` and ``c,a`` and ``b`` are shared; of names such as ``Paris, France`` few
+    parts are. None if no value has a separator.
+    """
+    strings = {value.strip() for value in values if isinstance(value, str)}
+    cells = {value: {part.strip() for part in value.split(separator)} for value in strings}
+    counts = Counter(part for parts in cells.values() for part in parts)
+    parts = {part for found in cells.values() if len(found) > 1 for part in found}
+    return sum(counts[part] > 1 for part in parts) / len(parts) if parts else None
+
+
+def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     """Classes out of a list, or out of a string such as ``a|b`` or ``["a", "b"]``.
 
     An empty string or list says that none applies; None that nothing is known.
@@ -58,7 +72,7 @@ def classes_of(value: object) -> tuple[str, ...] | None:
     if isinstance(value, str) and value.lstrip().startswith("["):
         parts = _json_list(value)
     elif isinstance(value, str):
-        parts = value.split("|") if value.strip() else ()
+        parts = value.split(separator) if value.strip() else ()
     elif isinstance(value, list | tuple):
         parts = value
     else:
@@ -67,7 +81,10 @@ def classes_of(value: object) -> tuple[str, ...] | None:
     for part in parts:
         label = class_of(part)
         if label is None:
-            raise BadLabel("an empty label among several", "write a|b, without bars at the ends")
+            raise BadLabel(
+                "an empty label among several",
+                f"write a{separator}b, without {separator} at the ends",
+            )
         labels.append(label)
     return tuple(dict.fromkeys(labels))
 

@@ -15,6 +15,7 @@ from bertsmith.text.class_files import (
 )
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
+from bertsmith.text.foreign import refuse_foreign
 from bertsmith.text.glue_files import find_glue, task_of
 from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.json_places import first_keys
@@ -48,6 +49,7 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
     """
     if path.is_dir():
         return _folder(path)
+    refuse_foreign(path)
     if known := task_of(path):
         reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
         return Recognised(task="glue", reason=reason, glue=known[0].name)

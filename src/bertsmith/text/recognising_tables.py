@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Literal, get_args
 
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.choices import find_options
+from bertsmith.text.class_files import has_labels_first
 from bertsmith.text.columns import GROUPS, Columns, Places, place
 from bertsmith.text.examples import table_kind
 from bertsmith.text.headers import index_of
-from bertsmith.text.labels import BadLabel, class_of, number_of
+from bertsmith.text.labels import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import Head, Pick, Table
 from bertsmith.text.tagged_json import ENTITIES, TAGS, TEXTS, TOKENS
@@ -25,6 +27,10 @@ TASK_NAMES: tuple[str, ...] = get_args(TaskName)
 _ROWS = 1000
 _MANY_NUMBERS = 20
 _PASSAGES = ("passage", "document")
+_PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
+# share of the parts of several labels that recur, in cells that are not alike
+_SHARED = 0.5
+_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
 
 
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
@@ -53,12 +59,17 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
         places = tuple(range(len(head.names)))
         return Pick(columns=places, header=True, optional=frozenset(places))
 
+    faults: list[UserError] = []
+
     def refuse(error: UserError, row: str) -> None:
-        del error, row
+        del row
+        faults.append(error)
 
     kind = table_kind(path, columns)
     table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
     rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(pick), _ROWS)]
+    if not rows and faults:
+        raise faults[0]
     if not heads or (not rows and not heads[0].delimited):
         raise table.file.fault("holds no examples", remedy="give a file with rows in it")
     return heads[0], rows
@@ -112,6 +123,15 @@ def _by_labels(
         return "multi-label", f"{name} holds lists of labels"
     if any(isinstance(value, str) and "|" in value for value in values):
         return "multi-label", f"{name} holds labels with | between them"
+    if not values:
+        remedy = "name another column with --label-column"
+        raise file.fault(f"no row has a label in {name}", remedy=remedy)
+    if _holds_several(file, name, values):
+        return "multi-label", f"{name} holds labels with commas between them"
+    decimal = [value for value in values if isinstance(value, str) and _COMMA.fullmatch(value)]
+    if decimal and len(set(decimal)) > _MANY_NUMBERS // 2 and 2 * len(decimal) > len(values):
+        what = f"{name} holds numbers with a comma for the point, such as {decimal[0]!r}"
+        raise file.fault(what, remedy="write them with a point, such as 0.5, or pass --task")
     numbers = [_number(value) for value in values]
     finite = [number for number in numbers if number is not None]
     if finite and len(finite) == len(values):
@@ -125,6 +145,47 @@ def _by_labels(
     if places.text_pair is not None:
         return "pair", f"it has two texts, and {shown}"
     return "classify", f"it has one text, and {shown}"
+
+
+def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
+    """Return whether cells hold several labels between commas; raise where that is doubtful."""
+    if all(_COMMA.fullmatch(value) for value in values if isinstance(value, str) and "," in value):
+        return False
+    shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
+    if shared is None or (shared < _SHARED and not plural):
+        return False
+    if shared < _SHARED or not plural:
+        cell = next(value for value in values if isinstance(value, str) and "," in value)
+        what = f"{name} holds {cell[:40]!r}: several labels, or one with a comma in it?"
+        remedy = "pass --task multi-label --columns.label_separator , or --task classify"
+        raise file.fault(what, remedy=remedy)
+    return True
+
+
+def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
+    """Return what stands between the labels of a file of several labels a text.
+
+    Raises `ExampleError` where that is doubtful.
+    """
+    if columns.label_separator != "auto":
+        return columns.label_separator
+    if columns.labels or path.is_dir() or has_labels_first(path, columns):
+        return "|"
+    head, rows = _beginning(path, columns)
+    file = TextFile(path, ExampleError, columns.encoding)
+    places = place(head, columns, file, need_label=True)
+    assert places.label is not None
+    values = [row[places.label] for row in rows]
+    cells = [value for value in values if isinstance(value, str) and "," in value]
+    lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
+    if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
+        return "|"
+    if (shared_parts(values, ",") or 0.0) < _SHARED:
+        what = f"a label is {cells[0][:40]!r}: several labels, or one with a comma in it?"
+        remedy = "state what stands between labels: --columns.label_separator , or '|'"
+
+        raise file.fault(what, remedy=remedy)
+    return ","
 
 
 def _number(value: object) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from bertsmith.models.model import Model
 from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune_settings import FinetuneConfig
+from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
 from bertsmith.recipes.tasks.whole_texts import (
     TextTask,
@@ -26,6 +28,7 @@ from bertsmith.recipes.tasks.whole_texts import (
     order_labels,
 )
 from bertsmith.text.examples import Example
+from bertsmith.text.recognising_tables import label_separator
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _SAID = 0.5
@@ -40,6 +43,17 @@ class MultiLabel(TextTask):
     title: ClassVar = "Multi-label classification"
     weighs: ClassVar = True
     kind: ClassVar = "classes"
+
+    def settled(self, file: Path, reading: Reading) -> Reading:
+        """Return the reading with what stands between labels decided."""
+        separator = label_separator(file, reading.columns)
+        return reading.with_columns(replace(reading.columns, label_separator=separator))
+
+    def layout(self, file: Path, reading: Reading) -> str:
+        """Return the columns, and what stands between labels if that is a comma or semicolon."""
+        separator = reading.columns.label_separator
+        between = "" if separator in ("auto", "|") else f", labels between {separator!r}"
+        return super().layout(file, reading) + between
 
     def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
         """All labels that any text has, in the order that the model will keep."""

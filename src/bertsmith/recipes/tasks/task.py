@@ -126,6 +126,10 @@ class Task(ABC, Generic[R]):
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[R]:
         """The rows of a file; raises `ExampleError`, with file and line."""
 
+    def settled(self, file: Path, reading: Reading) -> Reading:
+        """Return the reading with what it leaves open decided from a labelled file."""
+        return reading
+
     def layout(self, file: Path, reading: Reading) -> str:
         """Return how a labelled file is read, such as its header and columns; "" if undescribed."""
         return ""

@@ -1,0 +1,83 @@
+"""What is said of tables that are none, or not as they should be."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.columns import Columns
+from bertsmith.text.examples import read_examples
+from bertsmith.text.recognising import recognise
+from bertsmith.text.recognising_tables import label_separator
+
+TEXTS = [f"text number {n} about it all" for n in range(20)]
+TWO = ["pos", "neg"] * 10
+
+
+def table(header: str, labels: list[str], between: str = ",") -> bytes:
+    rows = [header, *(f"{text}{between}{label}" for text, label in zip(TEXTS, labels, strict=True))]
+    return ("\n".join(rows) + "\n").encode()
+
+
+WRONG = [
+    ("a.xlsx", b"PK\x03\x04" + b"\0" * 99, "is an Excel file, not text; save the sheet as CSV"),
+    ("a.csv", b"PK\x03\x04" + b"\0" * 99, "is a zip archive, not text; unpack it and give the"),
+    ("a.xls", b"\xd0\xcf\x11\xe0" + b"\0" * 99, "is an old Excel or Word file"),
+    ("a.zip", b"PK\x03\x04" + b"\0" * 99, "is a zip archive, not text; unpack it"),
+    ("a.csv", gzip.compress(b"text,label\n"), "is compressed by gzip, not text; let its name end"),
+    ("a.tsv", b"PAR1\x15\x04", "is a Parquet file, not text; let its name end in .parquet"),
+    ("a.pdf", b"%PDF-1.4\n", "is a PDF, not text"),
+    ("a.csv", b"<!doctype html>\n<html>", "is a web page, not text; download the file itself"),
+    ("a.tsv", table("text,label", TWO), "has no tabs, so one column only, 'text,label'; if commas"),
+    ("a.csv", table("text,label", [""] * 20), "no row has a label in 'label'; name another column"),
+    (
+        "a.csv",
+        table("text;score", [f"{n},5" for n in range(20)], ";"),
+        "with a comma for the point",
+    ),
+    ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, no JSON object; each line must be an"),
+    ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
+    ("a.csv", table("text,score", ["1,5"] * 20), "3 columns where the first row has 2; put text"),
+    ("a.csv", table("text,label", ['"a,b"', '"b"', '"c,a"', '"c"'] * 5), "several labels, or one "),
+    ("a.csv", table("text,labels", ['"a, b"', '"c, d"'] * 10), "several labels, or one with a com"),
+    ("a.csv", b"one,two,three\n" + b"a,b,c\n" * 3, "no column that looks like the text; name it"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "message"), WRONG)
+def test_what_is_said(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ExampleError) as caught:
+        recognise(tmp_path / name)
+    assert message in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("between", [";", "\t", "|"])
+def test_other_separators_of_a_csv(tmp_path: Path, between: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(table(f"text, all{between}label", TWO, between))
+    columns = Columns(text="text, all")
+    assert [row.label for row in read_examples(path, columns, need_label=True)] == TWO
+
+
+def test_commas_between_several_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(table("text,labels", ['"a, b"', "b", '"c,a"', ""] * 5))
+    assert recognise(path).task == "multi-label"
+    separator = label_separator(path, Columns())
+    columns = Columns(label_separator=separator)
+    found = list(read_examples(path, columns, need_label=True, kind="classes"))
+    assert [row.labels for row in found[:4]] == [("a", "b"), ("b",), ("c", "a"), ()]
+    # names with commas in them are classes as they are
+    path.write_bytes(table("text,label", ['"Paris, France"', '"Rome, Italy"'] * 10))
+    assert recognise(path).task == "classify"
+    # bars part, and commas belong to the names
+    path.write_bytes(table("text,labels", ['"Paris, France|x"', "x"] * 10))
+    assert label_separator(path, Columns()) == "|"
+    path.write_bytes(table("text,labels", ['"a, b"', "c"] * 10))
+    with pytest.raises(ExampleError, match=r"state what stands between labels: --columns\.label_"):
+        label_separator(path, Columns())
