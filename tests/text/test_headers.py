@@ -11,6 +11,7 @@ from pyarrow import parquet
 from bertsmith.errors import CorpusError, ExampleError
 from bertsmith.text.columns import USUAL_NAMES, Columns
 from bertsmith.text.corpus import Corpus
+from bertsmith.text.described import without_header
 from bertsmith.text.examples import Kind, read_examples
 from bertsmith.text.headers import detect_header
 from bertsmith.text.recognising import recognise
@@ -155,3 +156,12 @@ def test_the_task_of_a_table_without_header(tmp_path: Path) -> None:
         "classify",
         "it has one text, and column 0 holds 4 classes",
     )
+
+
+def test_a_missing_header_is_said(tmp_path: Path) -> None:
+    told = without_header(table(tmp_path, *NEWS), Columns())
+    assert told is not None
+    assert told.startswith("a.csv: CSV without header ('1' in its first line is repeated below): ")
+    assert told.endswith("text is column 1, label is column 0 (counted from 0)")
+    assert without_header(table(tmp_path, "label,text", *NEWS), Columns()) is None
+    assert without_header(tmp_path / "none.csv", Columns()) is None

@@ -19,6 +19,7 @@ from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.texts import Texts
 from bertsmith.recipes.vector_files import check_kind, vector_file
 from bertsmith.text.columns import USUAL, Columns
+from bertsmith.text.described import without_header
 from bertsmith.text.examples import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -136,6 +137,8 @@ def embed(
     embedder.model.to(place)
     texts, told = Texts(file, columns), _Told(embedder)
     reading = _Reading(texts)
+    if note := without_header(Path(file), columns):
+        say(note)
     found = features(
         embedder.model, embedder.tokenizer, reading, embedder.config, after=embedder.after
     )

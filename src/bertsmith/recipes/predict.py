@@ -35,6 +35,7 @@ from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.span import Span
 from bertsmith.recipes.tasks.table import task_of
 from bertsmith.recipes.tasks.task import Room, Task
+from bertsmith.text.described import without_header
 from bertsmith.text.example import Example
 from bertsmith.text.tagged import Tagged
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -98,6 +99,8 @@ def predict(
             where=model,
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
+    if note := without_header(Path(file), reading.columns):
+        say(note)
     blank, answers = 0, Answers(format)
     for asked, record, lines in found:
         if record is None:

@@ -44,11 +44,13 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
 
 def without_header(path: Path, columns: Columns) -> str | None:
     """Return the description of a CSV or TSV that has no names of columns; None of other files."""
+    if not path.is_file():
+        return None
     try:
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
-        return None
-    return described if "without header" in described else None
+        return None  # whoever reads it says what is wrong
+    return f"{path.name}: {described}" if " without header " in described else None
 
 
 def _head(path: Path, columns: Columns, pick: Callable[[Head, Table], Pick]) -> tuple[Head, str]:

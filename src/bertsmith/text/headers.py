@@ -235,7 +235,7 @@ def described_columns(
     if header.counted:
         return f"{kind} with a header of numbers ({header.reason}): {held}"
     if not named:
-        return f"{kind} without header ({header.reason}): {held}, from 0"
+        return f"{kind} without header ({header.reason}): {held} (counted from 0)"
     return f"{kind} with a header: {held}"
 
 
