@@ -36,7 +36,7 @@ def of_whole_files() -> Iterator[Bad]:
     yield whole("latin-head.csv", b"text,caf\xe9\nx,a\n", "byte 0xE9", 1)
     yield whole("latin-first.jsonl", b'{"text": "\xe9", "label": 1}\n', "byte 0xE9", 1)
     yield whole("quote-head.csv", b'"text,label\nx,a\n', "not CSV", 1)
-    yield whole("what.docx", b"PK\3\4", "is of an unknown kind")
+    yield whole("what.docx", b"PK\3\4", "is a Word file, not text")
     yield whole("what.txt", b"just a line\n", "is of an unknown kind")
     yield whole("cut.csv.gz", gzip.compress(table.encode() * 99)[:-9], "damaged or cut short")
     yield whole("plain.tsv.gz", b"text\tlabel\nx\ta\n", "damaged or cut short")
