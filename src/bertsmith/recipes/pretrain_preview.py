@@ -66,7 +66,9 @@ def dry_run(wanted: Wanted, *, force: bool = False) -> Findings:
     model = start(run, tokenizer).to(device)
     tell_plan(run, model, batches.parts[-1])
     with TemporaryDirectory() as elsewhere:
-        plan, costs = plan_time(run, model, tokenizer, store, RunFolder(Path(elsewhere)))
+        plan, costs = plan_time(
+            run, model, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
+        )
     spoken_for = clock.elapsed + costs.total(plan.measurements)
     parts = batches.parts
     found = room + check(run, store, tokenizer, model, parts, PRETRAINING, spoken_for=spoken_for)
