@@ -18,9 +18,12 @@ def convert(
     What SOURCE is, its files tell:
       pickled     pytorch_model.bin (or any .bin, .pt, .pth), one file or several with an index;
                   opened in a process that has limits and runs nothing it reads
+      safetensors model.fp16.safetensors and the like, one file or several with an index, and
+                  model.safetensors whose vocabulary lies one folder up
       fairseq     a RoBERTa's model.pt with dict.txt, encoder.json and vocab.bpe beside it
       TensorFlow  bert_model.ckpt.index and .data-... of google-research/bert or /albert with
                   bert_config.json and vocab.txt beside them; TensorFlow is not needed
+    config.json and the vocabulary lie beside the weights, or one folder up.
     OUT/conversion.json tells what became of every tensor.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -23,6 +22,12 @@ _CURES = {
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
     errno.EEXIST: "",
+    errno.ENOTEMPTY: "",
+    errno.ENOENT: "",
+    errno.ELOOP: "",
+    errno.ESTALE: "",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "close other programs: the machine has too many open files",
     errno.ENOTDIR: "",
     errno.EISDIR: "",
     errno.ENAMETOOLONG: "",
@@ -58,6 +63,10 @@ def refused_by_disk(error: OSError) -> bool:
 
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """What the disk refused, in one line; `then` says what to do once that is mended."""
+    if error.errno == errno.ENOENT:
+        what = "is gone: it was deleted while it was needed"
+        remedy = then or "give the same command again"
+        return DiskError(what, where=error.filename or where, remedy=remedy)
     cure = _CURES.get(error.errno or 0, "")
     if then:
         remedy = f"{cure or 'mend that'}, then {then}"
@@ -93,28 +102,6 @@ def made_folder(folder: Path) -> Iterator[None]:
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
-
-
-@contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder to fill; it takes the name asked for once all of it is on the disk.
-
-    The name must be free, or that of an empty folder. Whatever fails leaves nothing; what the disk
-    refuses is a `DiskError`.
-    """
-    final = folder.resolve()
-    fresh = final.with_name(f".{final.name}.partial-{os.getpid()}")
-    with writing(folder), made_folder(final.parent):
-        try:
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir()
-            yield fresh
-            for path in (*fresh.rglob("*"), fresh):
-                flush_to_disk(path)
-            fresh.rename(final)
-            flush_to_disk(final.parent)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
 
 
 def write_whole(file: FileIO, data: bytes | memoryview) -> None:

@@ -11,6 +11,7 @@
     ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
     ├── DiskError             the disk is full or cannot be written
     ├── OutOfMemory           there is too little memory for what was asked
+    ├── OutputTaken           another process is writing the same file or folder
     ├── TrainingDiverged      the loss or its gradient stopped being a number
     ├── WorkerDied            a process that works for this one was killed
     ├── RankLost              another process of the same run has ended before its time
@@ -140,6 +141,10 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
         of = "GPU memory" if "CUDA" in text else "memory"
         return OutOfMemory(f"not enough {of}" + (f" for {asked[1]} more" if asked else ""))
     return None
+
+
+class OutputTaken(UserError):
+    """Another process is writing the same file or folder."""
 
 
 class TrainingDiverged(UserError):

@@ -1,15 +1,73 @@
-"""Reading JSON that somebody else wrote, without being led into trouble by it."""
+"""Reading files that somebody else wrote, without being led into trouble by them."""
 
 from __future__ import annotations
 
+import errno
 import json
-from pathlib import Path
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bertsmith.errors import UserError
 
 # what follows a value may recurse through it, down to Python's own limit
 DEEPEST = 64
+
+_BACKSLASH = "\\"
+# a pipe that takes the file's place after it was looked at must not be waited for
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading; `OSError` for a device, pipe, socket or folder.
+
+    None of these is opened: reading a device may never end, and opening a pipe may never begin.
+    """
+    _check_regular(path, os.stat(path).st_mode)
+    handle = os.open(path, os.O_RDONLY | _NO_WAITING)
+    try:
+        _check_regular(path, os.fstat(handle).st_mode)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+
+
+def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str = "") -> bytes:
+    """Return the content of a regular file of at most `largest` bytes; raises `error`."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            # also a file that grows meanwhile
+            raw = b"" if size > largest else file.read(largest + 1)
+    except OSError as refusal:
+        raise error(
+            f"cannot be read: {refusal.strerror or refusal}", where=path, remedy=remedy
+        ) from refusal
+    if max(size, len(raw)) > largest:
+        found = max(size, len(raw))
+        raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
+    return raw
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 2**20 else f"{count / 2**20:,.0f} MiB"
+
+
+def names_a_file_inside(name: str) -> bool:
+    """Return whether a name in a folder's record can only be that of a file in that folder."""
+    parts = PurePosixPath(name).parts
+    plain = name.isprintable() and _BACKSLASH not in name and ":" not in name
+    return plain and bool(parts) and not name.startswith("/") and ".." not in parts
 
 
 def read_json(
@@ -25,15 +83,7 @@ def read_json(
     Raises `error`, with the line where there is one, for anything else, and for values that are
     nested deeper than `DEEPEST`.
     """
-    try:
-        if not path.is_file():
-            raise error("is no file", where=path, remedy=remedy)
-        size = path.stat().st_size
-        if size > largest:
-            raise error(f"is {size:,} bytes long; at most {largest:,} are read", where=path)
-        raw = path.read_bytes()
-    except OSError as refusal:
-        raise error(f"cannot be read: {refusal.strerror}", where=path) from refusal
+    raw = read_bytes(path, error, largest=largest, remedy=remedy)
     try:
         data = json.loads(raw.decode("utf-8"))
     except json.JSONDecodeError as damage:

@@ -118,6 +118,27 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+def test_a_stopped_rank_is_told_and_goes_on(shared: dict[str, str], tmp_path: Path) -> None:
+    command = f"pretrain {shared['store']} --out run {SETTINGS} --steps 300"
+    with torchrun("-m", "bertsmith", *command.split(), place=tmp_path) as launched:
+        wait_for_step(launched, tmp_path / "run", 3)
+        pid = ranks_of(launched)[1]
+        os.kill(pid, signal.SIGSTOP)
+        silent = (
+            f"rank 1 (pid {pid} on {socket.gethostname()}) has not been heard of for 10 seconds"
+        )
+        began = time.monotonic()
+        while silent not in " ".join(launched.told.split()):
+            assert time.monotonic() < began + 20, launched.told
+            time.sleep(0.1)
+        os.kill(pid, signal.SIGCONT)
+        told = " ".join(launched.ended().split())
+    assert launched.process.returncode == 0, told
+    assert f"kill -CONT {pid}" in told
+    assert "goes on" in told
+
+
+@pytest.mark.faults
 def test_two_machines(shared: dict[str, str], tmp_path: Path) -> None:
     """Two launchers that meet at an address, as on two machines."""
     with socket.socket() as free:

@@ -28,6 +28,9 @@ import bertsmith
 from bertsmith.errors import UserError
 from bertsmith.recipes.predict import predict
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.conversion.fairseq import find_fairseq
+from bertsmith.weights.conversion.google import find_checkpoint
+from bertsmith.weights.conversion.pickled import find_pickled
 from bertsmith.weights.folder import load_model, read_config, start_from
 
 LONGEST = 30  # seconds until a child that hangs is ended
@@ -74,6 +77,7 @@ HOW: dict[str, Callable[[Path], object]] = {
     "config": read_config,
     "tokenizer": lambda folder: use(Tokenizer.load(folder)),
     "predict": lambda folder: predict(folder, os.devnull),
+    "find": lambda folder: [find(folder) for find in (find_checkpoint, find_fairseq, find_pickled)],
     "reach out": reach_out,
     "waste": waste,
     "ask for everything": lambda folder: bytearray(2 * ROOM),

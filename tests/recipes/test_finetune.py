@@ -13,7 +13,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.rivals import TFIDF
-from bertsmith.recipes.trial_folder import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV
+from bertsmith.training.records import read_record, write_record
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)
@@ -68,7 +69,7 @@ def test_the_model_kept_is_that_of_the_best_seed_and_loads_elsewhere(
     with torch.no_grad():
         inputs = tokenizer([e.text for e in found.data.dev], return_tensors="pt", padding=True)
         predictions = reference(**inputs).logits.argmax(-1)
-    dev = read_json(found.folder / "seeds" / f"seed-{found.best.seed}" / DEV)
+    dev = read_record(found.folder / "seeds" / f"seed-{found.best.seed}" / DEV)
     assert predictions.tolist() == [said for _, said in dev["evidence"]]
     labels = [answer["label"] for answer in dev["answers"]]
     assert labels == [model.config.labels[said] for said in predictions.tolist()]
@@ -91,8 +92,7 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     shutil.copytree(found.folder, folder)
     shutil.rmtree(folder / "seeds" / "seed-1")
     marked = folder / "seeds" / "seed-0" / "result.json"
-    content = json.loads(marked.read_text(encoding="utf-8"))
-    marked.write_text(json.dumps(content | {"seconds": 12345.0}), encoding="utf-8")
+    write_record(marked, read_record(marked) | {"seconds": 12345.0})
     again = finetune(base_folder, train, out=folder, seeds=3, settings=QUICK)
     assert again.seeds[0].seconds == 12345.0
     assert again.seeds[1].scores == found.seeds[1].scores

@@ -20,8 +20,9 @@ from bertsmith.recipes.predict import Thresholds, predict
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.starting import abstaining
 from bertsmith.recipes.tasks.table import TASKS, task_named
-from bertsmith.recipes.trial_folder import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV
 from bertsmith.text.columns import Columns
+from bertsmith.training.records import read_record
 from bertsmith.weights.folder import load_model, read_config
 
 QUICK = FinetuneConfig(
@@ -211,7 +212,7 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     # dev's answers are those of the model with its threshold
-    dev_answers = read_json(outcome.folder / "seeds" / "seed-0" / DEV)["answers"]
+    dev_answers = read_record(outcome.folder / "seeds" / "seed-0" / DEV)["answers"]
     assert [not each["answer"] for each in dev_answers] == [
         not each["answer"] for each in said(None)
     ]
@@ -296,7 +297,7 @@ def test_a_model_is_asked_as_it_was_trained(
     assert (kept.longest, kept.long, kept.pairs) == (longest, long, False)
     found = evaluate(outcome.model, dev)
     assert found["scores"]["accuracy"]["value"] == outcome.best.scores["accuracy"]
-    on_dev = read_json(tmp_path / "run" / "seeds" / "seed-0" / DEV)["answers"]
+    on_dev = read_record(tmp_path / "run" / "seeds" / "seed-0" / DEV)["answers"]
     predict(outcome.model, str(dev), format="jsonl")
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for one, other in zip(told, on_dev, strict=True):

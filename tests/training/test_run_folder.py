@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from bertsmith.errors import RunFolderError
+from bertsmith.training.records import read_record, write_record
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import ScheduleConfig
 
@@ -42,7 +45,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"kind": 3}', "null"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"kind": 3}', "null", "", "\0"])
 def test_a_damaged_run_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
     with pytest.raises(RunFolderError, match="is damaged"):
@@ -52,10 +55,74 @@ def test_a_damaged_run_is_told(tmp_path: Path, content: str) -> None:
 def test_the_log_survives_a_cut_line(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.log() == []
-    folder.record({"step": 1})
+    folder.record({"step": 1, "seconds": 0.5})
     with (tmp_path / "log.jsonl").open("a") as log:
         log.write('{"step": 2, "lo')
-    assert folder.log() == [{"step": 1}]
+    assert folder.log() == [{"step": 1, "seconds": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]", b"null", b"3", b'{"step": "1", "seconds": 1}', b'{"step": 1}', b"\xff\x00\x00",
+        b'{"step": NaN, "seconds": 1}', b'{"step": 1, "seconds": 1, "loss": null}', b"[" * 9000,
+        b'{"step": 1, "seconds": 1, "loss": ' + b"9" * 5000 + b"}", b'{"step": true, "seconds": 1}',
+        b'{"step": 1, "seconds": 1, "loss": ' + b"9" * 400 + b"}", b"x" * 3_000_000,
+    ],
+)  # fmt: skip
+def test_damaged_lines_of_the_log_are_passed_over(tmp_path: Path, line: bytes) -> None:
+    folder = RunFolder(tmp_path)
+    entries = [{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 1.5, "loss": 2.0}]
+    folder.record(entries[0])
+    with (tmp_path / "log.jsonl").open("ab") as log:
+        log.write(line + b"\n")
+    folder.record(entries[1])
+    assert folder.log() == entries
+
+
+def test_a_log_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log.jsonl")
+    with pytest.raises(RunFolderError, match=r"log.jsonl: cannot be read: is no regular file; del"):
+        RunFolder(tmp_path).log()
+
+
+def test_runs_have_identities_and_copies_keep_them(tmp_path: Path) -> None:
+    one, other = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "other")
+    for folder in (one, other):
+        folder.path.mkdir()
+        assert folder.identity == ""
+        folder.claim("pretrain", ScheduleConfig(warm_up=0.2))
+    assert one.identity != other.identity
+    shutil.copytree(one.path, tmp_path / "copy")
+    assert RunFolder(tmp_path / "copy").identity == one.identity
+    seeds = [RunFolder(one.path / "seeds" / f"seed-{seed}", part_of=one) for seed in (0, 1)]
+    assert [each.identity for each in seeds] == [f"{one.identity}/seeds/seed-{n}" for n in (0, 1)]
+    one.claim("pretrain", ScheduleConfig(warm_up=0.2))
+    assert one.identity == RunFolder(tmp_path / "copy").identity
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[1]", b"null", b"\xff", b"\0" * 100, b'{"a": NaN}', b'{"a": 1}',
+        b'{"sha256": 3, "a": 1}',
+    ],
+)  # fmt: skip
+def test_damaged_records_are_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "result.json"
+    write_record(path, {"a": [1, 2.5, float("nan")], "b": {"1": None}})
+    assert list(read_record(path)) == ["a", "b"]
+    path.write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"^[^\n]*result.json: is damaged: [^\n]*; delete it"):
+        read_record(path)
+
+
+def test_an_edited_record_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_record(path, {"a": 12})
+    path.write_text(path.read_text(encoding="utf-8").replace("12", "13"), encoding="utf-8")
+    with pytest.raises(RunFolderError, match="not what was written"):
+        read_record(path)
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_a_rename_that_fails_brings_the_old_folder_back(
     saved: Path, model: Model, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rename(path: Path, target: Path) -> Path:
-        if path.name == ".model.saving":
+        if path.name.startswith(".model.partial-"):
             raise OSError(28, "No space left on device")
         return original(path, target)
 
@@ -239,7 +239,7 @@ def test_a_save_that_was_killed_is_told_and_mended(
 ) -> None:
     aside = saved.with_name(".model.replaced")
     saved.rename(aside)
-    (saved.parent / ".model.saving").mkdir()
+    (saved.parent / ".model.partial-99999999").mkdir()
     with pytest.raises(ModelFolderError, match=r"interrupted; rename .*\.model\.replaced"):
         load_model(saved)
     save_model(saved, model, tokenizer)

@@ -25,12 +25,14 @@ from bertsmith.config import Config
 from bertsmith.errors import ConfigError, StoreError
 from bertsmith.text.sizes import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.untrusted import names_a_file_inside, open_regular, read_json
 
 FORMAT = 2
 INDEX = "store.json"
 HELD_OUT = "held-out"
 VOCABULARY = "vocabulary"
 _OWN_HASH = "sha256"
+_LARGEST_INDEX = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,16 +151,10 @@ def _read_index(folder: Path) -> StoreIndex:
             where=folder,
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )
+    content = read_json(path, StoreError, largest=_LARGEST_INDEX)
+    content.pop(_OWN_HASH, None)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise StoreError("holds no JSON object", where=path)
-        content.pop(_OWN_HASH, None)
         index = StoreIndex.from_dict(content, where=path)
-    except json.JSONDecodeError as error:
-        raise StoreError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreError(f"cannot be read: {error}", where=path) from error
     except ConfigError as error:
         raise StoreError(error.what, where=error.where, line=error.line) from error
     if index.format != FORMAT or index.type not in ("uint16", "uint32"):
@@ -172,7 +168,8 @@ def _read_index(folder: Path) -> StoreIndex:
 def check_file(folder: Path, record: FileRecord, *, verify: bool) -> None:
     """Whether a file of a store has its size, and with `verify` its hash; `StoreError` if not."""
     path = folder / record.name
-    if ".." in path.parts or Path(record.name).is_absolute():
+    # the folder's own path may well lead upwards: it is the user's
+    if not names_a_file_inside(record.name):
         raise StoreError(f"names a file outside itself: {record.name!r}", where=folder)
     if not path.is_file() or path.stat().st_size != record.bytes:
         raise StoreError(
@@ -197,7 +194,7 @@ def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.inte
 def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:
     """SHA-256 of a file as hexadecimal, read a megabyte at a time."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
             if seen is not None:

@@ -19,7 +19,9 @@ from bertsmith.recipes.finetune import FinetuneRun
 from bertsmith.recipes.tasks.table import task_named
 from bertsmith.recipes.tasks.task import Evidence, Task
 from bertsmith.recipes.telling import in_words, percent, told
-from bertsmith.recipes.trial_folder import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV
+from bertsmith.training.records import read_record
+from bertsmith.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +157,13 @@ def _ended(folder: Path) -> _Ended:
             where=folder,
             remedy="name the --out of bertsmith finetune; the same command again ends it",
         )
-    stored = read_json(folder / "run.json")
-    found = read_json(results)
-    run = FinetuneRun.from_dict(stored["settings"], where=folder / "run.json")
-    dev = read_json(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
-    seeds = [read_json(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in found["seeds"]]
+    settings = RunFolder(folder).settings("finetune") or {}
+    found = read_record(results)
+    run = FinetuneRun.from_dict(settings, where=folder / "run.json")
+    dev = read_record(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
+    seeds = [
+        read_record(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in found["seeds"]
+    ]
     return _Ended(
         path=folder,
         run=run,

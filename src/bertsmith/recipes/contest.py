@@ -21,9 +21,10 @@ from bertsmith.recipes.rivals import LeftOut, Rival
 from bertsmith.recipes.tasks.task import Evidence
 from bertsmith.recipes.tfidf import tfidf_rival
 from bertsmith.recipes.trial import Prepared, TrialResult
-from bertsmith.recipes.trial_folder import DEV, Trial, read_json
+from bertsmith.recipes.trial_folder import DEV, Trial
 from bertsmith.recipes.trials import Trials
-from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.records import read_record, write_record
+from bertsmith.training.run_folder import RunFolder
 
 CURVE_SEEDS = 3
 RANDOM = "the same network from random weights"
@@ -148,7 +149,7 @@ class Contest:
         """
         path = self.folder.path / "rivals.json"
         if path.exists():
-            known = read_json(path)
+            known = read_record(path)
             return [Rival.from_dict(each) for each in known["rivals"]], known["left_out"]
         found: list[Rival | LeftOut | None] = []
         if baselines or self.settings.baseline:
@@ -160,7 +161,7 @@ class Contest:
         rivals = [rival for rival in found if isinstance(rival, Rival)]
         left_out = [str(each) for each in found if isinstance(each, LeftOut)]
         kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
-        write_json(path, kept)
+        write_record(path, kept)
         return rivals, left_out
 
     def _difference(
@@ -196,7 +197,7 @@ class Contest:
 
     def _evidence(self, place: str, seed: int) -> Evidence:
         """How right a seed is on each row of dev."""
-        dev = read_json(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
+        dev = read_record(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
         return np.array(dev["evidence"], np.float64)
 
     def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:

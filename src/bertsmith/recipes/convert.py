@@ -6,7 +6,6 @@ bertsmith convert bert-tiny checkpoint --to tensorflow
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertsmith import __version__
-from bertsmith.disk import made_folder, new_folder, writing
+from bertsmith.claims import new_folder, staging_folder
 from bertsmith.errors import ModelFolderError, VocabularyError
 from bertsmith.evaluation.agreement import largest_differences
 from bertsmith.log import say
@@ -23,6 +22,7 @@ from bertsmith.models.catalog import family
 from bertsmith.models.model import Model
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.weights import names
+from bertsmith.weights.conversion.beside import vocabulary_above
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
 from bertsmith.weights.conversion.google import (
     WRITTEN,
@@ -31,8 +31,10 @@ from bertsmith.weights.conversion.google import (
     write_checkpoint,
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
+from bertsmith.weights.conversion.recognising import recognised
 from bertsmith.weights.conversion.staging import Change, Move, Moves, write_json
-from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors
+from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.hub import model_folder, origin
 from bertsmith.weights.sentence_folder import read_sentence_folder
 from bertsmith.weights.sentence_writing import write_sentence_files
@@ -81,15 +83,12 @@ def convert(
     source = model_folder(source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:
         raise ModelFolderError("no such file or folder", where=source)
-    with made_folder(out.parent), _workshop(out) as staged:
-        make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
-        with new_folder(out) as fresh:
-            kind, moves, made = make(source, fresh, staged)
-            found = {} if reference is None else _compared(made, model_folder(reference))
-            result = Conversion(
-                source=source, folder=out, kind=kind, moves=moves, differences=found
-            )
-            write_json(fresh / REPORT_FILE, result.to_dict())
+    make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
+    with new_folder(out) as fresh, staging_folder(out) as staged:
+        kind, moves, made = make(source, fresh, staged)
+        found = {} if reference is None else _compared(made, model_folder(reference))
+        result = Conversion(source=source, folder=out, kind=kind, moves=moves, differences=found)
+        write_json(fresh / REPORT_FILE, result.to_dict())
     for line in describe(result):
         say(line)
     return result
@@ -149,13 +148,22 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
     fairseq = find_fairseq(source)
     if fairseq is not None:
         return "a checkpoint of fairseq", read_fairseq(fairseq, staged)
-    files = find_pickled(source)
+    whole = source.is_dir() and any((source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
+    files = [] if whole else find_pickled(source)
     if files:
         return "pickled weights", read_pickled(files, staged)
-    if any((source / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+    files = find_safetensors(source)
+    if whole and not vocabulary_above(source):
+        # what it is of must be known before it is called one that can be used
+        read_config(source)
         raise ModelFolderError(
             "is a model folder already", where=source, remedy="use it as it is, or --to tensorflow"
         )
+    if files:
+        return "safetensors", read_safetensors(files, staged)
+    if (found := recognised(source)) is not None:
+        path, kind = found
+        raise ModelFolderError(f"is {kind.what}", where=path, remedy=kind.remedy)
     raise ModelFolderError(
         "holds no weights of a kind that is known",
         where=source,
@@ -193,16 +201,6 @@ def _compared(made: Path, reference: Path) -> dict[str, float]:
             remedy="the reference must be the same model",
         )
     return largest_differences(model, other)
-
-
-@contextmanager
-def _workshop(out: Path) -> Iterator[Path]:
-    """A folder beside another, for the time it takes to make that."""
-    with (
-        writing(out),
-        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
-    ):
-        yield Path(folder)
 
 
 @contextmanager

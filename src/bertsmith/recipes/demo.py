@@ -21,6 +21,8 @@ from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.store import TokenStore
+from bertsmith.claims import claimed
+from bertsmith.disk import made_folder
 from bertsmith.errors import RunFolderError
 from bertsmith.log import progress, say
 from bertsmith.recipes.demo_corpus import as_documents, read_documentation, tell_corpus
@@ -59,8 +61,13 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     tokens_per_second, seconds, finetune, model, report. Raises `RunFolderError` when `out` holds
     something else than an earlier demo.
     """
-    began = time.perf_counter()
     require_matplotlib()
+    with made_folder(out.parent), claimed(out):
+        return _carried_out(minutes, out, seed)
+
+
+def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
+    began = time.perf_counter()
     _clear(out)
     modules = read_documentation()
     tokenizer = _prepare(modules, out)

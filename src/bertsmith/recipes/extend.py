@@ -11,12 +11,15 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith import __version__
+from bertsmith.claims import claimed
+from bertsmith.disk import made_folder
 from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.log import progress, say
 from bertsmith.models.model import ModelConfig
 from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.recipes.learning_progress import watched_learning
+from bertsmith.text.corpus import Corpus
 from bertsmith.text.documents import Document
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.counting import WordCounter
@@ -59,11 +62,17 @@ def extend(
     """
     if add < 1:
         raise ConfigError(f"add is {add}", remedy="it must be at least 1")
-    if out.exists():
-        raise ModelFolderError("exists already", where=out, remedy="choose another --out")
+    with made_folder(out.parent), claimed(out):
+        if out.exists():
+            raise ModelFolderError("exists already", where=out, remedy="choose another --out")
+        outcome = _extended(model, reading.open(corpus), add, out)
+    _tell(outcome, add)
+    return outcome
+
+
+def _extended(model: str | Path, opened: Corpus, add: int, out: Path) -> ExtendOutcome:
     parent = model_folder(model)
     network, tokenizer = load_model(parent)
-    opened = reading.open(corpus)
     if not isinstance(tokenizer.rules, BasicRules):
         raise VocabularyError(
             f"its vocabulary is of the kind {tokenizer.kind}",
@@ -88,7 +97,6 @@ def extend(
     grown = with_pieces(network, tokenizer.size, extension.replaced)
     card = _card(parent, network.config, tokenizer, outcome)
     save_like(parent, out, grown, extension.tokenizer, card=card)
-    _tell(outcome, add)
     return outcome
 
 

@@ -24,6 +24,7 @@ import torch
 
 from bertsmith.batches.store import file_hash
 from bertsmith.config import Config
+from bertsmith.errors import ExampleError
 from bertsmith.log import say
 from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model
@@ -51,7 +52,8 @@ from bertsmith.recipes.trainers import trainers
 from bertsmith.recipes.trial import Prepared
 from bertsmith.recipes.trials import Trials
 from bertsmith.training.interruption import Interrupted
-from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.records import write_record
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.tensorboard import require_tensorboard
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.hub import model_folder, origin
@@ -232,7 +234,10 @@ def _resolved(
 def hash_of(path: Path) -> str:
     """SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not path.is_dir():
-        return file_hash(path)
+        try:
+            return file_hash(path)
+        except OSError as error:
+            raise ExampleError(f"cannot be read: {error.strerror}", where=path) from error
     files = sorted(each for each in path.rglob("*") if each.is_file())
     listed = "".join(f"{file_hash(each)}  {each.relative_to(path)}\n" for each in files)
     return hashlib.sha256(listed.encode()).hexdigest()
@@ -270,7 +275,7 @@ def _carry_out(
         raise Interrupted(f"{stopped}, saved; go on with the same command") from None
     card = write_card(outcome, run.to_dict())
     contest.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
-    write_json(outcome.folder / "results.json", outcome.to_dict())
+    write_record(outcome.folder / "results.json", outcome.to_dict())
     write_report(outcome, contest.folder.report, run.to_dict())
     tell(outcome)
     say(f"next: bertsmith predict {outcome.model} FILE")

@@ -14,8 +14,9 @@ from bertsmith.recipes.finetune_mistakes import calibration_note, calibration_po
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.scores import conclusions
 from bertsmith.recipes.telling import in_words, percent, told
-from bertsmith.recipes.trial_folder import DEV, read_json
+from bertsmith.recipes.trial_folder import DEV
 from bertsmith.recipes.weight_change import weight_change
+from bertsmith.training.records import read_record
 from bertsmith.training.report import Report
 from bertsmith.training.report_training import add_training
 from bertsmith.training.run_folder import RunFolder
@@ -78,7 +79,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
 def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     """Confusion, calibration and the most confident mistakes of the best seed."""
     data, seed = outcome.data, outcome.best.seed
-    dev = read_json(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
+    dev = read_record(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
     evidence = np.array(dev["evidence"], np.float64)
     if data.task.predicts == "class":
         true, said = evidence[:, :2].astype(np.int64).T

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.claims import claimed
+from bertsmith.disk import made_folder
 from bertsmith.errors import ConfigError
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.evaluation.submission import Predictions, missing_files, write_submission
@@ -74,40 +76,41 @@ def glue(
         if name not in found:
             raise ConfigError(f"no task {name!r} in {data}", remedy=f"there is {', '.join(found)}")
     chosen = {name: files for name, files in found.items() if not tasks or name in tasks}
-    scores: dict[str, dict[str, tuple[float, float | None]]] = {}
-    answers: dict[str, Predictions] = {}
-    for name, files in chosen.items():
-        task = TASKS[name]
-        if task.train not in files or task.dev[0] not in files:
-            if name != DIAGNOSTIC:
-                say(f"{name}: has no file to train on, or none to measure with; passed over")
-            continue
-        say(f"{name}:")
-        own = settings_of(task, settings)
-        outcome = finetune(
-            folder,
-            files[task.train],
-            out=out / name,
-            dev=files[task.dev[0]],
-            task=name,
-            seeds=seeds,
-            settings=own,
-            grid=grid,
-            minutes=minutes,
-            device=device,
-            side_by_side=side_by_side,
-        )
-        scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
-        trained = _Trained(outcome, own, device)
-        if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
-            scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
-        answers |= trained.answered(files, task)
-        if name == MATCHED and DIAGNOSTIC in found:
-            answers |= trained.answered(found[DIAGNOSTIC], TASKS[DIAGNOSTIC])
-    earlier = read_earlier(out, weights_hash(folder), without=set(scores))
-    if earlier.scores:
-        say(f"with {', '.join(earlier.scores)} of earlier calls")
-    return _told(out, folder, earlier.scores | scores, earlier.answers | answers)
+    with made_folder(out.parent), claimed(out):
+        scores: dict[str, dict[str, tuple[float, float | None]]] = {}
+        answers: dict[str, Predictions] = {}
+        for name, files in chosen.items():
+            task = TASKS[name]
+            if task.train not in files or task.dev[0] not in files:
+                if name != DIAGNOSTIC:
+                    say(f"{name}: has no file to train on, or none to measure with; passed over")
+                continue
+            say(f"{name}:")
+            own = settings_of(task, settings)
+            outcome = finetune(
+                folder,
+                files[task.train],
+                out=out / name,
+                dev=files[task.dev[0]],
+                task=name,
+                seeds=seeds,
+                settings=own,
+                grid=grid,
+                minutes=minutes,
+                device=device,
+                side_by_side=side_by_side,
+            )
+            scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
+            trained = _Trained(outcome, own, device)
+            if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
+                scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
+            answers |= trained.answered(files, task)
+            if name == MATCHED and DIAGNOSTIC in found:
+                answers |= trained.answered(found[DIAGNOSTIC], TASKS[DIAGNOSTIC])
+        earlier = read_earlier(out, weights_hash(folder), without=set(scores))
+        if earlier.scores:
+            say(f"with {', '.join(earlier.scores)} of earlier calls")
+        return _told(out, folder, earlier.scores | scores, earlier.answers | answers)
 
 
 def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:

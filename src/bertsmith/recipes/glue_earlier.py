@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,15 @@ from bertsmith.errors import RunFolderError
 from bertsmith.evaluation.submission import FILES, Predictions, read_submission
 from bertsmith.text.glue import TASKS
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.untrusted import read_json
 
 MATCHED, MISMATCHED = "MNLI", "MNLI-mm"
 DIAGNOSTIC = "AX"
 """What the model of MNLI answers too."""
 RESULTS = "results.json"
 """The file of all scores."""
+
+_LARGEST = 2**20
 
 Score = tuple[float, float | None]
 
@@ -43,7 +45,7 @@ def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
         tasks |= {MISMATCHED, DIAGNOSTIC}
     files = {file for file, (task, _) in FILES.items() if task.name in tasks}
     try:
-        results = json.loads((out / RESULTS).read_text(encoding="utf-8"))
+        results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
         scores = {name: _scores(found) for name, found in results.items() if name in tasks}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Earlier({}, {})

@@ -55,6 +55,7 @@ from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.pacing import Costs, Timing
+from bertsmith.training.records import write_record
 from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder, write_json
 from bertsmith.training.schedule import Budget
@@ -209,7 +210,7 @@ def carry_out(
         found.tell()
         if not force:
             found.stop(store.folder)
-        write_json(folder.path / PREFLIGHT, found.to_dict())
+        write_record(folder.path / PREFLIGHT, found.to_dict())
     world.wait_for_first()
     try:
         state = fit(

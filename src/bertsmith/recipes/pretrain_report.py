@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import torch
 
 from bertsmith import __version__
 from bertsmith.batches.store import StoreIndex
-from bertsmith.errors import MissingExtra
+from bertsmith.errors import MissingExtra, RunFolderError
 from bertsmith.log import say
 from bertsmith.models.catalog import Family
 from bertsmith.models.model import ModelConfig
@@ -21,6 +20,7 @@ from bertsmith.recipes.card import base_of, head_of, written
 from bertsmith.recipes.continuing import new_parts
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.training.checkpoints import State
+from bertsmith.training.records import read_record
 from bertsmith.training.report import Report
 from bertsmith.training.report_training import NAMES, add_training
 from bertsmith.training.run_folder import RunFolder
@@ -120,7 +120,11 @@ def add_preflight(report: Report, folder: RunFolder) -> None:
     """What was found before training, if that was looked at."""
     path = folder.path / PREFLIGHT
     if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))["findings"]
+        try:
+            found = read_record(path)["findings"]
+        except RunFolderError as error:
+            say(f"{error.where}: {error.what}; left out of the report")
+            return
         rows = [
             [each["name"], each["found"], each["verdict"] if each["verdict"] != "fine" else ""]
             for each in found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith import __version__
+from bertsmith.claims import claimed, unfinished
 from bertsmith.disk import writing
 from bertsmith.errors import ConfigError, HubError
 from bertsmith.log import say, short_number
@@ -76,15 +77,16 @@ def push(
         for line in parcel.card.replace("\r\n", "\n").removesuffix("\n").split("\n"):
             print_line(line)
         return None
-    _write_card(parcel)
-    address = send(
-        model,
-        parcel.files,
-        name.repository,
-        private=private,
-        revision=revision,
-        message=message or f"Model made by bertsmith {__version__}",
-    )
+    with claimed(model / CARD_FILE):
+        _write_card(parcel)
+        address = send(
+            model,
+            parcel.files,
+            name.repository,
+            private=private,
+            revision=revision,
+            message=message or f"Model made by bertsmith {__version__}",
+        )
     say(f"sent: {address}")
     say(f"next: bertsmith predict {PREFIX}{name.repository}{f'@{revision}' if revision else ''}")
     return address
@@ -149,7 +151,7 @@ def _tell(parcel: Parcel) -> None:
 def _write_card(parcel: Parcel) -> None:
     path = parcel.folder / CARD_FILE
     if parcel.card != read_card(parcel.folder):
-        part = path.with_name(f".{CARD_FILE}.part")
+        part = unfinished(path)
         with writing(path):
             part.write_text(parcel.card, encoding="utf-8")
             part.replace(path)

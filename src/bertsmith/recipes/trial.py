@@ -219,7 +219,8 @@ def _dev_measure(prepared: Prepared) -> Measure:
 def _take_best(model: Model, folder: RunFolder, state: State) -> None:
     """Give a model the weights that were best on dev."""
     if state.best_step not in (None, state.step):
-        model.load_state_dict(Checkpoints(folder.checkpoints, 1).best(state).weights)
+        checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
+        model.load_state_dict(checkpoints.best(state).weights)
 
 
 class _Watched:

@@ -5,20 +5,19 @@ that it has ended.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import RunFolderError
 from bertsmith.log import say
 from bertsmith.models.model import Model
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.telling import told_scores
 from bertsmith.recipes.trial import Measured, Prepared, TrialResult, run_trial
-from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.records import read_record, write_record
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import save_model
 
@@ -47,27 +46,32 @@ def carry_out(
     The model is saved, before the result is, if it is better than those of the `others`. Raises
     what `fit` raises.
     """
-    place = RunFolder(run / trial.place)
+    place = RunFolder(run / trial.place, part_of=RunFolder(run))
     with _watched(place, run) if tensorboard else nullcontext():
         result, measured, model = run_trial(
             trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title
         )
     if others is not None and all(result.rank > other.rank for other in others):
         save_model(place.model, model, trial.prepared.tokenizer)
-    write_json(place.path / DEV, _dev(trial.prepared, measured))
-    write_json(place.path / RESULT, result.to_dict())
+    write_record(place.path / DEV, _dev(trial.prepared, measured))
+    write_record(place.path / RESULT, {"run": place.identity, **result.to_dict()})
     say(f"{trial.title}: {told_scores(result.scores)}, {result.seconds:.1f} s")
     return result
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote; `RunFolderError` if it is damaged."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError("is damaged", where=path, remedy="delete it") from error
-    assert isinstance(content, dict)
-    return content
+def read_result(place: RunFolder) -> TrialResult | None:
+    """Return what a training came to, None if it has not ended; raises `RunFolderError`.
+
+    The result of another training, copied in, is told and passed over.
+    """
+    path = place.path / RESULT
+    if not path.exists():
+        return None
+    content = read_record(path)
+    if content.pop("run", None) != place.identity:
+        say(f"{path}: belongs to another run; passed over")
+        return None
+    return TrialResult.from_dict(content)
 
 
 def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:

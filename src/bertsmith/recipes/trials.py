@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from bertsmith.recipes.trainers import Trainers
 from bertsmith.recipes.trial import TrialResult
-from bertsmith.recipes.trial_folder import RESULT, Trial, carry_out, read_json
+from bertsmith.recipes.trial_folder import Trial, carry_out, read_result
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model
 
@@ -46,8 +46,7 @@ class Trials:
 
     def result(self, trial: Trial) -> TrialResult | None:
         """What a training came to, None if it has not ended."""
-        file = self.folder(trial.place).path / RESULT
-        return TrialResult.from_dict(read_json(file)) if file.exists() else None
+        return read_result(self.folder(trial.place))
 
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:
         """Train and measure those that have no result yet; the results of all.
@@ -90,7 +89,7 @@ class Trials:
 
     def folder(self, place: str) -> RunFolder:
         """The folder of a training."""
-        return RunFolder(self._run.path / place)
+        return RunFolder(self._run.path / place, part_of=self._run)
 
     def _carry_out(self, trial: Trial, others: Sequence[TrialResult] | None) -> TrialResult:
         return carry_out(trial, self._run.path, others, tensorboard=self._tensorboard)

@@ -6,7 +6,6 @@ Each takes its name once all of it is on the disk; what was there before stays u
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.claims import claimed, unfinished
 from bertsmith.disk import flush_to_disk, made_folder, writing
 from bertsmith.errors import ConfigError
 from bertsmith.inference.features import TextFeatures, Unit
@@ -35,12 +35,13 @@ class _NewFiles:
 
     def __init__(self) -> None:
         self._parts: dict[Path, Path] = {}
+        self.claims = ExitStack()
         self.open_until_end = ExitStack()
 
     def open(self, path: Path) -> BinaryIO:
         """A new file, below another name until the end."""
-        part = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        self._parts[path] = part
+        self.claims.enter_context(claimed(path))
+        part = self._parts[path] = unfinished(path)
         return self.open_until_end.enter_context(part.open("wb"))
 
     def take_names(self) -> None:
@@ -66,10 +67,11 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
 
     .npy holds the vectors alone, (texts, width). Where a text has several, all rows stand in it one
     after another; ``NAME.offsets.npy`` (texts + 1,) tells where those of each text begin, and
-    ``NAME.spans.npy`` (rows, 2) the characters of each. Raises `ConfigError`, `DiskError`.
+    ``NAME.spans.npy`` (rows, 2) the characters of each. Raises `ConfigError`, `DiskError`, and
+    `OutputTaken` when another process is writing one of them.
     """
     writer, files = check_kind(out), _NewFiles()
-    with writing(out), made_folder(out.parent):
+    with writing(out), made_folder(out.parent), files.claims:
         try:
             with files.open_until_end:
                 yield writer(out, width, unit, files)

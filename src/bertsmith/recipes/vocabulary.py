@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.disk import new_folder
+from bertsmith.claims import new_folder
 from bertsmith.errors import VocabularyError
 from bertsmith.log import say
 from bertsmith.recipes.corpora import CorpusReading
@@ -82,11 +82,11 @@ def learn_vocabulary(
     """Learn a vocabulary from a corpus and save it in a new folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
-    opened = reading.open(corpus)
-    learned = learn_from(
-        opened, total=opened.total_bytes, read=lambda: opened.bytes_read, settings=settings
-    )
     with new_folder(out) as partial:
+        opened = reading.open(corpus)
+        learned = learn_from(
+            opened, total=opened.total_bytes, read=lambda: opened.bytes_read, settings=settings
+        )
         learned.tokenizer.save(partial)
     for line in (*learned.notes, describe(learned), *_about_size(learned, settings.size)):
         say(line)

@@ -20,17 +20,7 @@ ErrorKind = type[VocabularyError | ModelFolderError]
 
 def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
     """The bytes of a file. Raises `error_kind` when it is too long or unreadable."""
-    try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise error_kind(
-                f"is {size // 2**20} MiB long",
-                where=path,
-                remedy=f"a tokenizer's file has at most {LARGEST_FILE // 2**20} MiB",
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise error_kind(f"cannot be read: {error.strerror}", where=path) from error
+    return untrusted.read_bytes(path, error_kind, largest=LARGEST_FILE)
 
 
 def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:

@@ -1,7 +1,7 @@
 """Checkpoints: written whole or not at all, and read back past a damaged one.
 
     step-00001200/
-      manifest.json        step, size and SHA-256 of every other file, and SHA-256 of all that
+      manifest.json        run, step, size and SHA-256 of every other file, and SHA-256 of all that
       weights.safetensors  the model's parameters
       optimiser.safetensors
       state.json           step, place in the data, seconds
@@ -33,7 +33,7 @@ from bertsmith.disk import flush_to_disk, writing
 from bertsmith.errors import ConfigError, RunFolderError
 from bertsmith.log import say
 from bertsmith.training.distribution import ALONE, World
-from bertsmith.training.manifest import check_files, read_manifest, write_manifest
+from bertsmith.training.manifest import Manifest, check_files, read_manifest, write_manifest
 from bertsmith.training.shared_files import (
     Meeting,
     SharedTensors,
@@ -91,15 +91,18 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of a run: the newest ones, and the best. Of several ranks the first writes.
 
-    In a world of shares, all write theirs.
+    In a world of shares, all write theirs. Those of another run than `run` are told and passed
+    over, and never deleted.
     """
 
-    def __init__(self, folder: Path, keep: int = 2, world: World = ALONE) -> None:
+    def __init__(self, folder: Path, keep: int = 2, world: World = ALONE, *, run: str = "") -> None:
         self.folder = folder
+        self._run = run
         self._keep = keep
         self._world = world
         self._meeting = Meeting(world) if world.shard else None
         self._damaged: set[Path] = set()
+        self._foreign: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Commit a checkpoint and delete those that are too old; returns its folder.
@@ -111,28 +114,30 @@ class Checkpoints:
         temporary = folder / f".{final.name}.partial"
         if not self._world.first:
             if self._meeting is not None:
-                _write(temporary, checkpoint, self._meeting)
+                _write(temporary, checkpoint, self._run, self._meeting)
             return final
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            # a run's folder that was deleted is not made again: nothing could go on from it
+            folder.mkdir(exist_ok=True)
             self._sweep()
             try:
                 temporary.mkdir()
-                _write(temporary, checkpoint, self._meeting)
+                _write(temporary, checkpoint, self._run, self._meeting)
                 self._forget(final)
                 temporary.rename(final)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
             flush_to_disk(folder)
         self._damaged.discard(final)
+        self._foreign.discard(final)
         self._prune(state)
         return final
 
     def load(self) -> Checkpoint | None:
-        """The newest whole checkpoint, None if there is none; damaged ones are named, passed over.
+        """The run's newest whole checkpoint, None if it has none.
 
-        Every rank loads the one that the first finds. Raises `RunFolderError` when there are
-        checkpoints and all are damaged.
+        Damaged ones and those of other runs are named and passed over. Every rank loads the one
+        that the first finds. Raises `RunFolderError` when the run's are all damaged.
         """
         found: list[Checkpoint] = []
 
@@ -143,7 +148,7 @@ class Checkpoints:
         step = self._world.told(newest)
         if step is not None and not found:
             try:
-                return _read(self.folder / _name(step))
+                return _read(self.folder / _name(step), self._run)
             except (_Damaged, ConfigError) as damage:
                 raise RunFolderError(
                     f"rank {self._world.rank} does not find what rank 0 has read: {damage}",
@@ -153,15 +158,17 @@ class Checkpoints:
 
     def _newest(self) -> Iterator[Checkpoint]:
         """The newest whole checkpoint, if there is one."""
-        found = self._found()
-        for path in reversed(found):
+        for path in reversed(self._found()):
             try:
-                yield _read(path)
+                yield _read(path, self._run)
                 return
+            except _Foreign as foreign:
+                say(f"{foreign}; passed over")
+                self._foreign.add(path)
             except (_Damaged, ConfigError) as damage:
                 say(f"{damage}; passed over")
                 self._damaged.add(path)
-        if found:
+        if self._damaged:
             raise RunFolderError(
                 "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
             )
@@ -170,7 +177,7 @@ class Checkpoints:
         """The checkpoint of the step that `state` knows as the best; raises `RunFolderError`."""
         assert state.best_step is not None
         try:
-            return _read(self.folder / _name(state.best_step))
+            return _read(self.folder / _name(state.best_step), self._run)
         except (_Damaged, ConfigError) as damage:
             raise RunFolderError(
                 f"the best checkpoint is damaged: {damage}", remedy="start again with another --out"
@@ -191,8 +198,8 @@ class Checkpoints:
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        whole = [path for path in self._found() if path not in self._damaged]
-        kept = {*whole[-self._keep :], self.folder / _name(state.best_step or 0)}
+        whole = [path for path in self._found() if path not in self._damaged | self._foreign]
+        kept = {*whole[-self._keep :], *self._foreign, self.folder / _name(state.best_step or 0)}
         for path in self._found():
             if path not in kept:
                 self._forget(path)
@@ -215,6 +222,10 @@ class _Damaged(Exception):
     """A checkpoint that is not what was written; the message names the file."""
 
 
+class _Foreign(_Damaged):
+    """A whole checkpoint of another run."""
+
+
 def _name(step: int) -> str:
     return f"step-{step:08}"
 
@@ -224,7 +235,7 @@ def _step(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _write(folder: Path, checkpoint: Checkpoint, meeting: Meeting | None) -> None:
+def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | None) -> None:
     tensors = {"weights": checkpoint.weights, "optimiser": checkpoint.optimiser}
     if meeting is None:
         records = {
@@ -237,14 +248,16 @@ def _write(folder: Path, checkpoint: Checkpoint, meeting: Meeting | None) -> Non
         return
     for name, content in zip(_VALUES, (checkpoint.state.to_dict(), checkpoint.memory), strict=True):
         records[name] = write_bytes(folder / name, (json.dumps(content, indent=1) + "\n").encode())
-    write_manifest(folder / "manifest.json", checkpoint.state.step, records)
+    write_manifest(folder / "manifest.json", Manifest(run, checkpoint.state.step, records))
     flush_to_disk(folder)
 
 
-def _read(folder: Path) -> Checkpoint:
-    """A checkpoint whose every file is what was written; `_Damaged` otherwise."""
+def _read(folder: Path, run: str) -> Checkpoint:
+    """A run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
     try:
-        step, records = read_manifest(folder / "manifest.json")
+        its_run, step, records = read_manifest(folder / "manifest.json")
+        if its_run != run:
+            raise _Foreign(f"{folder}: belongs to another run")
         if problem := _problem(folder, step, records) or check_files(folder, records):
             raise _Damaged(problem)
         state = State.load(folder / "state.json")

@@ -103,7 +103,11 @@ def fit(
     """
     timing = timing or Timing(clock=Clock())
     keep_large_blocks()
-    checkpoints = None if folder is None else Checkpoints(folder.checkpoints, config.keep, world)
+    checkpoints = (
+        None
+        if folder is None
+        else Checkpoints(folder.checkpoints, config.keep, world, run=folder.identity)
+    )
     watch = Watch(config.spike, config.patience)
     peak = functools.partial(matrix_peak, config.precision, model.device)
     own = world.share(config.accumulate)

@@ -9,34 +9,39 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.batches.store import file_hash
+from bertsmith.errors import RunFolderError
+from bertsmith.untrusted import read_bytes
 from bertsmith.weights.writing import Record, write_bytes
 
 __all__ = ["Manifest", "Record", "check_files", "read_manifest", "write_manifest"]
 
+_LARGEST = 2**20
+
 
 class Manifest(NamedTuple):
-    """The step of a checkpoint, and its files by name."""
+    """The run that a checkpoint is of, its step, and its files by name."""
 
+    run: str
     step: int
     records: dict[str, Record]
 
 
-def write_manifest(path: Path, step: int, records: Mapping[str, Record]) -> None:
+def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest that carries the hash of its own content."""
-    files = {name: record._asdict() for name, record in records.items()}
-    write_bytes(path, _rendered({"step": step, "files": files}))
+    files = {name: record._asdict() for name, record in manifest.records.items()}
+    write_bytes(path, _rendered({"run": manifest.run, "step": manifest.step, "files": files}))
 
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest; `ValueError` that names it when it is not, byte for byte, what was written."""
-    written = path.read_bytes()
+    written = read_bytes(path, RunFolderError, largest=_LARGEST)
     try:
         content = json.loads(written)
         del content["sha256"]
         # rendering it again also finds what the parser would forgive
         if _rendered(content) == written:
             records = {name: Record(**record) for name, record in content["files"].items()}
-            return Manifest(content["step"], records)
+            return Manifest(content["run"], content["step"], records)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise ValueError(f"{path}: is damaged")

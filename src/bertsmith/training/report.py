@@ -6,13 +6,14 @@ The page loads nothing, needs no script, prints, and says every figure in text a
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from bertsmith import __version__
+from bertsmith.claims import claimed, unfinished
+from bertsmith.disk import writing
 from bertsmith.printable import html
 from bertsmith.training.report_confusion import confusion_html
 from bertsmith.training.report_curves import Series, curves_svg, in_words, require_matplotlib
@@ -120,21 +121,16 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write the page; a reader sees the old file or the new one, never a part."""
-        text = self.html()
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="xmlcharrefreplace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            # mkstemp keeps others out; a report is as open as any new file
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        text, part = self.html(), unfinished(path)
+        with writing(path), claimed(path):
+            try:
+                with part.open("w", encoding="utf-8", errors="xmlcharrefreplace") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
 
     def _contents(self) -> str:
         if len(self._sections) < 4:

@@ -87,7 +87,7 @@ def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[
         before = 0.0
         for line in log:
             phase = line.get("phase", 0)
-            if phase:
+            if phase in range(1, len(lengths)):
                 begins.setdefault(f"sequences of {lengths[phase]}", before / 60)
             before = line["seconds"]
     return begins

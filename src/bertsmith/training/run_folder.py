@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,19 +15,36 @@ from typing import Any
 from bertsmith.config import Config
 from bertsmith.disk import disk_error, flush_to_disk, made_folder, refused_by_disk, writing
 from bertsmith.errors import DiskError, RunFolderError
-from bertsmith.training.ownership import owned
+from bertsmith.ownership import owned
+from bertsmith.untrusted import open_regular, read_json
 
 _LOCK = ".lock"
+_RECORDS = frozenset(
+    f"{name}.json"
+    for name in ("run", "verified", "preflight", "result", "results", "dev", "rivals")
+)
+_LARGEST_RECORD = 64 * 2**20
+_LONGEST_LINE = 2**20
+_LARGEST_FIGURE = 2**62
 
 
 class RunFolder:
     """The folder of one run: run.json, log.jsonl, checkpoints/, model/, report.html."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, part_of: RunFolder | None = None) -> None:
+        """A folder inside that of a larger run is `part_of` it: it has no run.json of its own."""
         self.path = path
+        self._whole = part_of
         self.followers: list[Callable[[Mapping[str, object]], None]] = []
         """Called with every line that is recorded."""
         self._begun_here = False
+
+    @property
+    def identity(self) -> str:
+        """What tells this run from all others, "" while none was begun; raises `RunFolderError`."""
+        if self._whole is not None:
+            return f"{self._whole.identity}/{self.path.relative_to(self._whole.path).as_posix()}"
+        return str(self._stored()["id"]) if self._run.exists() else ""
 
     @property
     def checkpoints(self) -> Path:
@@ -52,7 +71,8 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
         self._check_contents()
-        with made_folder(self.path), owned(self.path / _LOCK):
+        with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
+            self._sweep()
             try:
                 yield
             except (OSError, DiskError) as error:
@@ -71,8 +91,10 @@ class RunFolder:
 
         The number that is called `growing` may be larger than it was, and is written anew.
         """
-        described = {"kind": kind, "settings": settings.to_dict()}
         stored = self.settings(kind)
+        # a copy of the folder is the same run, the same command given for another folder is not
+        identity = uuid.uuid4().hex if stored is None else self.identity
+        described = {"kind": kind, "id": identity, "settings": settings.to_dict()}
         if stored is None:
             self._check_contents()
             write_json(self._run, described)
@@ -96,21 +118,25 @@ class RunFolder:
 
     def settings(self, kind: str) -> dict[str, Any] | None:
         """The settings of the run that the folder holds, or None if it holds none."""
-        path = self._run
-        if not path.exists():
+        if not self._run.exists():
             return None
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            found, settings = stored["kind"], dict(stored["settings"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError("is damaged", where=path, remedy="choose another --out") from error
-        if found != kind:
+        stored = self._stored()
+        if stored["kind"] != kind:
             raise RunFolderError(
-                f"belongs to a run of `bertsmith {found}`",
+                f"belongs to a run of `bertsmith {stored['kind']}`",
                 where=self.path,
                 remedy="choose another --out",
             )
-        return settings
+        return dict(stored["settings"])
+
+    def _stored(self) -> dict[str, Any]:
+        """What run.json holds; raises `RunFolderError`."""
+        remedy = "choose another --out"
+        stored = _read_json(self._run, remedy)
+        kinds = {"kind": str, "id": str, "settings": dict}
+        if not all(isinstance(stored.get(key), kind) for key, kind in kinds.items()):
+            raise RunFolderError("is damaged", where=self._run, remedy=remedy)
+        return stored
 
     def record(self, line: Mapping[str, object]) -> None:
         """Append a line to log.jsonl."""
@@ -128,22 +154,27 @@ class RunFolder:
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a line cut short by a crash is passed over."""
+        if not self._log.exists():
+            return []
         lines = []
-        text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
-        for line in text.splitlines():
-            try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
+        try:
+            with open_regular(self._log) as log:
+                # blocks, as a damaged file may be one line of gigabytes
+                while line := log.readline(_LONGEST_LINE):
+                    if (entry := _entry(line)) is not None:
+                        lines.append(entry)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot be read: {error.strerror}", where=self._log, remedy="delete it"
+            ) from error
         return lines
 
     def verified(self) -> dict[str, list[int]]:
         """Size and time of change of files that the run reads and has found to be whole."""
         try:
-            found = json.loads(self._verified.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return _read_json(self._verified, "delete it")
+        except RunFolderError:
             return {}
-        return found if isinstance(found, dict) else {}
 
     def note_verified(self, files: Mapping[str, list[int]]) -> None:
         """Remember files that were found to be whole; raises `DiskError`."""
@@ -195,6 +226,8 @@ class RunFolder:
 
     def _forget_beginning(self) -> None:
         """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
+        if not self.path.is_dir():
+            return
         files = [path for path in self.path.rglob("*") if path.is_file() and path.stat().st_size]
         if not self._begun_here or set(files) - {self.path / _LOCK, self._run, self._verified}:
             return
@@ -204,12 +237,44 @@ class RunFolder:
             elif entry.name != _LOCK:
                 entry.unlink()
 
+    def _sweep(self) -> None:
+        """Delete what a process that was killed has left half-written."""
+        for left in self.path.rglob("*.json.partial"):
+            if left.name.removesuffix(".partial") in _RECORDS:
+                with suppress(OSError):
+                    left.unlink()
+
     def _how_to_go_on(self) -> str:
         if not self._run.exists():
             return "give the same command again"
         newest = max(self.checkpoints.glob("step-*"), default=None)
         place = "with what is saved" if newest is None else f"from {newest.name}"
         return f"give the same command again: it goes on {place}"
+
+
+def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
+    try:
+        found: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST_RECORD)
+    except RunFolderError as error:
+        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+    return found
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """Return a line of the log, None for one that was cut short or damaged."""
+    try:
+        entry = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or not all(map(_is_figure, entry.values())):
+        return None
+    placed = all(math.isfinite(entry.get(key, math.nan)) for key in ("step", "seconds"))
+    return entry if placed else None
+
+
+def _is_figure(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < _LARGEST_FIGURE)
 
 
 def write_json(path: Path, content: object) -> None:

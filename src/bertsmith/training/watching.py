@@ -20,10 +20,11 @@ from typing import Any, TypedDict
 
 from torch import distributed
 
-from bertsmith.log import complain
+from bertsmith.log import complain, say
 
 _LOOK_SECONDS = 1.0
-_BEAT_LOOKS = 5
+_BEAT_LOOKS = 2
+_QUIET_LOOKS = 10
 _SILENT_LOOKS = 30
 _GRACE_SECONDS = 10.0
 
@@ -55,6 +56,10 @@ class RankWatch:
         }
         self._silent = dict.fromkeys(self._heard_of(), 0)
         self._beats: dict[int, bytes] = {}
+        # each rank hears the one before it, so that whoever is stopped is missed by one that waits
+        self._neighbour = (rank - 1) % size
+        self._neighbour_beat = b""
+        self._quiet = 0
         self._known = threading.Event()
         self._left = threading.Event()
         self._woken, self._waking = os.pipe()
@@ -119,6 +124,7 @@ class RankWatch:
             self._store.set(f"beat/{self._rank}", str(looks))
         for rank in self._silent:
             self._listen(rank)
+        self._miss_neighbour()
 
     def _listen(self, rank: int) -> None:
         """Count the looks, not the seconds: whoever was stopped himself heard nothing meanwhile."""
@@ -127,6 +133,29 @@ class RankWatch:
         self._beats[rank] = beat
         if self._silent[rank] >= _SILENT_LOOKS and not self._store.check([f"left/{rank}"]):
             self.fail(f"{_named(self.peers[rank], rank)} has not been heard of for 30 seconds")
+
+    def _miss_neighbour(self) -> None:
+        """Tell when the rank before this one has fallen silent, and when it goes on."""
+        rank, before = self._neighbour, self._quiet
+        key = f"beat/{rank}"
+        beat = self._store.get(key) if self._store.check([key]) else b""
+        self._quiet = 0 if beat != self._neighbour_beat else before + 1
+        self._neighbour_beat = beat
+        named = _named(self.peers[rank], rank)
+        if before >= _QUIET_LOOKS and self._quiet == 0:
+            self._tell(f"{named} goes on")
+        elif self._quiet == _QUIET_LOOKS and not self._store.check([f"left/{rank}"]):
+            pid, me = self.peers[rank]["pid"], self.peers[self._rank]
+            stopped = self.peers[rank]["machine"] == me["machine"] and _is_stopped(pid)
+            why = f"it is stopped, kill -CONT {pid} lets it go on" if stopped else "waiting for it"
+            self._tell(f"{named} has not been heard of for {_QUIET_LOOKS} seconds: {why}")
+
+    def _tell(self, line: str) -> None:
+        """Print a line, whichever rank this is: that of the usual voice may be the silent one."""
+        if self._rank == 0:
+            say(line)
+        else:
+            complain(line)
 
     def _heard_of(self) -> list[int]:
         """The ranks whose heartbeats matter here: rank 0 hears all on other machines, they it."""
@@ -175,6 +204,14 @@ def _me() -> Peer:
 
 def _named(peer: Peer, rank: int) -> str:
     return f"rank {rank} (pid {peer['pid']} on {peer['host']})"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process on this machine was stopped by a signal."""
+    with suppress(OSError, ValueError, IndexError):
+        line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+        return line.rpartition(")")[2].split()[0] in "Tt"
+    return False
 
 
 def _death(peer: Peer, rank: int) -> str:

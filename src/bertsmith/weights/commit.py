@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertsmith.disk import disk_error, flush_to_disk, made_folder
-from bertsmith.errors import DiskError, ModelFolderError
+from bertsmith.claims import claimed, unfinished
+from bertsmith.disk import flush_to_disk, made_folder, writing
+from bertsmith.errors import ModelFolderError
 
 
 @contextmanager
@@ -16,23 +17,21 @@ def replaced_folder(folder: Path, replaceable: Collection[str]) -> Iterator[Path
     """An empty folder to fill; it takes the name asked for once all that is in it is on the disk.
 
     A folder that already has the name is replaced if it holds nothing but `replaceable` files,
-    `ModelFolderError` otherwise. Whatever fails, `DiskError` included, leaves it as it was.
+    `ModelFolderError` otherwise, `OutputTaken` if another process is writing it. Whatever fails,
+    `DiskError` included, leaves it as it was.
     """
-    final = folder.resolve()
-    _check_replaceable(final, replaceable)
-    fresh = final.with_name(f".{final.name}.saving")
-    try:
-        with made_folder(final.parent), _removed(fresh):
+    final, fresh = folder.resolve(), unfinished(folder.resolve())
+    with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
+        _check_replaceable(final, replaceable)
+        try:
             fresh.mkdir()
             yield fresh
             for path in (*fresh.iterdir(), fresh):
                 flush_to_disk(path)
             _exchange(fresh, final)
             flush_to_disk(final.parent)
-    except (OSError, DiskError) as error:
-        refusal = error.__cause__ if isinstance(error, DiskError) else error
-        assert isinstance(refusal, OSError)
-        raise disk_error(refusal, folder) from refusal
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
 
 
 def set_aside(folder: Path) -> Path:
@@ -72,13 +71,3 @@ def _exchange(fresh: Path, folder: Path) -> None:
             aside.rename(folder)
         raise
     shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def _removed(folder: Path) -> Iterator[None]:
-    """Without what an earlier attempt left in a folder's place, and leaving nothing there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -159,8 +159,11 @@ def _check_place(folder: Path) -> None:
         if not there:
             # a run's folder is what people have at hand
             other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
+            remedy = f"name {other}"
+            if name == WEIGHTS_FILE and any(path.suffix == ".safetensors" for path in inside):
+                remedy = f"make a model folder of it with: bertsmith convert {folder} OUT"
             raise ModelFolderError(
-                f"is no model folder: it has no {name}", where=folder, remedy=f"name {other}"
+                f"is no model folder: it has no {name}", where=folder, remedy=remedy
             )
     for path in inside:
         if path.name in _READ:

@@ -20,7 +20,13 @@ PICKLED_FILE = "pytorch_model.bin"
 _WEIGHTS = {
     "model": ("model.safetensors",),
     "vocabulary": (),
-    "conversion": ("model.safetensors", PICKLED_FILE),
+    "conversion": (
+        "model.safetensors",
+        PICKLED_FILE,
+        "model.fp16.safetensors",
+        "model.bf16.safetensors",
+        "pytorch_model.fp16.bin",
+    ),
 }
 _SETTINGS = (
     "config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",

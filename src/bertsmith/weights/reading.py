@@ -24,7 +24,7 @@ from bertsmith.weights.layout import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.sharded import Weights
 
 # how far a constant may have moved by being stored
-_ROUNDING = {"F32": 1e-6, "F16": 1e-3, "BF16": 4e-3}
+_ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
 _MOST_TENSORS = 20_000
 
@@ -78,7 +78,14 @@ class ModelFiles:
         for row in rows:
             self._check_shape(row, config)
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
+        self._tell_rounded(rows)
         return {row.ours: self._read(row) for row in rows}
+
+    def _tell_rounded(self, rows: Collection[Row]) -> None:
+        """Tell of weights that are more precise than what is computed with."""
+        doubles = sum(self._weights.entries[self._stored[row.hub]].kind == "F64" for row in rows)
+        if doubles and self._tell:
+            say(f"{self._weights.path}: {doubles} tensors of float64 are rounded to float32")
 
     def _check_memory(self, values: int) -> None:
         """A file may have holes and be larger than the disk."""

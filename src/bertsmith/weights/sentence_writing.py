@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bertsmith.disk import new_folder
+from bertsmith.claims import new_folder
 from bertsmith.errors import ModelFolderError
 from bertsmith.layers.after_pooling import Dense
 from bertsmith.log import say

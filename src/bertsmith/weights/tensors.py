@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -15,14 +16,20 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import ModelFolderError
-from bertsmith.untrusted import too_deep
+from bertsmith.untrusted import open_regular, too_deep
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2,
     "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
-_READABLE = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+READABLE = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F64": torch.float64,
+}
+"""Types that weights can have."""
 
 
 class Entry(NamedTuple):
@@ -44,9 +51,9 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self._data, header = _read_header(file, path)
-            size = path.stat().st_size - self._data
+                size = os.fstat(file.fileno()).st_size - self._data
         except OSError as error:
             raise ModelFolderError(f"cannot be read: {error.strerror}", where=path) from error
         self.entries: dict[str, Entry] = {
@@ -57,20 +64,23 @@ class TensorFile:
         _check_cover(self.entries, size, path)
 
     def read(self, name: str) -> Tensor:
-        """One tensor as float32; `ModelFolderError` if it has another type or is not finite."""
+        """One tensor as float32, float64 rounded to the nearest.
+
+        `ModelFolderError` if it is of a type that weights do not have, or is not finite.
+        """
         entry = self.entries[name]
-        if entry.kind not in _READABLE:
+        if entry.kind not in READABLE:
             raise ModelFolderError(
                 f"tensor {name} is of type {entry.kind}",
                 where=self.path,
-                remedy=f"weights can be {', '.join(_READABLE)}",
+                remedy=f"weights can be {', '.join(READABLE)}",
             )
         raw = torch.empty(entry.end - entry.begin, dtype=torch.uint8)
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(self._data + entry.begin)
             if file.readinto(raw.numpy().data) < len(raw):
                 raise ModelFolderError("became shorter while it was read", where=self.path)
-        tensor = raw.view(_READABLE[entry.kind]).reshape(entry.shape).float()
+        tensor = raw.view(READABLE[entry.kind]).reshape(entry.shape).float()
         # a sum is many times faster, and finite only where all are; it may overflow where all are
         if not math.isfinite(tensor.sum().item()) and not tensor.isfinite().all():
             raise ModelFolderError(

@@ -61,6 +61,7 @@ _IN_LM_HEAD = {
     "weight": "decoder.weight",
     "bias": "bias",
 }
+_FILLS_UP = re.compile(r"madeupword\d+|<\w+>")
 _FUSED = re.compile(r"(roberta\.encoder\.layer\.\d+\.attention\.self)\.in_proj_(weight|bias)")
 _HEAD = re.compile(r"classification_heads\.([^.]+)\.((dense|out_proj)\.(weight|bias))")
 _LAYER = re.compile(r"layers\.(\d{1,6})\.(.+)")
@@ -79,11 +80,15 @@ def read_fairseq(path: Path, folder: Path) -> Moves:
     `ModelFolderError` if it is damaged, no RoBERTa, or without its vocabulary.
     """
     home = path.parent
-    for name in (_PIECES, _MERGES):
-        if not (home / name).exists():
-            raise ModelFolderError(
-                f"has no {name} beside it", where=path, remedy="put GPT-2's file of that name there"
-            )
+    missing = [name for name in (_PIECES, _MERGES) if not (home / name).exists()]
+    if missing:
+        if _PIECES in missing:
+            _refuse_own_dictionary(home / DICTIONARY)
+        raise ModelFolderError(
+            f"has no {missing[0]} beside it",
+            where=path,
+            remedy="put GPT-2's file of that name there",
+        )
     raw = folder / "fairseq.safetensors"
     found = unpickle([path], raw)
     file = TensorFile(raw)
@@ -215,6 +220,22 @@ def _write_vocabulary(home: Path, folder: Path) -> None:
     write_json(folder / "vocab.json", ids)
     copy_file(home / _MERGES, folder / "merges.txt")
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"})
+
+
+def _refuse_own_dictionary(path: Path) -> None:
+    """Raise `ModelFolderError` for a dictionary of tokens other than the numbers of GPT-2's."""
+    tokens = [line.rpartition(" ")[0] for line in read_text(path).splitlines()]
+    own = [token for token in tokens if not token.isdecimal() and not _FILLS_UP.fullmatch(token)]
+    if not own:
+        return
+    shown = ", ".join(repr(token[:20]) for token in own[:3])
+    raise ModelFolderError(
+        f"is a dictionary of {len(tokens):,} tokens of its own ({shown}, ...), not the numbers "
+        "that stand for GPT-2's pieces",
+        where=path,
+        remedy="fairseq's checkpoints can be converted with GPT-2's vocabulary only: save this one "
+        "with transformers, with a tokenizer.json for its own tokens, and use that folder",
+    )
 
 
 def _refuse(what: str, path: Path) -> NoReturn:

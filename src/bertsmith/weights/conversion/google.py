@@ -9,6 +9,7 @@ What is there besides, bert_model.ckpt.meta say, is the graph of a program and n
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 
@@ -53,16 +54,33 @@ def find_checkpoint(source: Path) -> Path | None:
     None where there is none; `ModelFolderError` where there are several.
     """
     if source.is_dir():
-        found = [path for path in sorted(source.glob(f"*{INDEX_SUFFIX}")) if is_checkpoint(path)]
+        indices = sorted(source.glob(f"*{INDEX_SUFFIX}"))
+        found = [path for path in indices if _is_inside(path) and is_checkpoint(path)]
         if len(found) > 1:
             raise ModelFolderError(
                 f"holds {len(found)} checkpoints",
                 where=source,
                 remedy=f"name one: {found[-1].with_suffix('')}",
             )
+        for path in () if found else indices:
+            if any(source.glob(f"{glob.escape(path.stem)}.data-*")):
+                check_file(path, source.resolve())
         return found[0].with_suffix("") if found else None
     prefix = source.with_suffix("") if source.suffix == INDEX_SUFFIX else source
-    return prefix if is_checkpoint(prefix.with_name(prefix.name + INDEX_SUFFIX)) else None
+    index = prefix.with_name(prefix.name + INDEX_SUFFIX)
+    if not index.is_symlink() and not index.exists():
+        return None
+    check_file(index, index.parent.resolve())
+    return prefix if is_checkpoint(index) else None
+
+
+def _is_inside(path: Path) -> bool:
+    """Return whether a path is a file in its folder; a link may lead elsewhere."""
+    try:
+        check_file(path, path.parent.resolve())
+    except (ModelFolderError, OSError, RuntimeError):
+        return False
+    return True
 
 
 def read_checkpoint(prefix: Path, folder: Path) -> Moves:
@@ -71,7 +89,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     `ModelFolderError` if it is damaged, or holds no BERT.
     """
     home = prefix.parent
-    for path in home.glob(f"{prefix.name}.*"):
+    for path in home.glob(f"{glob.escape(prefix.name)}.*"):
         check_file(path, home.resolve())
     bundle = TensorBundle(prefix)
     kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"

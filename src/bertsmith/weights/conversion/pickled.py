@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertsmith.disk import disk_error
 from bertsmith.errors import ModelFolderError, UserError
-from bertsmith.weights.conversion.staging import (
-    Moves,
-    copy_files,
-    read_settings,
-    unmoved,
-    write_json,
-)
+from bertsmith.weights.conversion.beside import carry_settings, config_beside
+from bertsmith.weights.conversion.staging import Moves, read_settings, unmoved
+from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 
@@ -27,8 +25,10 @@ _SUFFIXES = frozenset((".bin", ".pt", ".pth", ".ckpt"))
 _NO_WEIGHTS = frozenset(
     ("training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin")
 )
-_INDEX = "pytorch_model.bin.index.json"
+_INDEX = re.compile(r"pytorch_model\.bin\.index(\.\w{1,20})?\.json", re.ASCII)
+_SHARD = re.compile(r".*-\d{5}-of-\d{5}\.bin")
 _USUAL = "pytorch_model.bin"
+_NO_MODEL = ("rng_state", "openvino_", "adapter_", "optimizer_", "scheduler_")
 _MOST_FILES = 1000
 
 _MEMORY = 512 * 2**20
@@ -61,35 +61,33 @@ def find_pickled(source: Path) -> list[Path]:
         return []
     if (source / _USUAL).exists():
         return [source / _USUAL]
-    if (source / _INDEX).exists():
-        return _shards(source / _INDEX)
+    entries = sorted(source.iterdir())
+    indices = [path for path in entries if _INDEX.fullmatch(path.name)]
+    usual = source / f"{_USUAL}.index.json"
+    if usual in indices:
+        return _shards(usual)
     found = [
         path
-        for path in sorted(source.iterdir())
+        for path in entries
         if path.suffix in _SUFFIXES
         and path.name not in _NO_WEIGHTS
-        and not path.name.startswith("rng_state")
+        and not path.name.startswith(_NO_MODEL)
+        and not (indices and _SHARD.fullmatch(path.name))
     ]
-    if len(found) > 1:
+    if len(found) + len(indices) > 1:
         raise ModelFolderError(
-            f"holds {len(found)} files of pickled weights",
+            f"holds {len(found) + len(indices)} files of pickled weights",
             where=source,
-            remedy=f"name one: {found[0]}",
+            remedy=f"name one: {(found or indices)[0]}",
         )
-    return found
+    return _shards(indices[0]) if indices else found
 
 
 def read_pickled(files: Sequence[Path], folder: Path) -> Moves:
     """Write pickled weights as a folder in the hub's layout; `ModelFolderError` if that fails."""
-    home = files[0].parent
-    if not (home / "config.json").exists():
-        raise ModelFolderError(
-            "has no config.json beside it", where=files[0], remedy="put the model's there"
-        )
+    config_beside(files[0])
     found = unpickle(files, folder / "model.safetensors")
-    config = read_settings(home / "config.json")
-    write_json(folder / "config.json", _without_invented_labels(config))
-    copy_files(home, folder)
+    carry_settings(files[0], folder)
     moves = unmoved(TensorFile(folder / "model.safetensors").entries)
     moves.dropped |= found.dropped
     return moves
@@ -116,13 +114,16 @@ def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> 
         "room": 2 * size + _LARGEST_RESULT,
     }
     try:
-        ended = _run(job, _PATIENCE * time)
+        status = _run(job, _PATIENCE * time)
         answer = _answer(result)
     finally:
         result.unlink(missing_ok=True)
+    if status - DISK in DISK_REFUSES:
+        refusal = OSError(status - DISK, os.strerror(status - DISK))
+        raise disk_error(refusal, out) from refusal
     if "refused" in answer:
         raise _refusal(str(answer["refused"])[:300], files)
-    if ended or not out.exists():
+    if status or not out.exists():
         raise _refusal(
             "broke the process that read it: it is damaged, or takes more memory or time than "
             "weights of its size need",
@@ -131,16 +132,8 @@ def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> 
     return Unpickled(dropped=answer["dropped"], settings=answer["settings"])
 
 
-def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
-    """The config, less names of two labels where old versions say that there are other labels."""
-    invented = {"0": "LABEL_0", "1": "LABEL_1"}
-    if config.get("id2label") != invented or config.get("num_labels") in (None, len(invented)):
-        return config
-    return {key: value for key, value in config.items() if key not in ("id2label", "label2id")}
-
-
-def _run(job: dict[str, Any], patience: float) -> bool:
-    """Whether the process came to a bad end."""
+def _run(job: dict[str, Any], patience: float) -> int:
+    """Return the exit status of the process, below 0 for a signal."""
     try:
         done = subprocess.run(
             # -P: the folder that one happens to be in is none to import from
@@ -153,8 +146,8 @@ def _run(job: dict[str, Any], patience: float) -> bool:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+        return -1
+    return done.returncode
 
 
 def _answer(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ bytes, row by row, little-endian.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from bertsmith.errors import ModelFolderError
 from bertsmith.protocol_buffers import bytes_field, fields, fixed_field, number_field
+from bertsmith.untrusted import open_regular, read_bytes
 from bertsmith.weights.conversion.checksum import crc32c, masked
-from bertsmith.weights.conversion.sorted_table import is_table, read_table, written_table
+from bertsmith.weights.conversion.sorted_table import END, is_table, read_table, written_table
 from bertsmith.weights.writing import raw_bytes, write_bytes, write_parts
 
 INDEX_SUFFIX = ".index"
@@ -91,7 +93,7 @@ class TensorBundle:
             raise _damaged(f"{name} has not the size that its shape asks for", self.index)
         raw = torch.empty(entry.size, dtype=torch.uint8)
         view = raw.numpy().data
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(entry.offset)
             if file.readinto(view) < entry.size:
                 raise ModelFolderError("became shorter while it was read", where=path)
@@ -140,20 +142,15 @@ def write_bundle(prefix: Path, tensors: Mapping[str, Tensor]) -> None:
 def is_checkpoint(index: Path) -> bool:
     """Whether a file is the index of a checkpoint of TensorFlow."""
     try:
-        with index.open("rb") as file:
-            file.seek(-min(8, index.stat().st_size), 2)
-            return is_table(file.read())
+        with open_regular(index) as file:
+            file.seek(-min(END, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            return is_table(file.read(END))
     except OSError:
         return False
 
 
 def _read_index(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > _LARGEST_INDEX:
-            raise ModelFolderError("is no index: larger than 16 MiB", where=path)
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelFolderError(f"cannot be read: {error.strerror}", where=path) from error
+    return read_bytes(path, ModelFolderError, largest=_LARGEST_INDEX)
 
 
 def _shards(header: bytes | None) -> int:

@@ -6,6 +6,7 @@ as safetensors and what else it found as JSON. `pickled` starts it and trusts no
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -33,6 +34,9 @@ _STAND_INS = frozenset(
     {"argparse", "fairseq", "omegaconf", "numpy", "enum", "typing", "collections"}
 )
 """Packages whose objects training programs leave beside the weights."""
+DISK = 64
+"""Exit statuses from here on are that and the number of the system's error."""
+DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _MOST_STAND_INS = 64
 _MOST_SETTINGS = 2000
 _LONGEST_SETTING = 1000
@@ -67,8 +71,22 @@ def main() -> None:
     except MemoryError:
         result = {"refused": "asks for more memory than weights of its size need"}
     except UserError as error:
+        _end_if_refused(error.__cause__)
         result = {"refused": error.what}
-    Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
+    except OSError as error:
+        _end_if_refused(error)
+        raise
+    try:
+        Path(job["result"]).write_text(json.dumps(result), encoding="utf-8")
+    except OSError as error:
+        _end_if_refused(error)
+        raise
+
+
+def _end_if_refused(error: BaseException | None) -> None:
+    """End with a status that says so where the disk refuses what is written."""
+    if isinstance(error, OSError) and error.errno in DISK_REFUSES:
+        sys.exit(DISK + error.errno)
 
 
 def _limit(memory: int, seconds: float, room: int) -> None:
@@ -78,7 +96,11 @@ def _limit(memory: int, seconds: float, room: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     used = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (used, used))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    # where the user's own limit is lower it is the disk that refuses, not the file that is odd
+    own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if own == resource.RLIM_INFINITY or own > room:
+        DISK_REFUSES.discard(errno.EFBIG)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

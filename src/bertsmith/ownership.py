@@ -9,6 +9,7 @@ shown none for a while.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,11 +23,14 @@ from pathlib import Path
 
 from bertsmith.config import Config
 from bertsmith.disk import writing
-from bertsmith.errors import ConfigError, RunFolderError
+from bertsmith.errors import ConfigError, RunFolderError, UserError
 from bertsmith.log import say
 
 _BEAT = 15.0
 _GONE = 4 * _BEAT
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+# a link could lead to somebody's file, which would be written over
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,18 +52,18 @@ class Owner(Config):
 
 
 @contextmanager
-def owned(lock: Path) -> Iterator[None]:
-    """Hold a lock file, which is deleted in the end.
+def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> Iterator[None]:
+    """Hold a lock file, which is deleted in the end; `of` is what it is the lock of.
 
-    Raises `RunFolderError`, which names the owner, when another process holds it; `DiskError`.
+    Raises `error`, which names the owner, when another process holds it; `DiskError`.
     """
     with writing(lock):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
     try:
         before = _read(handle)
         if not _taken(handle, lock):
-            raise _in_use(lock, before or _read(handle))
-        _check_stale(handle, lock, before)
+            raise _in_use(of, error, before or _read(handle))
+        _check_stale(handle, of, error, before)
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
             _write(handle, _this_process())
         ended = threading.Event()
@@ -83,11 +87,17 @@ def _taken(handle: int, lock: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        # a disk without locks: what stands in the file is all there is to go by
+        if error.errno not in _NO_LOCKS:
+            raise
     # an owner that has just gone took the file with it, and another may have a new one
-    return lock.exists() and os.path.samestat(lock.stat(), os.fstat(handle))
+    with suppress(FileNotFoundError):
+        return os.path.samestat(lock.stat(), os.fstat(handle))
+    return False
 
 
-def _check_stale(handle: int, lock: Path, owner: Owner | None) -> None:
+def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | None) -> None:
     """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
     if owner is None:
         return
@@ -98,14 +108,15 @@ def _check_stale(handle: int, lock: Path, owner: Owner | None) -> None:
         silent = os.fstat(handle).st_mtime - shown
         if silent < _GONE:
             os.utime(handle, (shown, shown))
-            raise _in_use(lock, owner, f"its last sign of life was {silent:.0f} s ago; ")
-    say(f"{lock.parent}: was left by {owner}; taken over")
+            remark = f"its last sign of life was {silent:.0f} s ago; "
+            raise _in_use(of, error, owner, remark)
+    say(f"{of}: was left by {owner}; taken over")
 
 
-def _in_use(lock: Path, owner: Owner | None, remark: str = "") -> RunFolderError:
-    return RunFolderError(
+def _in_use(of: Path, error: type[UserError], owner: Owner | None, remark: str = "") -> UserError:
+    return error(
         f"is in use by {owner or 'another process'}",
-        where=lock.parent,
+        where=of,
         remedy=f"{remark}wait for it, stop it, or choose another --out",
     )
 

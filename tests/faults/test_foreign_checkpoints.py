@@ -1,0 +1,93 @@
+"""Checkpoints and results of another run, copied in, are named and passed over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.errors import RunFolderError
+from bertsmith.recipes.trial import TrialResult
+from bertsmith.recipes.trial_folder import read_result
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.records import write_record
+from bertsmith.training.run_folder import RunFolder
+from faults.shell import Shell
+
+
+def save(folder: Path, run: str, *steps: int) -> None:
+    for step in steps:
+        tensors = {"a": torch.randn(3)}
+        checkpoint = Checkpoint(state=State(step=step), weights=tensors, optimiser=tensors)
+        Checkpoints(folder, keep=9, run=run).save(checkpoint)
+
+
+def loaded(folder: Path, run: str) -> int | None:
+    found = Checkpoints(folder, run=run).load()
+    return found.state.step if found else None
+
+
+def test_a_newer_checkpoint_of_another_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "own", "own", 3, 5)
+    save(tmp_path / "other", "other", 8, 9)
+    for step in (8, 9):
+        shutil.copytree(
+            tmp_path / f"other/step-0000000{step}", tmp_path / f"own/step-0000000{step}"
+        )
+    assert loaded(tmp_path / "own", "own") == 5
+    told = "".join(capsys.readouterr().err.split())
+    for step in (8, 9):
+        assert f"own/step-0000000{step}:belongstoanotherrun;passedover" in told
+    # they are the user's: neither counted among the newest nor deleted
+    checkpoints = Checkpoints(tmp_path / "own", keep=1, run="own")
+    assert checkpoints.load() is not None
+    checkpoints.save(Checkpoint(state=State(step=6), weights={}, optimiser={}))
+    assert sorted(path.name[-1] for path in (tmp_path / "own").iterdir()) == ["6", "8", "9"]
+
+
+def test_nothing_but_checkpoints_of_another_run(tmp_path: Path) -> None:
+    save(tmp_path, "other", 8)
+    assert loaded(tmp_path, "own") is None
+    with pytest.raises(RunFolderError, match="belongs to another run"):
+        Checkpoints(tmp_path, run="own").best(State(step=9, best_step=8))
+
+
+def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> None:
+    save(tmp_path, "other", 8)
+    save(tmp_path, "own", 3)
+    (tmp_path / "step-00000003" / "state.json").unlink()
+    with pytest.raises(RunFolderError, match="no checkpoint is whole"):
+        loaded(tmp_path, "own")
+
+
+def test_a_longer_run_does_not_go_on_in_a_shorter_one(shell: Shell) -> None:
+    command = "pretrain {store} --out %s --model tiny --steps %d --samples.tokens_per_batch 320"
+    for name, steps in (("long", 5), ("short", 2)):
+        assert shell.run(command % (name, steps))[0] == 0
+    Path("short/result.json").unlink()
+    shutil.copytree("long/checkpoints/step-00000005", "short/checkpoints/step-00000005")
+    status, told = shell.run(command % ("short", 2))
+    assert status == 0
+    assert "step-00000005: belongs to another run; passed over" in " ".join(told.split())
+    assert json.loads(Path("short/result.json").read_text())["state"]["step"] == 2
+
+
+def test_the_result_of_another_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = TrialResult(
+        seed=0, scores={"accuracy": 0.5}, constant=False, losses=[(1, 0.5)], seconds=1.0, tokens=9
+    )
+    whole = RunFolder(tmp_path)
+    one, other = (RunFolder(tmp_path / name, part_of=whole) for name in ("one", "other"))
+    for place in (one, other):
+        place.path.mkdir()
+    assert read_result(one) is None
+    write_record(one.path / "result.json", {"run": one.identity, **result.to_dict()})
+    assert read_result(one) == result
+    shutil.copy(one.path / "result.json", other.path)
+    assert read_result(other) is None
+    assert "belongs to another run" in " ".join(capsys.readouterr().err.split())
