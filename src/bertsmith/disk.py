@@ -23,7 +23,6 @@ _CURES = {
     errno.EPERM: _PERMISSION,
     errno.EEXIST: "",
     errno.ENOTEMPTY: "",
-    errno.ENOENT: "",
     errno.ELOOP: "",
     errno.ESTALE: "",
     errno.EMFILE: "allow more open files (ulimit -n)",
@@ -61,6 +60,17 @@ def refused_by_disk(error: OSError) -> bool:
     return error.errno in _CURES
 
 
+def was_deleted(error: OSError, where: str | Path) -> bool:
+    """Return whether something in the folder of `where` was deleted while it was needed.
+
+    A file that is missing anywhere else is a mistake of ours: it should have been looked for.
+    """
+    if error.errno != errno.ENOENT or error.filename is None:
+        return False
+    home = Path(os.path.realpath(where)).parent
+    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(home)
+
+
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """What the disk refused, in one line; `then` says what to do once that is mended."""
     if error.errno == errno.ENOENT:
@@ -85,7 +95,9 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
         raise
     except (OSError, DiskError) as error:
         refusal = error.__cause__ if isinstance(error, DiskError) else error
-        if not isinstance(refusal, OSError) or not refused_by_disk(refusal):
+        if not isinstance(refusal, OSError):
+            raise
+        if not refused_by_disk(refusal) and not was_deleted(refusal, where):
             raise
         raise disk_error(refusal, where, then=then) from refusal
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,28 @@ def test_the_result_of_another_seed(tmp_path: Path, capsys: pytest.CaptureFixtur
     shutil.copy(one.path / "result.json", other.path)
     assert read_result(other) is None
     assert "belongs to another run" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", [".", "checkpoints"])
+def test_what_is_deleted_while_it_is_needed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    record = RunFolder.record
+
+    def deleting(folder: RunFolder, line: Mapping[str, object]) -> None:
+        if line["step"] == 2:
+            shutil.rmtree(folder.path / name, ignore_errors=True)
+        record(folder, line)
+
+    monkeypatch.setattr(RunFolder, "record", deleting)
+    command = (
+        "pretrain {store} --out run --model tiny --steps 3 --log_every 1 "
+        "--samples.tokens_per_batch 320"
+    )
+    if name == "checkpoints":
+        assert shell.run(command)[0] == 0
+        return
+    line = shell.failed(command)
+    assert line.endswith(
+        "run/log.jsonl: is gone: it was deleted while it was needed; give the same command again"
+    )

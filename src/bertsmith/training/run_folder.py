@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.config import Config
-from bertsmith.disk import disk_error, flush_to_disk, made_folder, refused_by_disk, writing
+from bertsmith.disk import (
+    disk_error,
+    flush_to_disk,
+    made_folder,
+    refused_by_disk,
+    was_deleted,
+    writing,
+)
 from bertsmith.errors import DiskError, RunFolderError
 from bertsmith.ownership import owned
 from bertsmith.untrusted import open_regular, read_json
@@ -78,7 +85,9 @@ class RunFolder:
             except (OSError, DiskError) as error:
                 self._forget_beginning()
                 refusal = error.__cause__ if isinstance(error, DiskError) else error
-                if not isinstance(refusal, OSError) or not refused_by_disk(refusal):
+                if not isinstance(refusal, OSError):
+                    raise
+                if not refused_by_disk(refusal) and not was_deleted(refusal, self.path / _LOCK):
                     raise
                 where = getattr(error, "where", None) or self.path
                 raise disk_error(refusal, where, then=self._how_to_go_on()) from refusal
