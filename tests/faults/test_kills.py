@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.training.checkpoints import Checkpoints
+from bertsmith.training.run_folder import RunFolder
 from faults.lives import Run, Trainee, trainee
 
 STEPS = 60
@@ -59,7 +60,8 @@ def check_same(run: Run, whole: Run) -> None:
 def check_whole(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever has a checkpoint's name is one."""
     for newest in range(len(run.checkpoints)):
-        checkpoints = Checkpoints(run.folder / "checkpoints")
+        identity = RunFolder(run.folder).identity
+        checkpoints = Checkpoints(run.folder / "checkpoints", run=identity)
         checkpoints._found = lambda n=newest: run.checkpoints[: n + 1]  # type: ignore[method-assign,misc]
         checkpoints.load()
     assert "passed over" not in capsys.readouterr().err
