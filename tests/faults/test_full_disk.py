@@ -96,10 +96,10 @@ def test_pretraining_goes_on_with_the_same_command(shell: Shell, limited: Limite
 def test_a_log_that_does_not_fit(shell: Shell, limited: Limited) -> None:
     folder = RunFolder(Path("run"))
     folder.path.mkdir()
-    folder.record({"step": 1, "loss": 4.0})
-    with limited(30), pytest.raises(DiskError, match=r"run/log\.jsonl"):
-        folder.record({"step": 2, "loss": 3.0})
-    folder.record({"step": 2, "loss": 3.0})
+    folder.record({"step": 1, "seconds": 1.0, "loss": 4.0})
+    with limited(60), pytest.raises(DiskError, match=r"run/log\.jsonl"):
+        folder.record({"step": 2, "seconds": 2.0, "loss": 3.0})
+    folder.record({"step": 2, "seconds": 2.0, "loss": 3.0})
     assert [line["step"] for line in folder.log()] == [1, 2]
 
 
