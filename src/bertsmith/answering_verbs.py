@@ -7,7 +7,7 @@ from typing import Literal
 
 from bertsmith.command import Verb
 from bertsmith.config import Config
-from bertsmith.finetune_verbs import HeaderOption, named_classes, named_columns
+from bertsmith.finetune_verbs import LABEL_OPTIONS, TEXT_OPTIONS
 from bertsmith.output import print_json
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
@@ -24,10 +24,6 @@ def predict(
     stride: int | None = None,
     no_answer: float | None = None,
     min_confidence: float | None = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    header: HeaderOption | None = None,
-    encoding: str | None = None,
     device: str = "auto",
     settings: Config | None = None,
 ) -> None:
@@ -52,23 +48,13 @@ def predict(
             tuned when the model was trained; 1e9 to always answer
         min_confidence: give no class or choice whose probability is below this, in place of what
             was chosen when the model was trained; 0 to always answer
-        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
-            TSV, a position from 0
-        text_pair_column: column of the second text
-        header: whether the first line of a CSV or TSV names its columns: yes, no or auto,
-            which looks
-        encoding: of the file, where it is not UTF-8 and is guessed wrong or not at all
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.recipes.predict import Thresholds
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.recipes.reading import Reading
 
-    columns = {
-        "text": text_column, "text_pair": text_pair_column, "header": header,
-        "encoding": encoding,
-    }  # fmt: skip
-    reading = (settings or Reading()).override(**named_columns(columns))
+    reading = settings or Reading()
     assert isinstance(reading, Reading)
     recipe(
         model, file, top=top, format=format, reading=reading, longest=longest, long=long,
@@ -84,13 +70,6 @@ def evaluate(
     longest: int | None = None,
     long: Fit | None = None,
     stride: int | None = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    header: HeaderOption | None = None,
-    encoding: str | None = None,
-    classes: str | None = None,
-    exclude: str | None = None,
     device: str = "auto",
     json: bool = False,
     settings: Config | None = None,
@@ -107,28 +86,13 @@ def evaluate(
             training where not given
         stride: tokens that two windows share, where words or answers are looked for; as in
             training where not given
-        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
-            TSV, a position from 0
-        text_pair_column: column of the second text
-        label_column: column of the label
-        header: whether the first line of a CSV or TSV names its columns: yes, no or auto,
-            which looks
-        encoding: of the file, where it is not UTF-8 and is guessed wrong or not at all
-        classes: measure on examples of these classes only, with commas between them
-        exclude: leave out examples of these classes, with commas between them
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.evaluate import evaluate as recipe
     from bertsmith.recipes.reading import Reading
 
-    columns = {
-        "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
-        "encoding": encoding,
-    }  # fmt: skip
-    reading = (settings or Reading()).override(
-        **named_columns(columns), **named_classes(classes, exclude)
-    )
+    reading = settings or Reading()
     assert isinstance(reading, Reading)
     scores = recipe(
         model, file, reading=reading, longest=longest, long=long, stride=stride, device=device
@@ -147,7 +111,13 @@ ANSWERING_VERBS = {
     "predict": Verb(
         function=predict,
         settings=_reading,
+        short=TEXT_OPTIONS,
         examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
     ),
-    "evaluate": Verb(function=evaluate, settings=_reading, examples=("spam/model test.csv",)),
+    "evaluate": Verb(
+        function=evaluate,
+        settings=_reading,
+        short=TEXT_OPTIONS | LABEL_OPTIONS,
+        examples=("spam/model test.csv",),
+    ),
 }

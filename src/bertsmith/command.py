@@ -15,7 +15,7 @@ import re
 import tomllib
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,26 @@ _CONFIG = 'write TOML (clip = 1.0) in a .toml file, JSON ({"clip": 1.0}) in any 
 
 
 @dataclass(frozen=True, kw_only=True)
+class Short:
+    """A short option for a setting, given by its path; `several` has commas between its values."""
+
+    setting: str
+    several: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verb:
     """Something the command line can do; `settings` imports its class when the verb is used.
 
     `defaults` makes of the arguments given the settings that others are changes to; without it
-    they are those of the class.
+    they are those of the class. `short` has settings that users need often, by their options.
     """
 
     function: Callable[..., object]
     examples: tuple[str, ...]
     settings: Callable[[], type[Config]] | None = None
     defaults: Callable[[Mapping[str, Any]], Config] | None = None
+    short: Mapping[str, Short] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -65,7 +74,7 @@ def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str,
             print_line(line)
         raise SystemExit(0)
     try:
-        given = parser.parse_args(_spelled(parser, arguments), defaults=False)
+        given = parser.parse_args(_spelled(parser, verb, arguments), defaults=False)
     except argparse.ArgumentError as error:
         what = _plain_message(str(error), verb)
         raise ConfigError(what, remedy=f"see: bertsmith {name} --help") from error
@@ -108,7 +117,7 @@ def _show_defaults(parser: ArgumentParser, verb: Verb, arguments: Sequence[str])
     try:
         for action in required:
             action.required = False
-        given = vars(parser.parse_args(_spelled(parser, others), defaults=False).as_flat())
+        given = vars(parser.parse_args(_spelled(parser, verb, others), defaults=False).as_flat())
         settings = verb.defaults({k: v for k, v in given.items() if v is not None})
         parser.set_defaults(_flat(settings.to_dict()))
     except (argparse.ArgumentError, UserError):
@@ -118,16 +127,31 @@ def _show_defaults(parser: ArgumentParser, verb: Verb, arguments: Sequence[str])
             action.required = True
 
 
-def _spelled(parser: ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """The arguments with underscores for dashes in options that are known with underscores."""
-    spelled = []
+def _spelled(parser: ArgumentParser, verb: Verb, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments as the parser wants them.
+
+    Options may have dashes for underscores, and some take values with commas between.
+    """
+    known = parser._option_string_actions
+    several = {option for option, short in verb.short.items() if short.several}
+    spelled: list[str] = []
     for argument in arguments:
+        if spelled and spelled[-1] in several:
+            spelled.append(_listed(argument))
+            continue
         option, sign, value = argument.partition("=")
         alike = "--" + option.removeprefix("--").replace("-", "_")
-        known = parser._option_string_actions
-        meant = option.startswith("--") and option not in known and alike in known
-        spelled.append(f"{alike}{sign}{value}" if meant else argument)
+        if option.startswith("--") and option not in known and alike in known:
+            option = alike
+        if sign and option in several:
+            value = _listed(value)
+        spelled.append(f"{option}{sign}{value}")
     return spelled
+
+
+def _listed(value: str) -> str:
+    """Return values with commas between as a JSON list."""
+    return json.dumps([part.strip() for part in value.split(",") if part.strip()])
 
 
 def _usage(name: str, verb: Verb) -> str:
@@ -201,6 +225,10 @@ def _parser(name: str, verb: Verb) -> ArgumentParser:
     if verb.settings is not None:
         parser.add_argument("--config", type=Path, help="TOML or JSON file of the settings below")
         parser.add_class_arguments(verb.settings(), as_group=True)
+    for option, short in verb.short.items():
+        action = next(each for each in parser._actions if each.dest == short.setting)
+        parser._option_string_actions[option] = action
+        action.option_strings = [option]
     return parser
 
 

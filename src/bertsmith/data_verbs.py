@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bertsmith.text.layout import Layout
+from bertsmith.command import Short, Verb
+from bertsmith.config import Config
 from bertsmith.tokens.vocabulary import KindName
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.corpora import CorpusReading
 
 
 def learn_vocabulary(
@@ -18,11 +22,7 @@ def learn_vocabulary(
     cased: bool = False,
     strip_accents: Literal["auto", "yes", "no"] = "auto",
     character_coverage: float | None = None,
-    text_column: str = "text",
-    header: Literal["auto", "yes", "no"] = "auto",
-    layout: Layout = "auto",
-    encoding: str = "auto",
-    text_files: str | None = None,
+    settings: Config | None = None,
 ) -> None:
     """Learn a vocabulary from your text.
 
@@ -38,35 +38,18 @@ def learn_vocabulary(
             an uncased vocabulary unless it would change the script, as in Hindi, Arabic or Japanese
         character_coverage: share of the text's characters to know, the most frequent first; if not
             given 0.9995, and rarer ones too that fit into a sixteenth of the size
-        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
-            position from 0
-        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
-            lines
-        layout: what lines and blank lines mean in .txt
-        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
-            mark says, or a guess that is said
-        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
-            as plain text
     """
-    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.vocabulary import VocabularySettings
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
 
-    settings = VocabularySettings(
+    wanted = VocabularySettings(
         size=size,
         kind=kind,
         cased=cased,
         strip_accents=strip_accents,
         character_coverage=character_coverage,
     )
-    reading = CorpusReading(
-        text_column=text_column,
-        header=header,
-        layout=layout,
-        encoding=encoding,
-        text_files=tuple(text_files.split(",")) if text_files else (),
-    )
-    recipe(corpus, out=out, settings=settings, reading=reading)
+    recipe(corpus, out=out, settings=wanted, reading=_reading(settings))
 
 
 def extend_vocabulary(
@@ -75,11 +58,7 @@ def extend_vocabulary(
     *,
     add: int,
     out: Path,
-    text_column: str = "text",
-    header: Literal["auto", "yes", "no"] = "auto",
-    layout: Layout = "auto",
-    encoding: str = "auto",
-    text_files: str | None = None,
+    settings: Config | None = None,
 ) -> None:
     """Add to a model's vocabulary the pieces that save most on your text.
 
@@ -91,27 +70,10 @@ def extend_vocabulary(
             .csv or .tsv, or source code, also .gz or .zst
         add: pieces to add
         out: folder for the model with the larger vocabulary
-        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
-            position from 0
-        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
-            lines
-        layout: what lines and blank lines mean in .txt
-        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
-            mark says, or a guess that is said
-        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
-            as plain text
     """
-    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.extend import extend as recipe
 
-    reading = CorpusReading(
-        text_column=text_column,
-        header=header,
-        layout=layout,
-        encoding=encoding,
-        text_files=tuple(text_files.split(",")) if text_files else (),
-    )
-    recipe(model, corpus, add=add, out=out, reading=reading)
+    recipe(model, corpus, add=add, out=out, reading=_reading(settings))
 
 
 def prepare(
@@ -121,13 +83,9 @@ def prepare(
     out: Path,
     workers: int | None = None,
     held_out: float = 0.05,
-    text_column: str = "text",
-    header: Literal["auto", "yes", "no"] = "auto",
-    layout: Layout = "auto",
-    encoding: str = "auto",
-    text_files: str | None = None,
     fresh: bool = False,
     dry_run: bool = False,
+    settings: Config | None = None,
 ) -> None:
     """Turn your text into a store of token ids, which pre-training reads.
 
@@ -142,30 +100,14 @@ def prepare(
         out: folder for the store
         workers: processes that encode; one a core where none is given
         held_out: share of the documents to measure with, never trained on
-        text_column: column of the text in .jsonl, .parquet and .csv: a name or, in .csv and .tsv, a
-            position from 0
-        header: whether the first line of a .csv or .tsv names its columns; auto looks at its first
-            lines
-        layout: what lines and blank lines mean in .txt
-        encoding: of the files, such as latin-1, cp1252 or gb18030; auto is UTF-8, what a byte order
-            mark says, or a guess that is said
-        text_files: patterns with commas between them, such as '*.py,*.tex', of files that are read
-            as plain text
         fresh: begin anew, whatever an interrupted preparation has left in STORE.partial
         dry_run: show the files, how they are read, and the first documents with their tokens, and
             stop
     """
-    from bertsmith.recipes.corpora import CorpusReading
     from bertsmith.recipes.corpus_preview import dry_run as show
     from bertsmith.recipes.prepare import prepare as recipe
 
-    reading = CorpusReading(
-        text_column=text_column,
-        header=header,
-        layout=layout,
-        encoding=encoding,
-        text_files=tuple(text_files.split(",")) if text_files else (),
-    )
+    reading = _reading(settings)
     if dry_run:
         show(reading.open(corpus), vocab)
         return
@@ -178,3 +120,48 @@ def prepare(
         reading=reading,
         fresh=fresh,
     )
+
+
+def _reading(settings: Config | None) -> CorpusReading:
+    """Return how the files of the corpus are read."""
+    from bertsmith.recipes.corpora import CorpusReading
+
+    reading = settings or CorpusReading()
+    assert isinstance(reading, CorpusReading)
+    return reading
+
+
+def _corpus_settings() -> type[Config]:
+    from bertsmith.recipes.corpora import CorpusReading
+
+    return CorpusReading
+
+
+_CORPUS_OPTIONS = {
+    "--text-column": Short(setting="text_column"),
+    "--header": Short(setting="header"),
+    "--layout": Short(setting="layout"),
+    "--encoding": Short(setting="encoding"),
+    "--text-files": Short(setting="text_files", several=True),
+}
+
+DATA_VERBS = {
+    "vocab learn": Verb(
+        function=learn_vocabulary,
+        settings=_corpus_settings,
+        short=_CORPUS_OPTIONS,
+        examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
+    ),
+    "vocab extend": Verb(
+        function=extend_vocabulary,
+        settings=_corpus_settings,
+        short=_CORPUS_OPTIONS,
+        examples=("model notes/ --add 1000 --out extended",),
+    ),
+    "prepare": Verb(
+        function=prepare,
+        settings=_corpus_settings,
+        short=_CORPUS_OPTIONS,
+        examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
+    ),
+}

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.command import Verb
+from bertsmith.command import Short, Verb
 from bertsmith.config import Config
 from bertsmith.output import print_json
 
 AtOnce = int | Literal["auto"]
-HeaderOption = Literal["auto", "yes", "no"]
+TEXT_OPTIONS = {
+    "--text-column": Short(setting="columns.text"),
+    "--text-pair-column": Short(setting="columns.text_pair"),
+    "--header": Short(setting="columns.header"),
+    "--encoding": Short(setting="columns.encoding"),
+}
+LABEL_OPTIONS = {
+    "--label-column": Short(setting="columns.label"),
+    "--classes": Short(setting="columns.classes", several=True),
+    "--exclude": Short(setting="columns.exclude", several=True),
+}
 TaskName = Literal["classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank"]
 
 
@@ -27,13 +36,6 @@ def finetune(
     minutes: float | None = None,
     curve: bool = False,
     baselines: bool = False,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    header: HeaderOption | None = None,
-    encoding: str | None = None,
-    classes: str | None = None,
-    exclude: str | None = None,
     dry_run: bool = False,
     device: str = "auto",
     tensorboard: bool = False,
@@ -59,16 +61,6 @@ def finetune(
         curve: also train with half of the examples, a quarter and so on, with three seeds
         baselines: also measure static vectors, every layer of the frozen encoder, a mix of them,
             and the same network from random weights
-        text_column: column of the text, where its name is not a usual one: a name or, in CSV and
-            TSV, a position from 0
-        text_pair_column: column of the second text
-        label_column: column of the label
-        header: whether the first line of a CSV or TSV names its columns: yes, no or auto, which
-            looks at the first lines and says what it found
-        encoding: of the files, such as latin-1, cp1252 or gb18030, where it is not UTF-8 and is
-            guessed wrong or not at all
-        classes: train and measure on examples of these classes only, with commas between them
-        exclude: leave out examples of these classes, with commas between them
         dry_run: read and check the examples, show two of them as the model will get them, and stop
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
         tensorboard: write the logs for TensorBoard too, to be read by tensorboard --logdir OUT
@@ -80,12 +72,7 @@ def finetune(
     from bertsmith.recipes.finetune_inputs import dry_run as without_training
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
-    given = settings or FinetuneConfig()
-    columns = {
-        "text": text_column, "text_pair": text_pair_column, "label": label_column, "header": header,
-        "encoding": encoding,
-    }  # fmt: skip
-    chosen = given.override(**named_columns(columns), **named_classes(classes, exclude))
+    chosen = settings or FinetuneConfig()
     assert isinstance(chosen, FinetuneConfig)
     if dry_run:
         without_training(
@@ -171,21 +158,6 @@ def compare(first: Path, second: Path, *, json: bool = False) -> None:
         print_json(figures)
 
 
-def named_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
-    """The columns that were named, by the paths of the settings that hold them."""
-    return {f"columns.{role}": name for role, name in columns.items() if name is not None}
-
-
-def named_classes(classes: str | None, exclude: str | None) -> dict[str, tuple[str, ...]]:
-    """Return the classes picked and left out, by the paths of the settings that hold them."""
-    given = {"columns.classes": classes, "columns.exclude": exclude}
-    return {
-        path: tuple(name.strip() for name in names.split(",") if name.strip())
-        for path, names in given.items()
-        if names is not None
-    }
-
-
 def _finetune_settings() -> type[Config]:
     from bertsmith.recipes.finetune_settings import FinetuneConfig
 
@@ -196,6 +168,7 @@ FINETUNE_VERBS = {
     "finetune": Verb(
         function=finetune,
         settings=_finetune_settings,
+        short=TEXT_OPTIONS | LABEL_OPTIONS,
         examples=(
             "run/model train.csv --out spam",
             "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",

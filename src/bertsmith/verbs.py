@@ -13,7 +13,7 @@ from bertsmith.answering_verbs import ANSWERING_VERBS
 from bertsmith.command import Verb
 from bertsmith.config import Config
 from bertsmith.convert_verbs import convert
-from bertsmith.data_verbs import extend_vocabulary, learn_vocabulary, prepare
+from bertsmith.data_verbs import DATA_VERBS
 from bertsmith.embed_verbs import embed
 from bertsmith.errors import ConfigError
 from bertsmith.finetune_verbs import FINETUNE_VERBS
@@ -44,8 +44,7 @@ def pretrain(
 ) -> None:
     """Pre-train a BERT on a store, or go on with a run that was interrupted.
 
-    The learning rate decays to zero over the minutes or steps given. Where the run's folder holds
-    a run already, that one is resumed; then STORE may be left out.
+    A run that OUT holds already is resumed; then STORE may be left out.
 
     Recipes, whose settings --help shows (pretrain --recipe roberta --help):
       quick    Ours, for minutes and hours: the most learned in a small budget
@@ -58,47 +57,34 @@ def pretrain(
         store: folder made by prepare
         out: folder of the run: checkpoints, log, report, and the model in it when done
         model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT
-            to 12 of 4096 (xxlarge); where none is given, tiny to base, by the amount of text and
-            the minutes or steps, which is said
+            to 12 of 4096 (xxlarge); if not given, tiny to base, by text and budget, which is said
         recipe: what all settings below are before you change any; quick where none is given
-        from_: folder of a model, or hub:owner/name, to train further, in place of a new one; its
-            vocabulary must be the store's. Network and dropout are its own, and so is whether there
-            are pairs; the optimiser is AdamW at a rate of 1e-4
-        minutes: time on the clock from this command, or from its resumption, to the saved model;
-            checks, measurements, evaluation and saving are among it
-        steps: updates to train, in place of minutes
+        from_: folder of a model, or hub:owner/name, to train further; the store must have its
+            vocabulary. Network, dropout and pairs are its own, the optimiser AdamW at 1e-4
+        minutes: time on the clock from this command, or from its resumption, to the saved model
+        steps: updates to train, in place of minutes; the learning rate decays to zero over either
         device: cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that goes on
-        workers: processes that draw batches ahead of training, where it waits for them: on a GPU,
-            say; their number changes nothing of the result
+        workers: processes that draw batches ahead of training; the result is the same
         tensorboard: write the log for TensorBoard too, to be read by tensorboard --logdir OUT
-        shard: below torchrun, let each process hold a share of weights and optimiser, not all of
-            them: for networks that are too large for one (docs/many-machines.md)
+        shard: below torchrun, each process holds a share of the weights (docs/many-machines.md)
         force: go on whatever the check before training finds
         dry_run: print what the check before training finds, and stop; OUT is left as it is
     """
     from bertsmith.clock import Clock, command_start
-    from bertsmith.recipes.pretrain import pretrain as run
+    from bertsmith.recipes.pretrain_preview import Wanted, begin, look
     from bertsmith.recipes.pretrain_settings import PretrainConfig
 
-    begins = {"model": model, "recipe": recipe, "from": from_, "minutes": minutes, "steps": steps}
-    _check_given({**begins, "settings": settings}, goes_on=store is None)
+    given = {"model": model, "recipe": recipe, "from": from_, "minutes": minutes, "steps": steps}
+    _check_given(given | {"settings": settings}, goes_on=store is None)
     assert settings is None or isinstance(settings, PretrainConfig)
-    if dry_run:
-        from bertsmith.recipes.pretrain_preview import Wanted
-        from bertsmith.recipes.pretrain_preview import dry_run as look
-
-        wanted = Wanted(
-            store=store, out=out, model=model, parent=from_, recipe=recipe or "quick",
-            minutes=minutes, steps=steps, settings=settings, device=device,
-            clock=Clock(began=command_start()),
-        )  # fmt: skip
-        look(wanted, force=force)
-        return
-    run(
-        store, out=out, model=model, recipe=recipe or "quick", parent=from_,
-        minutes=minutes, steps=steps, settings=settings, device=device, workers=workers,
-        tensorboard=tensorboard, shard=shard, force=force, clock=Clock(began=command_start()),
+    wanted = Wanted(
+        store=store, out=out, model=model, parent=from_, recipe=recipe or "quick", device=device,
+        minutes=minutes, steps=steps, settings=settings, clock=Clock(began=command_start()),
     )  # fmt: skip
+    if dry_run:
+        look(wanted, force=force)
+    else:
+        begin(wanted, workers=workers, tensorboard=tensorboard, shard=shard, force=force)
 
 
 def _check_given(given: Mapping[str, object], *, goes_on: bool) -> None:
@@ -152,18 +138,7 @@ def _pretrain_defaults(given: Mapping[str, Any]) -> Config:
 
 VERBS = {
     "demo": Verb(function=demo, examples=("", "--minutes 2 --out /tmp/demo --json")),
-    "vocab learn": Verb(
-        function=learn_vocabulary,
-        examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
-    ),
-    "vocab extend": Verb(
-        function=extend_vocabulary,
-        examples=("model notes/ --add 1000 --out extended",),
-    ),
-    "prepare": Verb(
-        function=prepare,
-        examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
-    ),
+    **DATA_VERBS,
     "pretrain": Verb(
         function=pretrain,
         settings=_pretrain_settings,

@@ -12,7 +12,7 @@ from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.cli import main
 from bertsmith.errors import ConfigError
 from bertsmith.models import bert
-from bertsmith.recipes.pretrain_preview import Wanted, dry_run
+from bertsmith.recipes.pretrain_preview import Wanted, look
 from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -56,10 +56,10 @@ def test_the_check_before_pretraining_alone(
     )
     out = tmp_path / "run"
     wanted = Wanted(store=tmp_path / "store", out=out, model="least", steps=2, settings=settings)
-    found = dry_run(wanted, force=True)
+    found = look(wanted, force=True)
     told = capsys.readouterr().err
     assert all(finding.name in told for finding in found.findings)
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert not out.exists()
     with pytest.raises(ConfigError, match="no store to look at; name the folder made by prepare"):
-        dry_run(Wanted(store=None, out=tmp_path / "other"))
+        look(Wanted(store=None, out=tmp_path / "other"))

@@ -1,4 +1,4 @@
-"""The check before pre-training by itself: nothing is trained, and nothing is written."""
+"""The options of a run of pre-training, to begin it or to look at the check before it alone."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from bertsmith.recipes.preflight import check, check_room
 from bertsmith.recipes.pretrain import (
     ANY_SIZE,
     network_of,
+    pretrain,
     resolve,
     start,
     tell_plan,
@@ -49,7 +50,17 @@ class Wanted:
     clock: Clock | None = None
 
 
-def dry_run(wanted: Wanted, *, force: bool = False) -> Findings:
+def begin(wanted: Wanted, *, workers: int, tensorboard: bool, shard: bool, force: bool) -> None:
+    """Pre-train as the options say; raises what `pretrain` raises."""
+    pretrain(
+        wanted.store, out=wanted.out, model=wanted.model, recipe=wanted.recipe,
+        parent=wanted.parent, minutes=wanted.minutes, steps=wanted.steps, settings=wanted.settings,
+        device=wanted.device, workers=workers, tensorboard=tensorboard, shard=shard, force=force,
+        clock=wanted.clock,
+    )  # fmt: skip
+
+
+def look(wanted: Wanted, *, force: bool = False) -> Findings:
     """Print what `pretrain` finds before it trains, for the same options, and stop.
 
     Nothing is written to the folder of the run, so that the run can begin there afterwards. Raises

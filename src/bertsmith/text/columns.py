@@ -68,11 +68,11 @@ class Columns(Config):
     """
 
     text: str | None = None
-    """the text, or the first of a pair"""
+    """column of the text, or of a pair's first: a name or, in CSV and TSV, a position from 0"""
     text_pair: str | None = None
-    """the second text of a pair"""
+    """column of the second text of a pair"""
     label: str | None = None
-    """the class, number or relevance"""
+    """column of the class, number or relevance"""
     labels: tuple[str, ...] = ()
     """several columns of 0 and 1, each named for its class (multi-label)"""
     id: str | None = None
@@ -91,9 +91,10 @@ class Columns(Config):
     """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a guess that is said"""
     classes: tuple[str, ...] = ()
-    """the only classes to read examples of; of several labels, the only labels"""
+    """the only classes to read examples of, with commas between; of several labels, the only
+    labels"""
     exclude: tuple[str, ...] = ()
-    """classes to leave out"""
+    """classes to leave out, with commas between"""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)

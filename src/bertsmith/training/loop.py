@@ -11,7 +11,7 @@ from bertsmith.batches.randomness import stream
 from bertsmith.clock import Clock
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
-from bertsmith.log import progress
+from bertsmith.log import Bar, progress
 from bertsmith.models.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.distribution import ALONE, World
@@ -24,7 +24,7 @@ from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import Precision, keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.saving import saving
+from bertsmith.training.saving import Saver, saving
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.standing import Standing
 from bertsmith.training.stepping import Watch, gradient_of
@@ -78,6 +78,21 @@ def _stay(place: Place, progress: float) -> Place:
     return place
 
 
+def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> Checkpoints | None:
+    if folder is None:
+        return None
+    return Checkpoints(folder.checkpoints, config.keep, world, run=folder.identity)
+
+
+def _keep_up(now: Standing, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
+    """Move the bar on, and write to the log and to the disk where it is time for that."""
+    bar.move_to(now.spent)
+    if now.state.step % config.log_every == 0 or now.spent >= 1:
+        bar.note(now.log(rate=config.optimiser.rate * factor))
+    if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
+        now.save(saver)
+
+
 def fit(
     config: FitConfig,
     model: Model,
@@ -95,22 +110,15 @@ def fit(
 
     `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
     figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
-    The ranks of a `world` share the batches of each step. A budget of minutes is spent as `timing`
-    tells, by default on the clock from now on.
-
-    Raises `TrainingDiverged` when such steps do not end, `DiskError` when a checkpoint cannot be
-    written, `WorkerDied`, and `Interrupted`, everything saved, after Ctrl-C or SIGTERM.
+    The ranks of a `world` share a step's batches. Minutes are spent as `timing` tells, from now on
+    where it is None. Raises `TrainingDiverged`, `DiskError`, `WorkerDied`, and `Interrupted`,
+    everything saved, after Ctrl-C or SIGTERM.
     """
     timing = timing or Timing(clock=Clock())
     keep_large_blocks()
-    checkpoints = (
-        None
-        if folder is None
-        else Checkpoints(folder.checkpoints, config.keep, world, run=folder.identity)
-    )
-    watch = Watch(config.spike, config.patience)
+    checkpoints = _checkpoints(folder, config, world)
+    watch, own = Watch(config.spike, config.patience), world.share(config.accumulate)
     peak = functools.partial(matrix_peak, config.precision, model.device)
-    own = world.share(config.accumulate)
     replica = Replica(model, objective, config.precision, world)
     measuring = Measuring(measure, config.measurements, config.stop_after)
     with (
@@ -119,10 +127,9 @@ def fit(
         saving(folder, checkpoints) as saver,
         progress(title, 1.0) as bar,
     ):
-        optimiser = Optimiser(model, config.optimiser)
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
+        optimiser = Optimiser(model, config.optimiser)
         now = Standing(replica, optimiser, watch, pacing, folder, peak)
-        bar.note("looking for a checkpoint")
         now.resume(checkpoints, saver)
         while now.unfinished(measuring) and not stopping():
             saver.check()
@@ -130,20 +137,15 @@ def fit(
                 bar.note("measuring on held-out text")
                 now.measure(measuring, stopping, saver)
                 continue
-            began = pacing.now()
+            began, seed = pacing.now(), int(stream(config.seed, now.state.step))
             drawn, place = feed.draw(enter(now.state.place, now.spent), own)
-            seed = int(stream(config.seed, now.state.step))
             gradient = gradient_of(replica, drawn, seed, clip=config.clip, stopping=stopping)
             if gradient is None:
                 break
             factor = config.schedule.factor(now.spent)
             now.step(gradient, factor)
             now.count(gradient, place, drawn, world.of_first(pacing.now() - began))
-            bar.move_to(now.spent)
-            if now.state.step % config.log_every == 0 or now.spent >= 1:
-                bar.note(now.log(rate=config.optimiser.rate * factor))
-            if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
-                now.save(saver)
+            _keep_up(now, config, factor, bar, saver)
         now.finish(saver)
         stopped = stopping()
     if stopped or now.unfinished(measuring):
