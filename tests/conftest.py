@@ -6,6 +6,7 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "BERTSMITH_CACHE" not in os.environ:
     os.environ["BERTSMITH_CACHE"] = tempfile.mkdtemp(prefix="bertsmith-cache-")
     atexit.register(shutil.rmtree, os.environ["BERTSMITH_CACHE"], ignore_errors=True)
+# started in the background, as by nohup, a process ignores them, and so would all that it starts
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, usual)
 checked.install()
 hypothesis.settings.register_profile("same-each-time", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same-each-time")
