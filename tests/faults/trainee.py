@@ -15,7 +15,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.phases import Phase, PhasedBatches
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.store import TokenStore
+from bertsmith.clock import Clock
 from bertsmith.errors import UserError
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig, build_model
@@ -36,6 +36,7 @@ from bertsmith.recipes import pretrain_evaluation
 from bertsmith.training import checkpoints, loop, saving, standing
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.pacing import Timing
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
@@ -97,11 +98,20 @@ def set_traps(passing: Callable[[str], None]) -> None:
     writing._BLOCK = 5000
 
 
-def make_up_time() -> None:
-    """Let the clock of training go by a second whenever somebody looks, on any machine."""
-    ticks = count()
-    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
-    setattr(loop, "time", clock)  # noqa: B010
+class MadeUpTime:
+    """A clock that goes on by a second a step, on any machine and in any sitting."""
+
+    def __init__(self, batches_a_step: int) -> None:
+        self._a_batch = 1 / batches_a_step
+        self.now = 0.0
+
+    def pass_batch(self) -> None:
+        """Let the time of a batch go by."""
+        self.now += self._a_batch
+
+
+def make_up_peak() -> None:
+    """Let every machine have the same peak."""
     peak = Peak(flops=1e12, occasions=1, measured=0.0)
     setattr(loop, "matrix_peak", lambda *_, **__: peak)  # noqa: B010
 
@@ -145,7 +155,8 @@ def live(life: dict[str, Any]) -> None:
     )
     diary = Diary(Path(life["diary"]))
     set_traps(passing)
-    make_up_time()
+    make_up_peak()
+    time_passing = MadeUpTime(batches_a_step=2)
     diary.keep()
     torch.manual_seed(os.getpid())
     store = TokenStore(Path(life["store"]))
@@ -172,6 +183,7 @@ def live(life: dict[str, Any]) -> None:
         passing("batch" if model.training else "measure")
         if model.training:
             diary.shown(batch)
+            time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
     setattr(pretrain_evaluation, "PRETRAINING", objective)  # noqa: B010
@@ -183,6 +195,7 @@ def live(life: dict[str, Any]) -> None:
         loop.fit(
             config, model, objective, batches,
             enter=batches.enter, measure=measure, folder=folder,
+            timing=Timing(clock=Clock(now=lambda: time_passing.now)),
         )  # fmt: skip
 
 
