@@ -27,8 +27,12 @@ from bertsmith.errors import RunFolderError
 from bertsmith.log import progress, say
 from bertsmith.recipes.demo_corpus import as_documents, read_documentation, tell_corpus
 from bertsmith.recipes.demo_fillings import SENTENCES, Blank, fill, tell
-from bertsmith.recipes.demo_report import write_report
-from bertsmith.recipes.demo_task import TaskOutcome, carry_out_task, make_task
+from bertsmith.recipes.demo_order import LONGEST as ORDER_LONGEST
+from bertsmith.recipes.demo_order import SETTINGS as ORDER_SETTINGS
+from bertsmith.recipes.demo_order import make_order_task
+from bertsmith.recipes.demo_report import ORDER_MORAL, TOPIC_MORAL, Learned, write_report
+from bertsmith.recipes.demo_search import make_search, search_both_ways, tell_search
+from bertsmith.recipes.demo_task import carry_out_task, make_task, tell_task
 from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
 from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
 from bertsmith.recipes.vocabulary import VocabularySettings, describe, in_pieces, learn_from
@@ -58,8 +62,8 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     """Learn from the Python documentation lying on this machine, and tell how well.
 
     Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy,
-    tokens_per_second, seconds, finetune, model, report. Raises `RunFolderError` when `out` holds
-    something else than an earlier demo.
+    tokens_per_second, seconds, finetune, order, search, model, report. Raises `RunFolderError` when
+    `out` holds something else than an earlier demo.
     """
     require_matplotlib()
     with made_folder(out.parent), claimed(out):
@@ -74,9 +78,9 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
     outcome, blanks = _pretrain(out, tokenizer, minutes, seed)
     say("4. fill-mask")
     tell(blanks)
-    task = carry_out_task(make_task(modules), outcome.folder / "model", seed)
-    figures = _figures(outcome, task, out) | {"seconds": round(time.perf_counter() - began, 1)}
-    write_report(out / "report.html", outcome, blanks, task, figures)
+    learned = _tasks(modules, outcome, tokenizer, seed)
+    figures = _figures(outcome, learned, out) | {"seconds": round(time.perf_counter() - began, 1)}
+    write_report(out / "report.html", outcome, blanks, learned, figures)
     write_json(out / MARKER, figures)
     say(f"all in {figures['seconds']:.0f} s; report: {figures['report']}")
     say(f"try: echo 'open the [MASK] for reading.' | bertsmith predict {figures['model']}")
@@ -122,20 +126,54 @@ def _pretrain(
     before = fill(start(run, tokenizer), tokenizer)
     say("3. pre-training: masked LM and next sentence, from random weights")
     outcome = pretrain(
-        out / "store", out=out / "pretraining", model=SIZE, minutes=minutes, settings=settings
+        out / "store",
+        out=out / "pretraining",
+        model=SIZE,
+        minutes=minutes,
+        settings=settings,
+        # on a machine that is too busy for much training all else can still be shown
+        force=True,
     )
     after = fill(outcome.model, tokenizer)
     return outcome, [Blank(*each) for each in zip(SENTENCES, before, after, strict=True)]
 
 
-def _figures(outcome: PretrainOutcome, task: TaskOutcome, out: Path) -> dict[str, Any]:
+def _tasks(
+    modules: list[ModuleText], outcome: PretrainOutcome, tokenizer: Tokenizer, seed: int
+) -> Learned:
+    """Carry out the two labelled tasks and the search, and print what each shows."""
+    folder = outcome.folder / "model"
+    topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
+    tell_task(
+        topic,
+        f"5. fine-tuning: which of {len(topic.task.labels)} packages is a docstring from, names "
+        "blanked out?",
+        TOPIC_MORAL,
+    )
+    order = carry_out_task(
+        make_order_task(modules),
+        folder,
+        seed,
+        settings=ORDER_SETTINGS,
+        longest=ORDER_LONGEST,
+        title="fine-tuning for order",
+    )
+    tell_task(order, "6. fine-tuning: are two words of this sentence swapped?", ORDER_MORAL)
+    search = search_both_ways(make_search(modules), outcome.model, tokenizer)
+    tell_search(search)
+    return Learned(topic=topic, order=order, search=search)
+
+
+def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str, Any]:
     state, held_out = outcome.state, outcome.held_out
     return {
         "heldout_loss": held_out["masked_lm_loss"],
         "heldout_accuracy": held_out["masked_lm_accuracy"],
         "next_sentence_accuracy": held_out["next_sentence_accuracy"],
         "tokens_per_second": round(state.tokens / state.seconds),
-        "finetune": task.to_dict(),
+        "finetune": learned.topic.to_dict(),
+        "order": learned.order.to_dict(),
+        "search": learned.search.to_dict(),
         "model": str(outcome.folder / "model"),
         "report": str(out / "report.html"),
     }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertsmith.recipes.demo_fillings import HEADER, Blank
+from bertsmith.recipes.demo_search import HEADER as SEARCH_HEADER
+from bertsmith.recipes.demo_search import MORAL as SEARCH_MORAL
+from bertsmith.recipes.demo_search import SearchOutcome
 from bertsmith.recipes.demo_task import PRETRAINED, TaskOutcome
 from bertsmith.recipes.pretrain import PretrainOutcome
 from bertsmith.recipes.pretrain_report import add_held_out
@@ -14,17 +18,35 @@ from bertsmith.training.report import Report
 from bertsmith.training.report_training import add_training
 from bertsmith.training.run_folder import RunFolder
 
+TOPIC_MORAL = (
+    "a package has words of its own, so counting words suffices here, and a few minutes of "
+    "pre-training cannot add much"
+)
+ORDER_MORAL = (
+    "the same words stand under either answer, so counting them cannot tell: it takes a model that "
+    "reads them in order"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What the model was tried on after pre-training."""
+
+    topic: TaskOutcome
+    order: TaskOutcome
+    search: SearchOutcome
+
 
 def write_report(
     path: Path,
     outcome: PretrainOutcome,
     blanks: list[Blank],
-    task: TaskOutcome,
+    learned: Learned,
     figures: Mapping[str, Any],
 ) -> None:
     """Write all that the demo printed, with its curves and settings."""
     folder = RunFolder(outcome.folder)
-    state = outcome.state
+    state, topic, order = outcome.state, learned.topic, learned.order
     report = Report("A BERT from this machine's documentation", "bertsmith demo")
     report.text(
         "In short",
@@ -32,7 +54,8 @@ def write_report(
             f"{state.tokens / 1e6:.1f} million tokens in {state.seconds / 60:.1f} minutes of "
             f"pre-training, {figures['tokens_per_second']:,} tokens a second; "
             f"{figures['seconds']:.0f} seconds in all.",
-            f"Fine-tuned on {len(task.task.train)} labels: {task.verdict()}.",
+            f"Which package? Fine-tuned on {len(topic.task.train)} labels: {topic.verdict()}.",
+            f"In order? Fine-tuned on {len(order.task.train)} labels: {order.verdict()}.",
         ],
     )
     add_held_out(report, outcome.held_out)
@@ -45,11 +68,27 @@ def write_report(
     report.table(
         "Fine-tuning: which package is a docstring from?",
         ["contestant", "accuracy %", "by seed"],
-        task.rows(),
-        note=f"{task.verdict()}. {len(task.task.dev)} docstrings of other modules than those "
-        "learned from, names blanked out.",
+        topic.rows(),
+        note=f"{topic.verdict()}; {TOPIC_MORAL}. {len(topic.task.dev)} docstrings of other modules "
+        "than those learned from, names blanked out.",
     )
-    report.confusion(f"Confusion of the best seed, {PRETRAINED}", task.confusion, task.task.labels)
+    report.confusion(
+        f"Confusion of the best seed, {PRETRAINED}", topic.confusion, topic.task.labels
+    )
+    report.table(
+        "Fine-tuning: are two words of a sentence swapped?",
+        ["contestant", "accuracy %", "by seed"],
+        order.rows(),
+        note=f"{order.verdict()}; {ORDER_MORAL}. {len(order.task.dev)} sentences of other modules "
+        "than those learned from, each of them both ways.",
+    )
+    report.table(
+        "Search: which docstring has this first line?",
+        ["searcher", *SEARCH_HEADER],
+        learned.search.rows(),
+        note=f"{len(learned.search.search.queries)} first lines, {len(learned.search.search.texts):,} texts; "
+        f"{SEARCH_MORAL}.",
+    )
     add_training(report, {"": folder.log()})
     settings = folder.settings("pretrain")
     assert settings is not None

@@ -98,12 +98,16 @@ def told(scores: list[float]) -> str:
     return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"
 
 
+def dev_modules(count: int) -> list[bool]:
+    """Tell of each module whether its text is for measuring, in every task of the demo."""
+    return [bool(uniform(stream(1), number) < _DEV_SHARE) for number in range(count)]
+
+
 def make_task(modules: list[ModuleText]) -> Task:
     """Choose the packages with most to say, and cut examples from their modules."""
     texts: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
     seen: set[str] = set()
-    for number, module in enumerate(modules):
-        is_dev = bool(uniform(stream(1), number) < _DEV_SHARE)
+    for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
         blank = _blanker(module)
         for paragraph in module.paragraphs:
             text = blank(paragraph)
@@ -122,8 +126,17 @@ def make_task(modules: list[ModuleText]) -> Task:
     )
 
 
-def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
-    """Train the contestants with three seeds each, print the table and say who wins."""
+def carry_out_task(
+    task: Task,
+    folder: Path,
+    seed: int,
+    *,
+    settings: FinetuneConfig | None = None,
+    longest: int = LONGEST,
+    title: str = "",
+) -> TaskOutcome:
+    """Train the contestants with three seeds each, and TF-IDF beside them."""
+    settings = settings or SETTINGS
 
     def pretrained(seed: int) -> Model:
         return start_from(folder, predicts="class", labels=task.labels, seed=seed)[0]
@@ -136,23 +149,21 @@ def carry_out_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
         dev=_rows(task.dev, task.dev_classes, task.labels),
         dev_is_cut=False,
     )
-    prepared = prepare(data, tokenizer, Room(longest=LONGEST))
+    prepared = prepare(data, tokenizer, Room(longest=longest))
     results = {
-        PRETRAINED: _trained(pretrained, prepared, seed),
-        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, seed),
+        PRETRAINED: _trained(pretrained, prepared, settings, seed, title),
+        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, settings, seed, title),
     }
     accuracies = {name: [each.score for each, _ in found] for name, found in results.items()}
     baseline = tfidf_rival(prepared)
     assert isinstance(baseline, Rival)
     best = max(results[PRETRAINED], key=lambda found: found[0].rank)
     true, said = best[1].evidence[:, :2].astype(np.int64).T
-    outcome = TaskOutcome(
+    return TaskOutcome(
         task=task,
         accuracies=accuracies | {BASELINE: baseline.values("accuracy")},
         confusion=confusion_matrix(true, said, len(task.labels)).tolist(),
     )
-    _tell(outcome)
-    return outcome
 
 
 def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...]) -> list[Example]:
@@ -163,10 +174,14 @@ def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...])
 
 
 def _trained(
-    make_model: Callable[[int], Model], prepared: Prepared, first: int
+    make_model: Callable[[int], Model],
+    prepared: Prepared,
+    settings: FinetuneConfig,
+    first: int,
+    title: str,
 ) -> list[tuple[TrialResult, Measured]]:
     return [
-        run_trial(make_model, prepared, SETTINGS, seed, title=f"fine-tuning, seed {seed}")[:2]
+        run_trial(make_model, prepared, settings, seed, title=f"{title}, seed {seed}")[:2]
         for seed in range(first, first + SEEDS)
     ]
 
@@ -175,18 +190,15 @@ def _fresh(config: ModelConfig, seed: int) -> Model:
     return build_model(config, seed=seed)
 
 
-def _tell(outcome: TaskOutcome) -> None:
+def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
+    """Print the question, the table, who wins, and what that shows."""
     task = outcome.task
-    say(
-        f"5. fine-tuning: which of {len(task.labels)} packages is a docstring from, names "
-        f"blanked out? {len(task.train)} labels; measured on {len(task.dev)} docstrings of other "
-        "modules"
-    )
+    say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
     table = Table("", "accuracy %", "by seed")
     for row in outcome.rows():
         table.add_row(*row)
     console.print(table)
-    say(outcome.verdict())
+    say(f"{outcome.verdict()}; {moral}")
 
 
 def _blanker(module: ModuleText) -> Callable[[str], str]:

@@ -31,11 +31,19 @@ _TEST_FILE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleText:
-    """The documentation of one module, in source order; `package` is its top-level name."""
+    """The documentation of one module, in source order; `package` is its top-level name.
+
+    A docstring is its paragraphs.
+    """
 
     package: str
     module: str
-    paragraphs: tuple[str, ...]
+    docstrings: tuple[tuple[str, ...], ...]
+
+    @property
+    def paragraphs(self) -> tuple[str, ...]:
+        """The paragraphs of all docstrings."""
+        return tuple(chain.from_iterable(self.docstrings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +89,9 @@ def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
         package = file.module.split(".", 1)[0]
         named = {file.module: list(_docstrings(tree))}
     for module, texts in named.items():
-        paragraphs = tuple(chain.from_iterable(map(docstring_paragraphs, texts)))
-        if paragraphs:
-            yield ModuleText(package=package, module=module, paragraphs=paragraphs)
+        docstrings = tuple(filter(None, (tuple(docstring_paragraphs(text)) for text in texts)))
+        if docstrings:
+            yield ModuleText(package=package, module=module, docstrings=docstrings)
 
 
 def docstring_paragraphs(docstring: str) -> Iterator[str]:
