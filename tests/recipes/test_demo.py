@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,16 +19,18 @@ from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.errors import RunFolderError
 from bertsmith.recipes import demo as demo_module
-from bertsmith.recipes import demo_corpus, demo_fillings, demo_task
+from bertsmith.recipes import demo_corpus, demo_fillings, demo_order, demo_search, demo_task
 from bertsmith.recipes.demo import demo
+from bertsmith.recipes.demo_order import make_order_task
+from bertsmith.recipes.demo_search import BM25, BOTH, VECTORS, bm25_scores
 from bertsmith.recipes.demo_task import BASELINE, PRETRAINED, RANDOM
-from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files
+from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files, module_texts
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 
 FIGURES = {
     "heldout_loss", "heldout_accuracy", "next_sentence_accuracy", "tokens_per_second", "seconds",
-    "finetune", "model", "report",
+    "finetune", "order", "search", "model", "report",
 }  # fmt: skip
 PACKAGES = ("asyncio", "email", "json", "logging", "multiprocessing", "unittest", "xml")
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 4, 6, 5, 2
@@ -69,6 +72,11 @@ def small() -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(demo_task, "DEV_A_CLASS", DEV_A_CLASS)
         patch.setattr(demo_task, "SEEDS", SEEDS)
         patch.setattr(demo_task, "SETTINGS", replace(demo_task.SETTINGS, epochs=1))
+        patch.setattr(demo_order, "TRAIN_SENTENCES", 20)
+        patch.setattr(demo_order, "DEV_SENTENCES", 10)
+        patch.setattr(demo_module, "ORDER_SETTINGS", replace(demo_order.SETTINGS, epochs=1))
+        patch.setattr(demo_search, "QUERIES", 12)
+        patch.setattr(demo_search, "TEXTS", 30)
         yield patch
 
 
@@ -102,10 +110,58 @@ def test_three_contestants_are_told_with_their_spread(done: Done) -> None:
         assert (found[name]["spread"] is None) == (name == BASELINE)
 
 
+def test_order_is_asked_of_the_same_words(done: Done) -> None:
+    """Under either label stand the same words, equally often: counting them tells nothing."""
+    modules = [text for file in some_files() for text in module_texts(file)]
+    task = make_order_task(modules)
+    for texts, classes in ((task.train, task.train_classes), (task.dev, task.dev_classes)):
+        assert len(texts) > 10
+        for kept, swapped in zip(texts[::2], texts[1::2], strict=True):
+            first, second = (text.rstrip(".").split() for text in (kept, swapped))
+            places = [n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+            assert sorted(first) == sorted(second)
+            assert len(places) == 2
+            assert places[1] - places[0] == 1 <= places[0]
+        assert classes.tolist() == [0, 1] * (len(texts) // 2)
+    assert not {*task.train} & {*task.dev}
+    assert set(done.figures["order"]) == {"labels", "dev", PRETRAINED, RANDOM, BASELINE}
+
+
+def test_words_are_searched_as_the_formula_says() -> None:
+    """BM25 of a few texts, by the formula of Robertson and Zaragoza (2009) word by word."""
+    texts = ["a file is opened", "the file of a file", "nothing here at all", "opened and closed"]
+    queries = ["file opened", "nothing else"]
+    tokens = [text.split() for text in texts]
+    mean = sum(map(len, tokens)) / len(tokens)
+    for query, scores in zip(queries, bm25_scores(queries, texts), strict=True):
+        for words, score in zip(tokens, scores, strict=True):
+            expected = 0.0
+            for word in query.split():
+                containing = sum(word in other for other in tokens)
+                rarity = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+                count = words.count(word)
+                norm = 1.2 * (0.25 + 0.75 * len(words) / mean)
+                expected += rarity * count * 2.2 / (count + norm) if count else 0.0
+            assert score == pytest.approx(expected, abs=1e-9)
+
+
+def test_ranks_of_the_search_are_those_of_its_scores(done: Done) -> None:
+    found = done.figures["search"]
+    assert set(found) == {BM25, VECTORS, BOTH}
+    for figures in found.values():
+        assert 0 <= figures["first"] <= figures["among_ten"] <= 1
+        assert figures["first"] <= figures["mean_reciprocal_rank"] <= 1
+    # by words nearly every text of so few is found, by chance a third would be
+    assert found[BM25]["among_ten"] > 0.5
+
+
 def test_every_stage_says_a_line(done: Done) -> None:
     lines = done.said.splitlines()
     numbered = [line for line in lines if re.match(r"\d\. ", line)]
-    stages = ("corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask", "fine-tuning")
+    stages = (
+        "corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask",
+        "fine-tuning: which of", "fine-tuning: are two words", "search: which of",
+    )  # fmt: skip
     for number, (line, stage) in enumerate(zip(numbered, stages, strict=True), 1):
         assert line.startswith(f"{number}. {stage}")
     assert "after training" in done.said
@@ -130,7 +186,8 @@ def test_the_model_folder_loads_elsewhere(done: Done) -> None:
 def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     for title in (
-        "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning", "Confusion",
+        "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning: which",
+        "Fine-tuning: are two words", "Search", "Confusion",
         "Loss", "Accuracy", "Speed", "Utilisation", "Settings of pre-training",
     ):  # fmt: skip
         assert title in page, title

@@ -47,6 +47,7 @@ def write_report(
     """Write all that the demo printed, with its curves and settings."""
     folder = RunFolder(outcome.folder)
     state, topic, order = outcome.state, learned.topic, learned.order
+    search = learned.search.search
     report = Report("A BERT from this machine's documentation", "bertsmith demo")
     report.text(
         "In short",
@@ -86,8 +87,7 @@ def write_report(
         "Search: which docstring has this first line?",
         ["searcher", *SEARCH_HEADER],
         learned.search.rows(),
-        note=f"{len(learned.search.search.queries)} first lines, {len(learned.search.search.texts):,} texts; "
-        f"{SEARCH_MORAL}.",
+        note=f"{len(search.queries)} first lines, {len(search.texts):,} texts; {SEARCH_MORAL}.",
     )
     add_training(report, {"": folder.log()})
     settings = folder.settings("pretrain")
