@@ -65,7 +65,8 @@ def markdown(text: object, longest: int = LONGEST) -> str:
     """
     shown = _MARKDOWN.sub(r"\\\1", printable(text, longest))
     # where a line begins these make lists, rulers and headings of the line above
-    return re.sub(r"^(\s*\d*)([-+=.)])", r"\1\\\2", shown)
+    shown = re.sub(r"^(\s*)([-+=])", r"\1\\\2", shown)
+    return re.sub(r"^(\s*\d+)([.)])(?=\s|$)", r"\1\\\2", shown)
 
 
 def json_text(content: object) -> str:

@@ -180,7 +180,7 @@ def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
         ("sentences.bin", lambda data: data + b"1234567890123456", "size"),
         ("tokens-00000.bin", lambda data: bytes([data[0] ^ 1]) + data[1:], "altered"),
         ("store.json", lambda data: data[:100], "JSON"),
-        ("store.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
+        ("store.json", lambda data: data.replace(b'"format": 2', b'"format": 9'), "format 9"),
         ("store.json", lambda data: data.replace(b"documents.bin", b"../../../etc/p"), "altered"),
         ("store.json", lambda data: sealed(data, b"documents.bin", b"../../../etc/p"), "outside"),
         ("store.json", lambda data: data.replace(b'"tokens":', b'"extra": 1, "tokens":'), "extra"),

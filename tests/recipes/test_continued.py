@@ -182,7 +182,7 @@ def test_card_and_run_tell_the_parent(whole: PretrainOutcome, parents: dict[str,
     assert content["model"] == "2/24"
     card = (whole.folder / "model" / "README.md").read_text(encoding="utf-8")
     for said in (
-        "Trained further, from `bare`, with bertsmith",
+        "Trained further, from bare, with bertsmith",
         f"| parent | bare, SHA-256 {content['parent']['files_hash']} |",
         "| not in the parent | masked-LM head, pooler, next-sentence head |",
     ):

@@ -70,7 +70,7 @@ def test_the_model_kept_is_that_of_the_best_seed_and_loads_elsewhere(
         inputs = tokenizer([e.text for e in found.data.dev], return_tensors="pt", padding=True)
         predictions = reference(**inputs).logits.argmax(-1)
     dev = read_record(found.folder / "seeds" / f"seed-{found.best.seed}" / DEV)
-    assert predictions.tolist() == [said for _, said in dev["evidence"]]
+    assert predictions.tolist() == [said for _, said, _ in dev["evidence"]]
     labels = [answer["label"] for answer in dev["answers"]]
     assert labels == [model.config.labels[said] for said in predictions.tolist()]
     card = (found.model / "README.md").read_text(encoding="utf-8")

@@ -52,7 +52,7 @@ def test_it_learns_words_and_beats_the_commonest_class(tiny_tokenizer: Tokenizer
 def test_the_texts_of_a_pair_are_told_apart(tiny_tokenizer: Tokenizer) -> None:
     """The class is the side on which the word stands: a bag of both sides says nothing."""
     rows = [
-        row("red" if n % 2 else "blue", "blue" if n % 2 else "red", label=str(n % 2))
+        row(f"{'red' if n % 2 else 'blue'} {n}", "blue" if n % 2 else "red", label=str(n % 2))
         for n in range(60)
     ]
     found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 40))

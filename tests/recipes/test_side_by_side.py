@@ -46,12 +46,14 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
 def told(run: Path) -> dict[str, Any]:
     """All that a run says, but for times; the bytes of its model."""
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    del results["sha256"]
     for each in results["seeds"]:
-        del each["seconds"]
+        del each["seconds"], each["elapsed"]
     files = {each.relative_to(run).as_posix() for each in run.rglob("*") if each.is_file()}
     dev = [(run / "seeds" / f"seed-{seed}" / "dev.json").read_text() for seed in range(3)]
     model = (run / "model" / "model.safetensors").read_bytes()
     settings = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    del settings["id"]
     return {"results": results, "files": files, "dev": dev, "model": model, "run": settings}
 
 
