@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sklearn.metrics import precision_score, recall_score
 
-from bertsmith.errors import MissingExtra
+from bertsmith.errors import DiskError, MissingExtra
 from bertsmith.training.report import Report
 from bertsmith.training.report_confusion import confusion_html
 from bertsmith.training.report_curves import in_words, smoothed, thinned
@@ -236,7 +236,7 @@ def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["report.html"]
     assert target.stat().st_mode & 0o777 == 0o666 & ~_mask()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with pytest.raises(DiskError, match="folder"):
         report.write(tmp_path / "folder")
     assert sorted(os.listdir(tmp_path)) == ["folder", "report.html"]
 

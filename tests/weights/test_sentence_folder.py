@@ -235,7 +235,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a large file": (
         lambda f: (f / "modules.json").write_text(" " * 2**21, encoding="utf-8"),
-        "is 2,097,152 bytes long; at most 1,048,576 are read",
+        "is 2 MiB long; at most 1 MiB are read",
     ),
     "no config of pooling": (
         lambda f: (f / "1_Pooling" / "config.json").unlink(),

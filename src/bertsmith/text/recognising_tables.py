@@ -123,6 +123,8 @@ def _by_labels(
         return "multi-label", f"{name} holds lists of labels"
     if any(isinstance(value, str) and "|" in value for value in values):
         return "multi-label", f"{name} holds labels with | between them"
+    if not rows:
+        raise file.fault("holds no examples", remedy="give a file with rows in it")
     if not values:
         remedy = "name another column with --label-column"
         raise file.fault(f"no row has a label in {name}", remedy=remedy)
