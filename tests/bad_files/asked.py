@@ -91,7 +91,7 @@ def of_spans() -> Iterator[Bad]:
 
 
 def of_choices() -> Iterator[Bad]:
-    good = b'{"question": "Where?", "choices": ["Rome", "Bonn"], "label": 1}'
+    good = b'{"question": "Where?", "choices": ["Rome", "Bonn"], "label": 0}'
     for name, rest, message in (
         ("one", '"choices": ["Rome"], "label": 0}', "fewer than two"),
         ("none", '"choices": [], "label": 0}', "fewer than two"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.text.choices import Choice, read_choices
+from bertsmith.text.columns import Columns
 
 SWAG = """,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
 7,1,"Ann sits, he","Ann sits, still.",He,gold,runs.,"walks, then runs.",sings.,falls.,2
@@ -13,7 +14,7 @@ SWAG = """,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,
 
 
 def read(path: Path) -> list[Choice]:
-    return list(read_choices(path, need_label=True))
+    return list(read_choices(path, Columns(label_start="0"), need_label=True))
 
 
 def test_swag(tmp_path: Path) -> None:

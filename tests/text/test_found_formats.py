@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
+from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.recipes.texts import Texts
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.choices import read_choices
 from bertsmith.text.columns import Columns
-from bertsmith.text.conll import read_tagged
+from bertsmith.text.conll import TagColumns, read_tagged
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.examples import read_examples
 from bertsmith.text.joined_tags import joining_sign
@@ -246,4 +248,40 @@ def test_words_joined_to_their_tags(tmp_path: Path, sign: str) -> None:
 def test_what_is_not_joined_to_tags(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text(text)
-    assert joining_sign(path, "auto") is None
+    assert joining_sign(path, TagColumns(), "auto") is None
+
+
+def test_a_stated_layout_of_joined_tags(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Ann|N\nBob|N ran|V\n")
+    assert joining_sign(path, TagColumns(), "auto") is None
+    joined = TagColumns(layout="joined", sign="|")
+    assert recognise(path, Columns(), joined).task == "tag"
+    for columns in (joined, TagColumns(sign="|")):
+        found = list(read_tagged(path, columns, need_tags=True))
+        assert [(each.text, each.tags) for each in found] == [
+            ("Ann", ("N",)),
+            ("Bob ran", ("N", "V")),
+        ]
+    with pytest.raises(ExampleError, match=r"a\.txt:1: no sign .* --tags\.sign '\|', or"):
+        list(read_tagged(path, TagColumns(layout="joined"), need_tags=True))
+    # every word has a tag of its own here, which is no evidence
+    path.write_text("Ann_A ran_B off_C\n")
+    (found,) = read_tagged(path, TagColumns(layout="joined"), need_tags=True)
+    assert found.tags == ("A", "B", "C")
+
+
+def test_a_stated_layout_of_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("a/x N/n\nb/x N/n\n\nc/x N/n\n")
+    assert joining_sign(path, TagColumns(), "auto") == "/"
+    first, second = read_tagged(path, TagColumns(layout="columns"), need_tags=True)
+    assert (first.text, first.tags, second.text) == ("a/x b/x", ("N/n", "N/n"), "c/x")
+    with pytest.raises(ConfigError, match=r"tags\.sign is '/' of columns; give the sign of"):
+        TagColumns(layout="columns", sign="/")
+
+
+def test_the_layout_of_joined_tags_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Ann_N ran_V\n" * 5)
+    assert Tag().layout(path, Reading()) == "sentences of word_TAG: tags as they are"

@@ -52,7 +52,7 @@ def asked_of_task(
         return
     path = Path(file)
     rows = checked_pairs(task.asked(path, reading), pairs)
-    if kind_of(path) in TABLES and not path.is_dir():
+    if kind_of(path) in TABLES and not path.is_dir() and task.row_a_record(path, reading):
         delimited = kind_of(path) in DELIMITED
         yield from _beside(_records(path, reading), rows, delimited=delimited)
         return
@@ -157,6 +157,7 @@ def _lines(
     file: str, columns: Columns, *, pairs: bool, single: bool = False
 ) -> Iterator[Asked[Example]]:
     """Lines of a text, as pairs with a tab between; with `single` those without one too."""
+    columns.check_read(file, "lines of text")
     if file == "-":
         source, lines = STANDARD_INPUT, standard_input(columns.encoding)
     else:

@@ -42,6 +42,7 @@ class Texts:
 
     def __iter__(self) -> Iterator[Example]:
         if self.file == "-":
+            self._columns.check_read(STANDARD_INPUT, "lines of text")
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
         if kind_of(path) in TABLES or has_labels(path, self._columns):
@@ -53,6 +54,7 @@ class Texts:
                 bad=self._bad,
                 watch=self._watch,
             )
+        self._columns.check_read(path, "lines of text")
         self._read = file = TextFile(path, ExampleError, self._columns.encoding)
         return self._examples(file.lines(), str(path))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, UserError
+from bertsmith.text.choice_labels import LabelStart
 from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import (
     NAMED,
@@ -80,13 +82,16 @@ class Columns(Config):
     group: str | None = None
     """of pairs to be ranked, what names the query; without it, the query's text"""
     header: HeaderOption = "auto"
-    """whether the first line of a CSV or TSV names its columns: yes, no, or auto, which looks"""
+    """whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
+    or auto, which decides by the first lines and says what it found"""
     layout: Literal["table", "label-first"] = "table"
     """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
     label_until: str | None = None
     """keep the label up to this sign only, as the colon in ENTY:animal"""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
     """what stands between several labels in a cell; auto is |, or commas if labels recur"""
+    label_start: LabelStart = "auto"
+    """of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show"""
     encoding: str = AUTO
     """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a guess that is said"""
@@ -106,8 +111,41 @@ class Columns(Config):
         single = (self.text, self.text_pair, self.label, self.id, self.group)
         return [name for name in (*single, *self.labels) if name is not None]
 
+    def check_named(self, path: Path) -> None:
+        """Raise `ConfigError` where a file in which every value has its name is to have none."""
+        if self.header == "no":
+            what = "--header no means nothing for JSON and Parquet, in which every value has a name"
+            raise ConfigError(what, where=path, remedy="leave it out")
+
+    def check_read(self, path: Path | str, reader: str, *fields: str) -> None:
+        """Raise `ConfigError` where a column or header is stated that is not among `fields`.
+
+        `reader` is the task or kind of file that reads those fields only.
+        """
+        unread = [
+            name
+            for name in _OPTIONS
+            if name not in fields and getattr(self, name) != getattr(USUAL, name)
+        ]
+        if not unread:
+            return
+        options = [_OPTIONS[name] for name in _OPTIONS if name in fields]
+        known = f"it has {' and '.join(options)}" if options else "it has no columns to name"
+        what = f"{_OPTIONS[unread[0]]} means nothing for {reader}"
+        raise ConfigError(what, where=path, remedy=f"leave it out; {known}")
+
 
 USUAL = Columns()
+_OPTIONS = {
+    "text": "--text-column",
+    "text_pair": "--text-pair-column",
+    "label": "--label-column",
+    "labels": "--columns.labels",
+    "id": "--columns.id",
+    "group": "--columns.group",
+    "header": "--header",
+}
+"""Settings that say where the parts of a row stand, as the command names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +181,7 @@ def place(
 
     What names the query is looked for when rows are `grouped`.
     """
-    header = header_of(head, columns)
+    header = header_of(head, columns, file)
     given = {
         role: column_of(name, head.names, header, file)
         for role in ("text", "text_pair", "label", "id", "group")
@@ -171,9 +209,10 @@ def place(
     )
 
 
-def header_of(head: Head, columns: Columns) -> Header:
+def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
     """Return what the first line of a table is."""
     if not head.delimited:
+        columns.check_named(file.path)
         return NAMED
     return stated_header(columns.header, head.sample, columns.named(), USUAL_NAMES)
 

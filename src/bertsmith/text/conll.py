@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentences
-from bertsmith.text.encodings import AUTO
 from bertsmith.text.joined_tags import joined_sentences, joining_sign
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
@@ -26,23 +26,23 @@ def read_tagged(
     need_tags: bool,
     scheme: Scheme | None = None,
     bad: BadRows = FAIL,
-    encoding: str = AUTO,
+    table: Columns = USUAL,
 ) -> Iterator[Tagged]:
     """Stream the sentences of a tagged file, also .gz or .zst.
 
     Columns stand between tabs or blanks, sentences between empty lines and documents between
-    ``-DOCSTART-`` lines; .conllu is CoNLL-U; or a line is a sentence
-    of ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as
-    ``[start, end, label]`` in characters, or ``tokens`` with ``tags``. How the tags are to be read
-    is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with
-    file and line, for a sentence that cannot be read, unless `bad` takes it. Words without tags
-    will do unless `need_tags`.
+    ``-DOCSTART-`` lines; .conllu is CoNLL-U; or a line is a sentence of ``word_TAG`` or
+    ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]`` in characters, or
+    ``tokens`` with ``tags``, or the keys that `table` names. How the tags are to be read is seen
+    from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with file and
+    line, for a sentence that cannot be read, unless `bad` takes it. Words without tags will do
+    unless `need_tags`.
     """
-    file = TextFile(path, ExampleError, encoding)
-    scheme = scheme or tag_scheme(path, columns, encoding)
+    file = TextFile(path, ExampleError, table.encoding)
+    scheme = scheme or tag_scheme(path, columns, table)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
-        for found in _sentences(path, columns, encoding, need_tags=need_tags):
+        for found in _sentences(path, columns, table, need_tags=need_tags):
             made = _tagged(file, found, scheme) if isinstance(found, Words) else found
             if isinstance(made, BadSentence):
                 refuse(made.error, made.row)
@@ -53,7 +53,7 @@ def read_tagged(
         raise examples_missing(file, bad, before)
 
 
-def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, encoding: str = AUTO) -> Scheme:
+def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, table: Columns = USUAL) -> Scheme:
     """How a file's tags say where an entity begins; what cannot be read is passed over.
 
     Entities in characters are BIO2 once they are tags of words.
@@ -62,18 +62,19 @@ def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, encoding: str = AUT
         return columns.scheme
     return recognise_scheme(
         found.tags
-        for found in _sentences(path, columns, encoding, need_tags=False)
+        for found in _sentences(path, columns, table, need_tags=False)
         if isinstance(found, Words) and found.tags is not None
     )
 
 
 def _sentences(
-    path: Path, columns: TagColumns, encoding: str, *, need_tags: bool
+    path: Path, columns: TagColumns, table: Columns, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
-    if kind_of(path) in JSON:
-        return json_sentences(path, encoding, need_tags=need_tags)
-    file = TextFile(path, ExampleError, encoding)
-    sign = joining_sign(path, encoding)
+    file = TextFile(path, ExampleError, table.encoding)
+    sign = joining_sign(path, columns, table.encoding)
+    if sign is None and columns.layout == "auto" and kind_of(path) in JSON:
+        return json_sentences(path, table, need_tags=need_tags)
+    table.check_read(path, "columns of words and tags, named by --tags.word and --tags.tag")
     if sign is not None:
         return joined_sentences(file, sign)
     return column_sentences(file, columns, need_tags=need_tags)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.config import Config
-from bertsmith.errors import UserError
+from bertsmith.errors import ConfigError, UserError
 from bertsmith.text.documents import tidy
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tagged import BadSentence, Words
@@ -30,6 +30,15 @@ class TagColumns(Config):
     """its tag"""
     scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
     """how tags say where an entity begins; auto looks at all of them"""
+    layout: Literal["auto", "columns", "joined"] = "auto"
+    """of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them"""
+    sign: str = ""
+    """of joined words and tags, what stands between them, such as _ or /; else found"""
+
+    def __post_init__(self) -> None:
+        if self.sign and (self.layout == "columns" or any(map(str.isspace, self.sign))):
+            what = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
+            raise ConfigError(what, remedy="give the sign of joined words and tags, such as _ or /")
 
 
 USUAL_TAGS = TagColumns()

@@ -51,12 +51,16 @@ def read_examples(
         remedy = "name one label's column, or the task with several labels"
         raise ConfigError("columns of 0 and 1 are of examples with several labels", remedy=remedy)
     if path.is_dir():
+        columns.check_read(path, "a folder of classes")
         return class_folder(path, columns, kind, check, bad)
     if kind_of(path) == ".xml":
+        columns.check_read(path, "pairs in XML")
         return pair_examples(path, columns, kind, check, bad, need_label=need_label)
     if fasttext_labels(path, columns.encoding):
+        columns.check_read(path, "fastText's lines")
         return fasttext_examples(path, columns, kind, check, bad)
     if has_labels_first(path, columns):
+        columns.check_read(path, "lines that begin with their label")
         return label_first(path, columns, kind, check, bad)
     return _rows(path, columns, kind, check, bad, watch, need_label=need_label)
 

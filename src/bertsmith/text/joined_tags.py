@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
+from bertsmith.text.conll_columns import TagColumns
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import TABLES
 from bertsmith.text.tagged import BadSentence, Words
@@ -15,16 +16,22 @@ _SIGNS = ("_", "/")
 _LINES = 50
 
 
-def joining_sign(path: Path, encoding: str) -> str | None:
+def joining_sign(path: Path, columns: TagColumns, encoding: str) -> str | None:
     """Return the sign between words and tags of a file, None of one that is laid out otherwise.
 
-    Every word of the first lines must have it, lines have several words, and tags repeat.
+    Where it is not stated, every word of the first lines must have it, lines have several words,
+    and tags repeat. Raises `ExampleError` where joined words are stated and no sign is found.
     """
-    if kind_of(path) in (*TABLES, ".xml", ".conllu"):
+    if columns.sign or columns.layout == "columns":
+        return columns.sign or None
+    stated = columns.layout == "joined"
+    if not stated and kind_of(path) in (*TABLES, ".xml", ".conllu"):
         return None
-    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
-    found = [text.split() for _, text in islice(lines, _LINES) if text.strip()]
+    file = TextFile(path, ExampleError, encoding)
+    found = [text.split() for _, text in islice(file.lines(escaped=True), _LINES) if text.strip()]
     words = [word for line in found for word in line]
+    if stated:
+        return _commonest_sign(file, words)
     if not words or len(words) < 2 * len(found):
         return None
     for sign in _SIGNS:
@@ -33,6 +40,16 @@ def joining_sign(path: Path, encoding: str) -> str | None:
         if all(word and tag for word, _, tag in pairs) and 2 * len(tags) <= len(words):
             return sign
     return None
+
+
+def _commonest_sign(file: TextFile, words: Sequence[str]) -> str:
+    """Return the sign that most words have; the file's error where half of them have none."""
+    counts = {sign: sum(all(word.rpartition(sign)) for word in words) for sign in _SIGNS}
+    sign = max(_SIGNS, key=counts.__getitem__)
+    if 2 * counts[sign] <= len(words):
+        what = f"no sign stands between words and tags; {' and '.join(_SIGNS)} were looked for"
+        raise file.fault(what, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
+    return sign
 
 
 def joined_sentences(file: TextFile, sign: str) -> Iterator[Words | BadSentence]:

@@ -14,11 +14,12 @@ from bertsmith.text.class_files import (
     has_labels_first,
 )
 from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.conll_columns import DOCUMENT, TagColumns, column_sentences
+from bertsmith.text.conll_columns import DOCUMENT, USUAL_TAGS, TagColumns, column_sentences
 from bertsmith.text.foreign import refuse_foreign
 from bertsmith.text.glue_files import find_glue, task_of
 from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.json_places import first_keys
+from bertsmith.text.mctest import has_stories
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.pairs_xml import has_pairs
 from bertsmith.text.recognising_tables import TASK_NAMES, TaskName, recognise_table
@@ -41,7 +42,7 @@ class Recognised:
     glue: str | None = None
 
 
-def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
+def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAGS) -> Recognised:
     """See from a file or folder what task its examples are for.
 
     The beginning decides. Raises `ExampleError`, naming what to pass as --task, where that is not
@@ -49,6 +50,8 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
     """
     if path.is_dir():
         return _folder(path)
+    if tags.sign or tags.layout != "auto":
+        return Recognised(task="tag", reason="its layout was stated as one of words and tags")
     refuse_foreign(path)
     if known := task_of(path):
         reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
@@ -59,18 +62,18 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
     ):
         return Recognised(task="span", reason="it is laid out as SQuAD is")
     if kind == ".xml":
-        if has_pairs(TextFile(path, ExampleError, columns.encoding)):
-            return Recognised(task="pair", reason="its <pair>s have two texts")
-        return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
+        return _xml(path, columns)
     if kind in _TAGGED:
         return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
+    if has_stories(path, columns.encoding):
+        return Recognised(task="choice", reason="it has stories with questions, as MCTest has")
     if labels := fasttext_labels(path, columns.encoding):
         task: TaskName = "multi-label" if labels > 1 else "classify"
         return Recognised(task=task, reason="its lines begin with __label__, as fastText's do")
     if has_labels_first(path, columns):
         how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
-    if sign := joining_sign(path, columns.encoding):
+    if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
     if kind not in _NO_COLUMNS and (shown := _columns_of_tags(path, columns)):
         return Recognised(task="tag", reason=shown)
@@ -83,6 +86,12 @@ def recognise(path: Path, columns: Columns = USUAL) -> Recognised:
         raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
     found, reason = recognise_table(path, columns)
     return Recognised(task=found, reason=reason)
+
+
+def _xml(path: Path, columns: Columns) -> Recognised:
+    if has_pairs(TextFile(path, ExampleError, columns.encoding)):
+        return Recognised(task="pair", reason="its <pair>s have two texts")
+    return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
 
 
 def _folder(path: Path) -> Recognised:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertsmith.errors import ExampleError, UserError
-from bertsmith.text.choices import find_options
+from bertsmith.text.choice_columns import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.class_files import has_labels_first
 from bertsmith.text.columns import GROUPS, Columns, Places, place
 from bertsmith.text.examples import table_kind
@@ -46,6 +46,8 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
         places = place(head, columns, file, need_label=True)
     except UserError as error:
         remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
+        if head.delimited and not columns.named() and looks_like_options(head):
+            remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
         raise file.fault(error.what, error.line, remedy) from error
     return _by_labels(file, head, places, rows)
 

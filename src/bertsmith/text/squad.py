@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
+from bertsmith.text.columns import USUAL, Columns, first_of
 from bertsmith.text.documents import tidy
-from bertsmith.text.encodings import AUTO
-from bertsmith.text.headers import index_of, listed
+from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
 from bertsmith.text.json_places import Placed, PlacedJson, first_keys
 from bertsmith.text.literals import literal
 from bertsmith.text.opening import TextFile, kind_of
@@ -55,23 +55,30 @@ def read_questions(
     need_answers: bool,
     offsets: Offsets = "bad",
     bad: BadRows = FAIL,
-    encoding: str = AUTO,
+    columns: Columns = USUAL,
 ) -> Iterator[Question]:
     """The questions of SQuAD's JSON, or of a table or a list of records with a question a row.
 
     Rows have ``id``, ``question``, ``context`` and ``answers`` as
     ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
-    lists where no answer is possible; or columns ``answer_text`` and ``answer_start``. An answer
+    lists where no answer is possible; or columns ``answer_text`` and ``answer_start``. Of
+    `columns`, the text is the context, the second text the question and the label the answers. An
+    answer
     that does not stand at its place is a fault or, with `offsets` ``mend``, taken to stand at the
     nearest place where it does. Raises `ExampleError`, with file and line, unless `bad` takes the
     fault; a paragraph or article that cannot be read counts as one.
     """
     before, empty = bad.count, True
-    file = TextFile(path, ExampleError, encoding)
+    file = TextFile(path, ExampleError, columns.encoding)
     with bad.of(path) as refuse:
         making = _Making(file, offsets, refuse, need_answers=need_answers)
-        tabled = kind_of(path) in TABLES and (kind_of(path) != ".json" or _has_rows(file))
-        for question in making.of_table(path) if tabled else making.of_articles():
+        if is_table(path, columns):
+            columns.check_read(path, "questions about texts", *_READ)
+            found = making.of_table(path, columns)
+        else:
+            columns.check_read(path, "SQuAD's JSON")
+            found = making.of_articles()
+        for question in found:
             empty = False
             yield question
     if empty:
@@ -101,12 +108,12 @@ class _Making:
                     if question is not None:
                         yield question
 
-    def of_table(self, path: Path) -> Iterator[Question]:
+    def of_table(self, path: Path, columns: Columns) -> Iterator[Question]:
         table = Table(path, ExampleError, encoding=self._file.encoding, refuse=self._refuse)
         roles: list[str] = []
 
         def pick(head: Head) -> Pick:
-            places = _places(head.names)
+            places = _places(head, columns, self._file)
             for name in ("question", "context", *(("answers",) if self._need_answers else ())):
                 if name not in places and not (name == "answers" and "start" in places):
                     remedy = (
@@ -227,10 +234,12 @@ def _nearest(context: str, text: str, start: int) -> int | None:
     return min(found, key=lambda place: abs(place - start), default=None)
 
 
-def _has_rows(file: TextFile) -> bool:
-    """Return whether a JSON file has a question a record, and no articles."""
+def is_table(path: Path, columns: Columns) -> bool:
+    """Return whether a file has a question a row or record, and no articles as SQuAD's JSON."""
+    if kind_of(path) != ".json":
+        return kind_of(path) in TABLES
     try:
-        return "question" in first_keys(file)
+        return "question" in first_keys(TextFile(path, ExampleError, columns.encoding))
     except UserError:
         return False
 
@@ -245,18 +254,47 @@ _ROLES = {
 }
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
-    """Where the parts of questions stand in a table, by role."""
+_NAMES = frozenset(name for names in _ROLES.values() for name in names)
+_READ = ("text", "text_pair", "label", "id", "header")
+_GIVEN = {"text": "context", "text_pair": "question", "label": "answers", "id": "id"}
+"""Roles that the columns named by the user have here."""
+
+
+def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+    """Return where the parts of questions stand in a table, by role."""
+    names = head.names
     found = {}
     for role, usual in _ROLES.items():
-        places = (index_of(names, name) for name in usual)
-        place = next((each for each in places if each is not None), None)
+        place = first_of(names, usual)
         if place is not None:
             found[role] = place
+    header = _checked_header(head, columns, file, found)
+    for field, role in _GIVEN.items():
+        if (name := getattr(columns, field)) is not None:
+            found[role] = column_of(name, names, header, file)
     if "answers" in found or not {"text", "start"} <= found.keys():
         found.pop("text", None)
         found.pop("start", None)
+    same = next((role for role in found if list(found.values()).count(found[role]) > 1), None)
+    if same is not None:
+        what = f"the column {names[found[same]][:40]!r} is named for two parts of a question"
+        raise file.fault(what, 1, "name a column of its own for each")
     return found
+
+
+def _checked_header(
+    head: Head, columns: Columns, file: TextFile, found: Mapping[str, int]
+) -> Header:
+    """Return the header; raises the file's error for a table without one, which is needed."""
+    if not head.delimited:
+        columns.check_named(file.path)
+        return NAMED
+    header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
+    if header.present is False or (header.present is None and not found):
+        remedy = "write a first line of names above it: id,question,context,answers"
+        what = "questions about texts need a header, which names their parts"
+        raise file.fault(f"{what}; {header.reason}", 1, remedy)
+    return Header(present=True, reason=header.reason)
 
 
 def _answers_of_row(part: Mapping[str, object]) -> object:

@@ -7,8 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
+from bertsmith.text.columns import Columns, first_of
 from bertsmith.text.documents import tidy
-from bertsmith.text.headers import index_of, listed
+from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import Head, Pick, Table
 from bertsmith.text.tagged import BadSentence, Entity, Tagged, Words, tags_of, words_of
@@ -21,37 +22,48 @@ _SPAN = "write [start, end, label], in characters of the text from 0, the end no
 
 
 def json_sentences(
-    path: Path, encoding: str, *, need_tags: bool
+    path: Path, columns: Columns, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
     """The sentences of a .jsonl file; which keys it has is seen at its first line.
 
-    Texts are not tidied: places of entities are characters of them as they are.
+    Of `columns`, the text is that of the text or of the tokens, the label that of the entities or
+    tags. Texts are not tidied: places of entities are characters of them as they are.
     """
+    columns.check_read(path, "tags in JSON", "text", "label", "header")
     refused: list[BadSentence] = []
 
     def refuse(error: UserError, row: str) -> None:
         refused.append(BadSentence(error=error, row=row))
 
-    table = Table(path, ExampleError, encoding=encoding, refuse=refuse)
-    whole: list[bool] = []
+    table = Table(path, ExampleError, encoding=columns.encoding, refuse=refuse)
+    known: list[str] = []
 
     def pick(head: Head) -> Pick:
-        tokens = _index(head, TOKENS)
-        main = _index(head, TEXTS) if tokens is None else tokens
+        given = _given(head, columns, table.file)
+        main = given.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
         if main is None:
-            remedy = f"give a text and its entities; the keys are: {listed(head.names)}"
+            remedy = (
+                "give a text and its entities, or name its key with --text-column; the keys are: "
+                f"{listed(head.names)}"
+            )
             raise table.file.fault("no key that looks like a text", 1, remedy)
-        whole.append(tokens is None)
-        marks = _index(head, ENTITIES if tokens is None else TAGS)
+        known.append(head.names[main].strip().casefold())
+        usual = TAGS if known[0] in TOKENS else (*ENTITIES, *TAGS)
+        marks = given.get("label", first_of(head.names, usual))
         if marks is None and need_tags:
-            remedy = f"give entities as [start, end, label]; the keys are: {listed(head.names)}"
+            remedy = (
+                "give entities as [start, end, label], or name their key with --label-column; the "
+                f"keys are: {listed(head.names)}"
+            )
             raise table.file.fault("no key that looks like entities or tags", 1, remedy)
         return Pick(columns=(main,) if marks is None else (main, marks))
 
     for line, (main, *marks) in table.rows(pick):
         yield from refused
         refused.clear()
-        read = _marked_text if whole[0] else _tokens
+        # what a key holds that was named by the user is seen from each row
+        tokens = known[0] in TOKENS or (isinstance(main, list) and known[0] not in TEXTS)
+        read = _tokens if tokens else _marked_text
         try:
             yield read(table.file, line, main, marks[0] if marks else None, table.row())
         except UserError as error:
@@ -59,9 +71,18 @@ def json_sentences(
     yield from refused
 
 
-def _index(head: Head, names: tuple[str, ...]) -> int | None:
-    found = (index_of(head.names, name) for name in names)
-    return next((index for index in found if index is not None), None)
+def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+    """Return where the keys stand that the user named."""
+    columns.check_named(file.path)
+    given = {
+        role: column_of(name, head.names, NAMED, file)
+        for role in ("text", "label")
+        if (name := getattr(columns, role)) is not None
+    }
+    if len(set(given.values())) < len(given):
+        what = f"the key {columns.text!r} is named for the text and for the label"
+        raise file.fault(what, 1, "name a key of its own for each")
+    return given
 
 
 def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) -> Words:

@@ -21,7 +21,8 @@ from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.text.choices import Choice as Question
-from bertsmith.text.choices import describe_choices, read_choices
+from bertsmith.text.choices import describe_choices, find_label_start, read_choices
+from bertsmith.text.mctest import has_stories
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -41,13 +42,20 @@ class Choice(Task[Question]):
 
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
         """Questions with options."""
-        return read_choices(
-            file, need_label=labelled, bad=reading.bad_rows, encoding=reading.columns.encoding
-        )
+        return read_choices(file, reading.columns, need_label=labelled, bad=reading.bad_rows)
+
+    def settled(self, file: Path, reading: Reading) -> Reading:
+        """Return the reading with what numeric labels count from."""
+        start = find_label_start(file, reading.columns)
+        return reading.with_columns(replace(reading.columns, label_start="1" if start else "0"))
+
+    def row_a_record(self, file: Path, reading: Reading) -> bool:
+        """Tell whether each row of a table is one question."""
+        return not has_stories(file, reading.columns.encoding)
 
     def identity(self, row: Question) -> Hashable:
         """Questions of one text stay on one side."""
-        return row.text
+        return row.context or row.text
 
     def characters(self, row: Question) -> int:
         """Those of the text with each option."""
@@ -149,7 +157,7 @@ class Choice(Task[Question]):
 
     def layout(self, file: Path, reading: Reading) -> str:
         """Return the columns of the question, its options and the label."""
-        return describe_choices(file)
+        return describe_choices(file, reading.columns)
 
     def parts(self, row: Question) -> dict[str, str]:
         """Return the text, the options by number, and the right one."""

@@ -21,6 +21,6 @@ def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any],
     """
     if name is not None:
         return task_named(_SAME.get(name, name)), ""
-    found = recognise(file, reading.columns)
+    found = recognise(file, reading.columns, reading.tags)
     task = task_named(found.glue or _SAME.get(found.task, found.task))
     return task, f"task: {found.task} ({found.reason}); --task names another"

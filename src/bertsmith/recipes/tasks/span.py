@@ -23,8 +23,7 @@ from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.question_windows import QuestionWindows, question_windows
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
-from bertsmith.text.opening import kind_of
-from bertsmith.text.squad import Question, read_questions
+from bertsmith.text.squad import Question, is_table, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _BEFORE = 20
@@ -79,8 +78,12 @@ class Span(Task[Question]):
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
         """Questions with their contexts."""
         return read_questions(
-            file, need_answers=labelled, bad=reading.bad_rows, encoding=reading.columns.encoding
+            file, need_answers=labelled, bad=reading.bad_rows, columns=reading.columns
         )
+
+    def row_a_record(self, file: Path, reading: Reading) -> bool:
+        """Tell whether each row of a table is one question."""
+        return is_table(file, reading.columns)
 
     def labels(self, rows: Sequence[Question], known: Sequence[str]) -> tuple[str, ...]:
         """None; raises `ExampleError` where no question has an answer."""
@@ -218,7 +221,7 @@ class Span(Task[Question]):
 
     def layout(self, file: Path, reading: Reading) -> str:
         """Return the kind of file."""
-        return "SQuAD's JSON" if kind_of(file) == ".json" else "a question a row"
+        return "a question a row" if is_table(file, reading.columns) else "SQuAD's JSON"
 
     def parts(self, row: Question) -> dict[str, str]:
         """Return the question, the context from shortly before the answer, and the answer."""

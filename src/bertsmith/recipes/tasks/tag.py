@@ -60,15 +60,16 @@ class Tag(Task[Tagged]):
             reading.tags,
             need_tags=labelled,
             bad=reading.bad_rows,
-            encoding=reading.columns.encoding,
+            table=reading.columns,
         )
 
     def reads_lines(self, file: str, reading: Reading) -> bool:
         """Tell whether it is standard input or a .txt, of raw texts."""
-        if file == "-" or kind_of(Path(file)) != ".txt":
+        path, tags = Path(file), reading.tags
+        if file == "-" or kind_of(path) != ".txt" or tags.layout == "columns":
             return file == "-"
         # words with their tags would be taken for the text
-        return joining_sign(Path(file), reading.columns.encoding) is None
+        return joining_sign(path, tags, reading.columns.encoding) is None
 
     def of_text(self, example: Example) -> Tagged:
         """Return a raw text with its words."""
@@ -76,8 +77,8 @@ class Tag(Task[Tagged]):
 
     def asked(self, file: Path, reading: Reading) -> Iterator[Tagged]:
         """Yield the raw texts of a table, or sentences in columns."""
-        kind = kind_of(file)
-        if kind in TABLES and kind not in JSON:
+        kind, tags = kind_of(file), reading.tags
+        if kind in TABLES and kind not in JSON and tags.layout == "auto" and not tags.sign:
             rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
             return map(raw_text, rows)
         return self.read(file, reading, labelled=False)
@@ -241,10 +242,12 @@ class Tag(Task[Tagged]):
 
     def layout(self, file: Path, reading: Reading) -> str:
         """Return the columns of words and tags, and how the tags are read."""
-        scheme = tag_scheme(file, reading.tags)
+        scheme = tag_scheme(file, reading.tags, reading.columns)
         how = "tags as they are" if scheme == "plain" else f"entities in {scheme.upper()}"
-        if kind_of(file) == ".jsonl":
-            return f"JSONL: {how}"
+        if sign := joining_sign(file, reading.tags, reading.columns.encoding):
+            return f"sentences of word{sign}TAG: {how}"
+        if kind_of(file) in JSON:
+            return f"{kind_of(file)[1:].upper()}: {how}"
         if kind_of(file) == ".conllu":
             return f"CoNLL-U: {how}"
         columns = (reading.tags.word, reading.tags.tag)

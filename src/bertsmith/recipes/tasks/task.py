@@ -238,6 +238,10 @@ class Task(ABC, Generic[R]):
         """Yield the rows of a file to answer for, where they are no lines."""
         return self.read(file, reading, labelled=False)
 
+    def row_a_record(self, file: Path, reading: Reading) -> bool:
+        """Tell whether each record of a table is one row, so that its columns can be kept."""
+        return True
+
     @abstractmethod
     def lines(
         self,

@@ -41,6 +41,7 @@ class TextTask(Task[Example]):
     def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Example]:
         """Texts or pairs."""
         if self.glue is not None:
+            reading.columns.check_read(file, "GLUE's files")
             return read_glue(file, self.glue, _split(file, self.glue), bad=reading.bad_rows)
         return read_examples(
             file, reading.columns, need_label=labelled, kind=self.kind, bad=reading.bad_rows

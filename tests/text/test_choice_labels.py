@@ -1,0 +1,74 @@
+"""Labels of multiple choice: letters, or numbers from 0 or from 1; options in columns A, B, C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ExampleError
+from bertsmith.text.choices import describe_choices, read_choices
+from bertsmith.text.columns import Columns
+from bertsmith.text.recognising import recognise
+
+HEAD = "question\tA\tB\tC\tlabel\n"
+
+
+def write(path: Path, *labels: str) -> Path:
+    rows = [f"q{n}\tx\ty\tz\t{label}\n" for n, label in enumerate(labels)]
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ("ABC", [0, 1, 2]),
+        ("bca", [1, 2, 0]),
+        ("012", [0, 1, 2]),
+        ("1210", [1, 2, 1, 0]),
+        ("123", [0, 1, 2]),
+        ("33", [2, 2]),
+        ("zxy", [2, 0, 1]),
+        ("1C", None),
+        ("1212", None),
+    ],
+)
+def test_what_labels_count_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], labels: str, expected: list[int] | None
+) -> None:
+    path = write(tmp_path / "a.tsv", *labels)
+    assert recognise(path).task == "choice"
+    if expected is None:
+        match = r"a\.tsv:2: the labels may count from 0 or from 1: .*--columns.label_start 0 or"
+        with pytest.raises(ExampleError, match=match):
+            list(read_choices(path, need_label=True))
+        columns = Columns(label_start="1")
+        assert next(read_choices(path, columns, need_label=True)).label == 0
+        return
+    assert [each.label for each in read_choices(path, need_label=True)] == expected
+    assert ("labels count from 1" in capsys.readouterr().err) == ("3" in labels)
+    assert ("labels count from 1" in describe_choices(path, Columns())) == ("3" in labels)
+
+
+def test_a_number_out_of_range(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "0", "3")
+    with pytest.raises(ExampleError, match=r"a\.tsv:3: the label is '3', .*numbers are 0 to 2"):
+        list(read_choices(path, need_label=True))
+
+
+def test_texts_and_names_of_options_say_nothing_of_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    named = '{"question": "q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "label": "2"}'
+    path.write_text(f'{named}\n{{"question": "r", "choices": ["7", "9"], "label": 9}}\n')
+    assert [each.label for each in read_choices(path, need_label=True)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"), [("ending0,ending1,ending2", "112"), ("option_a,option_b,option_c", "312")]
+)
+def test_names_of_options(tmp_path: Path, names: str, labels: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"question,{names},label\n" + "".join(f"q,x,y,z,{n}\n" for n in labels))
+    first = next(read_choices(path, need_label=True))
+    assert (first.choices, first.label) == (("x", "y", "z"), 1 if "0" in names else 2)

@@ -1,0 +1,159 @@
+"""Columns and headers that the user states for questions, options and tags: read, or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.recipes.texts import Texts
+from bertsmith.text.choices import read_choices
+from bertsmith.text.columns import Columns
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.examples import read_examples
+from bertsmith.text.recognising import recognise
+from bertsmith.text.squad import read_questions
+
+QUIZ = "nr,body,question,A,B,C,right,answer\n1,Ann is in Rome.,Where?,Oslo,Rome,Bonn,B,A\n"
+ANSWER = json.dumps({"text": ["Rome"], "answer_start": [10]}).replace('"', '""')
+ASKED = f'nr,body,asked,found\n7,Ann is in Rome.,Where is Ann?,"{ANSWER}"\n'
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "label"),
+    [
+        (Columns(), "Where?", 0),
+        (Columns(text="body", label="right"), "Ann is in Rome. Where?", 1),
+        (Columns(text="body", text_pair="nr", label="6"), "Ann is in Rome. 1", 1),
+        (Columns(text="question", header="yes"), "Where?", 0),
+    ],
+)
+def test_columns_of_options(tmp_path: Path, columns: Columns, text: str, label: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(QUIZ)
+    assert recognise(path, columns).task == "choice"
+    (found,) = read_choices(path, columns, need_label=True)
+    assert (found.text, found.choices, found.label) == (text, ("Oslo", "Rome", "Bonn"), label)
+
+
+def test_columns_of_questions(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(ASKED)
+    columns = Columns(text="body", text_pair="asked", label="found", id="0")
+    (found,) = read_questions(path, need_answers=True, columns=columns)
+    assert (found.id, found.question, found.context) == ("7", "Where is Ann?", "Ann is in Rome.")
+    assert [tuple(each) for each in found.answers] == [("Rome", 10)]
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_keys_of_tags(tmp_path: Path, *, tokens: bool) -> None:
+    path = tmp_path / "a.jsonl"
+    body: object = ["Ann", "runs"] if tokens else "Ann runs"
+    marks: object = ["B-PER", "O"] if tokens else [[0, 3, "PER"]]
+    path.write_text(json.dumps({"tokens": ["x"], "tags": ["O"], "body": body, "marks": marks}))
+    columns = Columns(text="body", label="marks")
+    (found,) = read_tagged(path, need_tags=True, table=columns)
+    assert (found.text, found.tags) == ("Ann runs", ("B-PER", "O"))
+
+
+COPA = (
+    '<c><item id="1" asks-for="cause" most-plausible-alternative="1"><p>x</p><a1>y</a1>'
+    "<a2>z</a2></item></c>"
+)
+SQUAD = json.dumps(
+    {
+        "data": [
+            {
+                "paragraphs": [
+                    {
+                        "context": "Ann",
+                        "qas": [
+                            {
+                                "id": "1",
+                                "question": "Who?",
+                                "answers": [{"text": "Ann", "answer_start": 0}],
+                            }
+                        ],
+                    }
+                ]
+            }
+        ]
+    }
+)
+READERS = {
+    "choice": lambda path, columns: read_choices(path, columns, need_label=True),
+    "span": lambda path, columns: read_questions(path, need_answers=True, columns=columns),
+    "tag": lambda path, columns: read_tagged(path, need_tags=True, table=columns),
+    "class": lambda path, columns: read_examples(path, columns, need_label=True),
+    "lines": lambda path, columns: Texts(str(path), columns),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "content", "columns", "message"),
+    [
+        ("choice", "a.csv", QUIZ, Columns(group="nr"), "columns.group means nothing for multi"),
+        ("choice", "a.xml", COPA, Columns(label="x"), "--label-column means nothing for COPA's"),
+        ("choice", "a.jsonl", '{"question": "x", "choices": ["y", "z"], "label": "A"}',
+         Columns(header="no"), "--header no means nothing for JSON"),
+        ("span", "a.csv", ASKED, Columns(labels=("found",)), "--columns.labels means nothing for"),
+        ("span", "a.json", SQUAD, Columns(text="context"), "--text-column means nothing for SQuAD"),
+        ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag; leave"),
+        ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header means nothing for"),
+        ("tag", "a.jsonl", '{"text": "Ann", "entities": []}', Columns(text_pair="x"),
+         "--text-pair-column means nothing for tags in JSON; leave it out; it has --text-column"),
+        ("class", "a.txt", "__label__a x\n", Columns(text="1"), "means nothing for fastText's li"),
+        ("class", "a.label", "a x\n", Columns(label="0"), "for lines that begin with their label"),
+        ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column means nothing for pairs in"),
+        ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no me"),
+        ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column means nothing for lines of te"),
+    ],
+)  # fmt: skip
+def test_what_is_not_read_is_refused_by_name(
+    tmp_path: Path, reader: str, name: str, content: str, columns: Columns, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        list(READERS[reader](path, columns))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("columns", [Columns(), Columns(header="no")])
+def test_options_without_header(tmp_path: Path, columns: Columns) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"Where is number {n}?,{n} Oslo,{n} Rome,{n} Bonn,{'ABC'[n % 3]}" for n in range(20)]
+    path.write_text("\n".join(rows) + "\n")
+    with pytest.raises(ExampleError, match=r"a\.csv:1: .*header.*question,A,B,C,D,label"):
+        list(read_choices(path, columns, need_label=True))
+    remedy = "if it holds questions with options, write a first line of names above it"
+    with pytest.raises(ExampleError, match=rf"a\.csv:1: .*; {remedy}"):
+        recognise(path, columns)
+
+
+def test_questions_without_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    row = ASKED.splitlines()[1]
+    path.write_text(f"{row}\n{row.replace('7,', '8,')}\n")
+    with pytest.raises(ExampleError, match=r"a\.csv:1: .* need a header.*id,question,context"):
+        list(read_questions(path, need_answers=True))
+
+
+def test_two_columns_of_letters_are_no_options(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("A\tB\tlabel\n" + "Ann ran.\tShe ran.\tyes\nBob sat.\tHe left.\tno\n" * 5)
+    assert recognise(path, Columns(text="A", text_pair="B")).task == "pair"
+
+
+def test_one_column_for_two_parts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(QUIZ)
+    with pytest.raises(ExampleError, match="the column 'A' is named for text and an option"):
+        list(read_choices(path, Columns(text="A"), need_label=True))
+    path.write_text(ASKED)
+    columns = Columns(text="body", text_pair="body", label="found")
+    with pytest.raises(ExampleError, match="'body' is named for two parts of a question"):
+        list(read_questions(path, need_answers=True, columns=columns))
