@@ -88,6 +88,42 @@ def test_a_guess_gives_the_text_and_is_said_once(
     assert "--encoding names another" in said
 
 
+def _french(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    text = f"L'élève a déjà mangé à la forêt près du château, où {name} a été très gâté.\n"
+    path.write_bytes(text.encode("cp1252"))
+    return path
+
+
+def test_guesses_about_a_folder_of_classes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(60):
+        _french(tmp_path, f"{'ab'[number % 2]}/{number:02}.txt")
+    (tmp_path / "a" / "plain.txt").write_text("Rien.")
+    for _ in range(2):
+        rows = list(read_examples(tmp_path, need_label=True))
+        assert len(rows) == 61
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path}/a/00.txt and 59 more files: read as cp1252: ")
+    assert line.endswith("--encoding names another")
+
+
+def test_guesses_about_a_corpus_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(20):
+        _french(tmp_path, f"{number:02}.txt")
+    for document in Corpus([tmp_path]):
+        assert "élève" in document.paragraphs[0]
+        if "00.txt" in document.paragraphs[0]:
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"{tmp_path}/00.txt: read as cp1252: ")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path}/01.txt and 18 more files: read as cp1252: ")
+
+
 @pytest.mark.parametrize(("text", "codec"), _paired(NOT_GUESSED))
 def test_what_is_not_certain_is_refused(tmp_path: Path, text: str, codec: str) -> None:
     path = tmp_path / "a.txt"

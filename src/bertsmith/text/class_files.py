@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from os.path import commonprefix
 from pathlib import Path
@@ -12,6 +13,7 @@ from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
 from bertsmith.text.columns import Columns
 from bertsmith.text.example import Check, Example, Kind, checked, label_of, label_until, text_of
+from bertsmith.text.guesses import Guesses
 from bertsmith.text.labels import BadLabel
 from bertsmith.text.opening import TextFile, kind_of
 
@@ -120,10 +122,12 @@ def class_folder(
 
     The labels are those of `classes_of_folder`. A class without texts is a fault.
     """
-    classes = classes_of_folder(folder)
+    classes = [
+        (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
+    ]
+    _tell_encodings([text for _, _, texts in classes for text in texts], columns)
     before, empty = bad.count, True
-    for label, path in classes:
-        texts = _texts_of_class(path, label)
+    for label, path, texts in classes:
         found = False
         for text in texts:
             file = TextFile(text, ExampleError, columns.encoding)
@@ -145,6 +149,16 @@ def class_folder(
                 refuse(ExampleError(what, where=path, remedy=remedy), "")
     if empty:
         raise examples_missing(TextFile(folder, ExampleError), bad, before)
+
+
+def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
+    """Find out the encodings of files, and say what is guessed in one line for each encoding."""
+    guesses = Guesses()
+    for text in texts:
+        # what cannot be read is a fault of that file, when it is read
+        with suppress(UserError):
+            TextFile(text, ExampleError, columns.encoding).examine(guesses)
+    guesses.tell()
 
 
 def _texts_of_class(path: Path, label: str) -> list[Path]:

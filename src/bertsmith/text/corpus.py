@@ -16,6 +16,7 @@ from pathlib import Path
 from bertsmith.errors import CorpusError
 from bertsmith.text.documents import Document
 from bertsmith.text.encodings import AUTO, check_encoding
+from bertsmith.text.guesses import Guesses
 from bertsmith.text.headers import HeaderOption
 from bertsmith.text.layout import SAMPLE_CHARACTERS, Layout, measure_start
 from bertsmith.text.markup import MARKUP, documents_of_markup
@@ -140,13 +141,17 @@ class Corpus:
         """
         start = start or Position()
         self._done = sum(state.size for state in self.states[: start.file])
+        guesses = Guesses(first_at_once=True)
         for number, file in enumerate(self.files[start.file :], start.file):
             here = start if number == start.file else Position(file=number)
             self._check_unchanged(number)
+            if kind_of(file) != ".parquet":
+                TextFile(file, CorpusError, self.encoding).examine(guesses)
             yield from self._of_file(file, here)
             self._check_unchanged(number)
             self._current = None
             self._done += self.states[number].size
+        guesses.tell()
 
     def _check_unchanged(self, number: int) -> None:
         """Raise `CorpusError` if a file is not as it was when the corpus was opened.

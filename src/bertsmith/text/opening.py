@@ -9,13 +9,12 @@ import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from bertsmith.errors import UserError
-from bertsmith.log import say
 from bertsmith.text.encodings import (
     AUTO,
     OPTION,
@@ -26,6 +25,7 @@ from bertsmith.text.encodings import (
     judge,
     resolve,
 )
+from bertsmith.text.guesses import Guesses, tell_guess
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
@@ -35,7 +35,7 @@ LONGEST_FILE = 1 << 29
 
 # how Python writes bytes that are not of the encoding into text ("surrogateescape")
 _ESCAPED = re.compile("[\udc80-\udcff]")
-_MOST_VERDICTS = 10_000
+_MOST_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them: each is examined, and what was
 # found is said, once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
@@ -143,11 +143,20 @@ class TextFile:
         first = next(blocks, b"")
         # what comes by a pipe is judged by its first block, for it cannot be read twice
         verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
-        self._say(verdict)
+        if verdict.guessed:
+            tell_guess(self.path, verdict)
         return self._accepted(verdict), _put_before(first, blocks)
 
-    def _examined(self) -> Verdict:
-        """The verdict about this file's encoding, from its bytes as they are now."""
+    def examine(self, guesses: Guesses) -> None:
+        """Find out the encoding before the file is read, and leave telling a guess to `guesses`."""
+        if self.encoding == AUTO and self.path.is_file():
+            self._examined(guesses.add)
+
+    def _examined(self, tell: Callable[[Path, Verdict], None] = tell_guess) -> Verdict:
+        """The verdict about this file's encoding, from its bytes as they are now.
+
+        A guess is told when it is made, by `tell`.
+        """
         try:
             state = self.path.stat()
         except OSError as error:
@@ -155,15 +164,12 @@ class TextFile:
         key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
         if key not in _verdicts:
             if len(_verdicts) >= _MOST_VERDICTS:
-                _verdicts.clear()
+                del _verdicts[next(iter(_verdicts))]
             with closing(self._raw_blocks()) as blocks:
                 _verdicts[key] = judge(blocks)
-            self._say(_verdicts[key])
+            if _verdicts[key].guessed:
+                tell(self.path, _verdicts[key])
         return _verdicts[key]
-
-    def _say(self, verdict: Verdict) -> None:
-        if verdict.guessed:
-            say(f"{self.path}: read as {verdict.codec}: {verdict.guessed}; {OPTION} names another")
 
     def _accepted(self, verdict: Verdict) -> str:
         """The codec that is used from here on; raises the file's error where there is none."""
