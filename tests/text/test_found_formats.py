@@ -258,8 +258,8 @@ def test_a_stated_layout_of_joined_tags(tmp_path: Path) -> None:
     joined = TagColumns(layout="joined", sign="|")
     assert recognise(path, Columns(), joined).task == "tag"
     for columns in (joined, TagColumns(sign="|")):
-        found = list(read_tagged(path, columns, need_tags=True))
-        assert [(each.text, each.tags) for each in found] == [
+        rows = list(read_tagged(path, columns, need_tags=True))
+        assert [(each.text, each.tags) for each in rows] == [
             ("Ann", ("N",)),
             ("Bob ran", ("N", "V")),
         ]
@@ -267,8 +267,8 @@ def test_a_stated_layout_of_joined_tags(tmp_path: Path) -> None:
         list(read_tagged(path, TagColumns(layout="joined"), need_tags=True))
     # every word has a tag of its own here, which is no evidence
     path.write_text("Ann_A ran_B off_C\n")
-    (found,) = read_tagged(path, TagColumns(layout="joined"), need_tags=True)
-    assert found.tags == ("A", "B", "C")
+    (row,) = read_tagged(path, TagColumns(layout="joined"), need_tags=True)
+    assert row.tags == ("A", "B", "C")
 
 
 def test_a_stated_layout_of_columns(tmp_path: Path) -> None:

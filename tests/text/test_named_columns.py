@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,7 @@ SQUAD = json.dumps(
         ]
     }
 )
-READERS = {
+READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
     "choice": lambda path, columns: read_choices(path, columns, need_label=True),
     "span": lambda path, columns: read_questions(path, need_answers=True, columns=columns),
     "tag": lambda path, columns: read_tagged(path, need_tags=True, table=columns),

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bertsmith.errors import ExampleError, UserError
-from bertsmith.text.class_files import classes_of_folder, has_labels_first
+from bertsmith.text.class_files import classes_of_folder, fasttext_labels, has_labels_first
 from bertsmith.text.columns import Columns, Places, place
 from bertsmith.text.example import Kind
 from bertsmith.text.examples import table_kind
 from bertsmith.text.headers import described_columns
+from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import Head, Pick, Table
 
 _ROLES = {"text_pair": "second text", "group": "query's name"}
@@ -27,6 +28,10 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
         return f"a {each} for each of {len(classes)} classes, named for it"
     if has_labels_first(path, columns):
         return "lines of a label, a blank and a text"
+    if kind_of(path) == ".xml":
+        return "pairs in XML, the text in <t>, the second text in <h>"
+    if fasttext_labels(path, columns.encoding):
+        return "lines of fastText, __label__ and the label before the text"
     places: list[Places] = []
 
     def pick(head: Head, table: Table) -> Pick:

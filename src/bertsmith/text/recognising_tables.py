@@ -10,9 +10,8 @@ from typing import Literal, get_args
 
 from bertsmith.errors import ExampleError, UserError
 from bertsmith.text.choice_columns import NEEDS_HEADER, find_options, looks_like_options
-from bertsmith.text.class_files import has_labels_first
 from bertsmith.text.columns import GROUPS, Columns, Places, place
-from bertsmith.text.examples import table_kind
+from bertsmith.text.examples import has_labels, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.labels import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.opening import TextFile
@@ -173,7 +172,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     """
     if columns.label_separator != "auto":
         return columns.label_separator
-    if columns.labels or path.is_dir() or has_labels_first(path, columns):
+    if columns.labels or path.is_dir() or has_labels(path, columns):
         return "|"
     head, rows = _beginning(path, columns)
     file = TextFile(path, ExampleError, columns.encoding)

@@ -1,0 +1,130 @@
+"""`finetune --dry-run` of files as people have them: recognised, read and shown."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bertsmith.cli import main
+
+ROWS = 32
+
+
+def _texts() -> Iterator[tuple[int, str, str]]:
+    """Number, text and class of some rows."""
+    for number in range(ROWS):
+        good = number % 2 == 0
+        text = f"word{number % 30} {'good' if good else 'bad'} word{(7 * number + 3) % 30}"
+        yield number, f"{text} word{number // 2}", "up" if good else "down"
+
+
+def json_list(folder: Path) -> Path:
+    path = folder / "rows.json"
+    rows = [{"id": n, "text": text, "label": label} for n, text, label in _texts()]
+    path.write_text(json.dumps({"data": rows}, indent=2))
+    return path
+
+
+def fasttext(folder: Path) -> Path:
+    path = folder / "rows.txt"
+    path.write_text("".join(f"__label__{label} {text}\n" for _, text, label in _texts()))
+    return path
+
+
+def several(folder: Path) -> Path:
+    path = folder / "rows.txt"
+    path.write_text("".join(f"__label__{label} __label__b {text}\n" for _, text, label in _texts()))
+    return path
+
+
+def xml_pairs(folder: Path) -> Path:
+    path = folder / "rows.xml"
+    pair = '<pair id="{0}" value="{2}">\n<t>{1}</t>\n<h>word{0} &amp; word1</h>\n</pair>\n'
+    pairs = "".join(pair.format(n, text, label) for n, text, label in _texts())
+    path.write_text(f"<corpus>\n{pairs}</corpus>\n")
+    return path
+
+
+def questions(folder: Path) -> Path:
+    path = folder / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "question", "context", "answers"])
+        for number, text, _ in _texts():
+            word = text.split()[1]
+            answers = {"text": [word], "answer_start": [text.index(word)]}
+            writer.writerow([number, "word1 word2?", text, str(answers)])
+    return path
+
+
+def joined_tags(folder: Path) -> Path:
+    path = folder / "rows.txt"
+    lines = [
+        " ".join(f"{each}_{each[0].upper()}" for each in text.split()) for _, text, _ in _texts()
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def lettered(folder: Path) -> Path:
+    path = folder / "rows.tsv"
+    rows = [f"{text}\tword1\tword2\t{label}\t{1 + n % 3}\n" for n, text, label in _texts()]
+    path.write_text("question\tA\tB\tC\tanswer\n" + "".join(rows))
+    return path
+
+
+def stories(folder: Path) -> Path:
+    path = folder / "mc.train.tsv"
+    asked = [
+        f"{mark}: word{n}?\tword1\tword2\tgood\tbad"
+        for n, mark in enumerate(["one", "multiple"] * 2)
+    ]
+    path.write_text(
+        "".join(
+            "\t".join([f"mc.{n}", "Author: x", f"{text}.\\newlineword2.", *asked]) + "\n"
+            for n, text, _ in _texts()
+        )
+    )
+    (folder / "mc.train.ans").write_text("C\tD\tA\tB\n" * ROWS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("write", "task", "layout", "shown"),
+    [
+        (json_list, "classify", "JSON: text is 'text', label is 'label'", ["text   word0 good"]),
+        (fasttext, "classify", "lines of fastText", ["label  up"]),
+        (several, "multi-label", "lines of fastText", ["up, b"]),
+        (xml_pairs, "pair", "pairs in XML", ["text_pair  word0 & word1"]),
+        (questions, "span", "a question a row", ["question  word1 word2?", "answer    good"]),
+        (joined_tags, "tag", "sentences of word_TAG: tags as they are", ["word0/W good/G word3/W"]),
+        (lettered, "choice", "labels count from 1", ["option 2  up", "right     option 0"]),
+        (stories, "choice", "MCTest's stories, the answers in mc.train.ans",
+         ["text      word0 good word3 word0. word2. word0?", "right     option 2"]),
+    ],
+)  # fmt: skip
+def test_a_file_is_recognised_and_shown(
+    tmp_path: Path,
+    base_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[Path], Path],
+    task: str,
+    layout: str,
+    shown: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["finetune", str(base_folder), path.name, "--out", "run", "--dry-run"]) == 0
+    told = capsys.readouterr().err
+    assert f"task: {task} (" in told
+    (described,) = [line for line in told.splitlines() if line.startswith(f"{path.name}: ")]
+    assert layout in described
+    assert all(each in told for each in shown), told
+    assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
+    assert sorted(tmp_path.iterdir()) == before
