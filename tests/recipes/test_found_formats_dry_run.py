@@ -6,10 +6,16 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertsmith.cli import main
+from bertsmith.recipes.asked import asked_of_task
+from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.choice import Choice
+from bertsmith.recipes.tasks.span import Span
+from bertsmith.recipes.tasks.task import Task
 
 ROWS = 32
 
@@ -93,6 +99,19 @@ def stories(folder: Path) -> Path:
     return path
 
 
+def squad(folder: Path) -> Path:
+    path = folder / "rows.json"
+    data = []
+    for number, text, _ in _texts():
+        qas = [
+            {"id": f"{number}.{n}", "question": f"word{n}?", "answers": [], "is_impossible": True}
+            for n in range(3)
+        ]
+        data.append({"title": "x", "paragraphs": [{"context": text, "qas": qas}]})
+    path.write_text(json.dumps({"data": data}, indent=1))
+    return path
+
+
 @pytest.mark.parametrize(
     ("write", "task", "layout", "shown"),
     [
@@ -128,3 +147,14 @@ def test_a_file_is_recognised_and_shown(
     assert all(each in told for each in shown), told
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("write", "task"), [(stories, Choice()), (squad, Span())])
+def test_a_record_with_several_questions(
+    tmp_path: Path, write: Callable[[Path], Path], task: Task[Any]
+) -> None:
+    path = write(tmp_path)
+    rows = list(task.read(path, Reading(), labelled=False))
+    asked = list(asked_of_task(task, str(path), Reading(), pairs=None))
+    assert [each.row for each in asked] == rows
+    assert len(rows) > ROWS

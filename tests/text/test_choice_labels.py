@@ -72,3 +72,11 @@ def test_names_of_options(tmp_path: Path, names: str, labels: str) -> None:
     path.write_text(f"question,{names},label\n" + "".join(f"q,x,y,z,{n}\n" for n in labels))
     first = next(read_choices(path, need_label=True))
     assert (first.choices, first.label) == (("x", "y", "z"), 1 if "0" in names else 2)
+
+
+def test_labels_that_are_not_needed_are_no_fault(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "1", "2", "3")
+    found = read_choices(path, need_label=False)
+    assert [each.label for each in found] == [0, 1, 2]
+    path = write(tmp_path / "a.tsv", "1", "2")
+    assert len(list(read_choices(path, need_label=False))) == 2

@@ -101,10 +101,10 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
          Columns(header="no"), "--header no means nothing for JSON"),
         ("span", "a.csv", ASKED, Columns(labels=("found",)), "--columns.labels means nothing for"),
         ("span", "a.json", SQUAD, Columns(text="context"), "--text-column means nothing for SQuAD"),
-        ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag; leave"),
+        ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag name"),
         ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header means nothing for"),
         ("tag", "a.jsonl", '{"text": "Ann", "entities": []}', Columns(text_pair="x"),
-         "--text-pair-column means nothing for tags in JSON; leave it out; it has --text-column"),
+         "--text-pair-column means nothing for tags in JSON; leave it out; --text-column, "),
         ("class", "a.txt", "__label__a x\n", Columns(text="1"), "means nothing for fastText's li"),
         ("class", "a.label", "a x\n", Columns(label="0"), "for lines that begin with their label"),
         ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column means nothing for pairs in"),
@@ -121,6 +121,13 @@ def test_what_is_not_read_is_refused_by_name(
         list(READERS[reader](path, columns))
     assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_stated_header_is_refused_before_a_task_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x", "label": "y"}')
+    with pytest.raises(ConfigError, match=r"has a name; leave it out$"):
+        recognise(path, Columns(header="no"))
 
 
 @pytest.mark.parametrize("columns", [Columns(), Columns(header="no")])

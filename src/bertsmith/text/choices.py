@@ -35,8 +35,8 @@ def read_choices(
     """
     before, empty = bad.count, True
     file = TextFile(path, ExampleError, columns.encoding)
-    start = find_label_start(path, columns) if need_label else 0
-    if start and columns.label_start == "auto":
+    start = find_label_start(path, columns, need_label=need_label)
+    if start and need_label and columns.label_start == "auto":
         say(f"{path.name}: labels count from 1, for none is 0 and some are the number of options")
     ids: set[str] = set()
     with bad.of(path) as refuse:
@@ -57,10 +57,11 @@ def read_choices(
         raise examples_missing(file, bad, before)
 
 
-def find_label_start(path: Path, columns: Columns) -> int:
+def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -> int:
     """Return the number, 0 or 1, that the numeric labels of a file count from.
 
-    Raises `ExampleError` where they leave it open and `columns` does not state it.
+    Raises `ExampleError` where they leave it open and `columns` does not state it; without
+    `need_label` it is 0 then.
     """
     if columns.label_start != "auto":
         return int(columns.label_start)
@@ -71,16 +72,20 @@ def find_label_start(path: Path, columns: Columns) -> int:
 
     def labels() -> Iterator[tuple[int, int, int]]:
         try:
-            for line, parts, _ in _rows(table, columns, need_label=True, heads=heads):
+            for line, parts, _ in _rows(table, columns, need_label=need_label, heads=heads):
+                if counts_from_zero(heads[0].names):
+                    return
                 if (found := numeric_label(table.file, line, parts)) is not None:
                     yield line, *found
         except UserError:
             return  # the reading itself raises it
 
-    found = list(labels())
-    if heads and counts_from_zero(heads[0].names):
+    try:
+        return label_start(labels(), table.file)
+    except ExampleError:
+        if need_label:
+            raise
         return 0
-    return label_start(found, table.file)
 
 
 def describe_choices(path: Path, columns: Columns) -> str:

@@ -130,9 +130,9 @@ class Columns(Config):
         if not unread:
             return
         options = [_OPTIONS[name] for name in _OPTIONS if name in fields]
-        known = f"it has {' and '.join(options)}" if options else "it has no columns to name"
+        known = f"leave it out; {', '.join(options)} can be given" if options else "leave it out"
         what = f"{_OPTIONS[unread[0]]} means nothing for {reader}"
-        raise ConfigError(what, where=path, remedy=f"leave it out; {known}")
+        raise ConfigError(what, where=path, remedy=known)
 
 
 USUAL = Columns()

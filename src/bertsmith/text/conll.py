@@ -74,7 +74,7 @@ def _sentences(
     sign = joining_sign(path, columns, table.encoding)
     if sign is None and columns.layout == "auto" and kind_of(path) in JSON:
         return json_sentences(path, table, need_tags=need_tags)
-    table.check_read(path, "columns of words and tags, named by --tags.word and --tags.tag")
+    table.check_read(path, "columns of words and tags (--tags.word and --tags.tag name them)")
     if sign is not None:
         return joined_sentences(file, sign)
     return column_sentences(file, columns, need_tags=need_tags)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, get_args
 
-from bertsmith.errors import ExampleError, UserError
+from bertsmith.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.choice_columns import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.columns import GROUPS, Columns, Places, place
 from bertsmith.text.examples import has_labels, table_kind
@@ -43,6 +43,8 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     file = TextFile(path, ExampleError, columns.encoding)
     try:
         places = place(head, columns, file, need_label=True)
+    except ConfigError:
+        raise
     except UserError as error:
         remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
         if head.delimited and not columns.named() and looks_like_options(head):
