@@ -12,6 +12,8 @@ from pyarrow import parquet
 
 _WORDS = ("Ann", "runs", "to", "Rome", "caf\u00e9", "\U0001f600", "5'10\"", "a,b", "x|y", "don't")
 
+_STORY = "\tone: Who?\tAnn\tBob\tnone\tboth"
+
 
 def _texts(number: int) -> list[str]:
     chance = random.Random(number)
@@ -110,6 +112,7 @@ def good_files() -> dict[str, tuple[bytes, str]]:
         "swag.csv": (_rows(swag, "{n},{q},She,runs,walks,1"), "choice"),
         "marked.jsonl": (_objects(entities=[[0, 1, "X"]]), "tag"),
         "tokens.jsonl": (f"{json.dumps(tokens)}\n" * 6, "tag"),
+        "stories.tsv": (_rows("", f"s{{n}}\tx\t{{t}}\\newline{{t}}{_STORY * 4}"), "stories"),
         "joined.txt": (_rows("", "Ann_NNP runs_VB to_IN Rome_NNP"), "tag"),
         "lettered.tsv": (_rows("question\tA\tB\tC\tanswer", "{t}\tyes\tno\t{n}\tB"), "choice"),
         "cola.tsv": (_rows("", "gj04\t1\t\t{t}"), "CoLA"),

@@ -56,6 +56,7 @@ READERS: dict[str, Reader] = {
     "span": lambda path, bad: read_questions(path, need_answers=True, bad=bad),
     "mended": lambda path, bad: read_questions(path, need_answers=True, offsets="mend", bad=bad),
     "choice": lambda path, bad: read_choices(path, need_label=True, bad=bad),
+    "stories": lambda path, bad: read_choices(path, need_label=False, bad=bad),
     "CoLA": _glue("CoLA", "dev"),
     "CoLA test": _glue("CoLA", "test"),
     "SST-2": _glue("SST-2", "dev"),
