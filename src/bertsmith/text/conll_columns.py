@@ -32,11 +32,13 @@ class TagColumns(Config):
     """how tags say where an entity begins; auto looks at all of them"""
     layout: Literal["auto", "columns", "joined"] = "auto"
     """of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them"""
-    sign: str = ""
+    sign: str | None = None
     """of joined words and tags, what stands between them, such as _ or /; else found"""
 
     def __post_init__(self) -> None:
-        if self.sign and (self.layout == "columns" or any(map(str.isspace, self.sign))):
+        if self.sign is not None and (
+            not self.sign or self.layout == "columns" or any(map(str.isspace, self.sign))
+        ):
             what = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
             raise ConfigError(what, remedy="give the sign of joined words and tags, such as _ or /")
 
