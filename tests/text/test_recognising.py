@@ -144,7 +144,10 @@ def test_folders(tmp_path: Path) -> None:
         recognise(tmp_path / "glue" / "RTE")
 
 
-TASK_OF = {"class": "classify", "classes": "multi-label", "number": "regression", "mended": "span"}
+TASK_OF = {
+    "class": "classify", "classes": "multi-label", "number": "regression", "mended": "span",
+    "stories": "choice",
+}  # fmt: skip
 
 
 def test_every_good_file_is_recognised(tmp_path: Path) -> None:
