@@ -48,6 +48,12 @@ def test_columns_of_questions(tmp_path: Path) -> None:
     assert [tuple(each) for each in found.answers] == [("Rome", 10)]
 
 
+def test_a_named_context_tells_the_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(ASKED.replace("asked,found", "question,answers"))
+    assert recognise(path, Columns(text="body")).reason == "it has 'question', 'body' and 'answers'"
+
+
 @pytest.mark.parametrize("tokens", [True, False])
 def test_keys_of_tags(tmp_path: Path, *, tokens: bool) -> None:
     path = tmp_path / "a.jsonl"

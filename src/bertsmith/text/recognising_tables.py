@@ -35,7 +35,7 @@ _COMMA = re.compile(r"\s*-?\d+,\d+\s*")
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     """The task and the reason; `ExampleError`, with what to pass, where it is not certain."""
     head, rows = _beginning(path, columns)
-    by_names = _by_names(head, rows)
+    by_names = _by_names(head, rows, context=columns.text)
     if by_names is not None:
         return by_names
     if columns.labels:
@@ -78,13 +78,14 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
     return heads[0], rows
 
 
-def _by_names(head: Head, rows: Sequence[Sequence[object]]) -> tuple[TaskName, str] | None:
-    """What the names of the columns say by themselves."""
+def _by_names(
+    head: Head, rows: Sequence[Sequence[object]], *, context: str | None
+) -> tuple[TaskName, str] | None:
+    """What the names of the columns say by themselves; of questions, `context` may be named."""
     found = {name.strip().casefold() for name in head.names}
-    if {"question", "context", "answers"} <= found:
-        return "span", "it has 'question', 'context' and 'answers'"
-    if {"question", "context", "answer_start"} <= found:
-        return "span", "it has 'question', 'context' and 'answer_start'"
+    answers = next((name for name in ("answers", "answer_start") if name in found), None)
+    if answers and "question" in found and ("context" in found or context is not None):
+        return "span", f"it has 'question', {context or 'context'!r} and {answers!r}"
     if found & set(TOKENS) and found & set(TAGS):
         return "tag", "it has tokens and their tags"
     marks = next((name for name in ENTITIES if name in found and found & set(TEXTS)), None)
