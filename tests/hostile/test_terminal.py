@@ -66,8 +66,12 @@ def refused(capsys: Capture, *arguments: str) -> str:
     """The one line of an error."""
     status, output, told = run(capsys, *arguments)
     assert (status, output) == (2, ""), told
-    assert told.startswith("bertsmith: ")
-    return told.splitlines()[-1]
+    *others, last = told.splitlines()
+    # finetune shows before what it has read
+    assert arguments[0] == "finetune" or not others, told
+    assert last.startswith("bertsmith: ")
+    assert not any(line.startswith("bertsmith: ") for line in others), told
+    return last
 
 
 @pytest.fixture(scope="module")
@@ -290,5 +294,5 @@ def test_texts_of_a_corpus(
     prepared = ["prepare", NAME, "--vocab", "v" + NAME, "--out", "s" + NAME]
     status, _, told = run(capsys, *prepared)
     assert status == 0, told
-    (folder / "b.txt").write_bytes(b"\xff\xfe\x1b[31m\nFORGED")
+    (folder / "b.txt.gz").write_bytes(b"\x1f\x8b\x1b[31m\nFORGED")
     refused(capsys, *prepared[:-1], "t")

@@ -9,6 +9,7 @@ import pytest
 
 from bertsmith.batches.preparing import prepare_store
 from bertsmith.cli import main
+from bertsmith.printable import markdown
 from bertsmith.recipes.finetune import FinetuneConfig, finetune
 from bertsmith.recipes.pretrain import pretrain
 from bertsmith.recipes.pretrain_settings import PretrainRun
@@ -81,7 +82,7 @@ def test_pre_training_keeps_the_commit_and_goes_on_without_the_cache(
     assert parent is not None
     assert parent.origin == f"{NAME}@{commit}"
     card = (out / "model" / "README.md").read_bytes()
-    assert f"Trained further, from `{NAME}@{commit}`" in card.decode()
+    assert f"Trained further, from {markdown(f'{NAME}@{commit}')}," in card.decode()
     assert head_of(card)["base_model"] == "owner/name"
     # another machine's cache; and the branch has moved on
     (tmp_path / "cache").rename(tmp_path / "gone")

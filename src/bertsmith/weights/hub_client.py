@@ -121,7 +121,10 @@ def _no_answer(error: BaseException) -> str | None:
     for kind in type(error).__mro__:
         if kind.__name__ in _NO_ANSWER:
             return _NO_ANSWER[kind.__name__]
-    other = isinstance(error, OSError) and not isinstance(error, ValueError)
+    if isinstance(error, ValueError):
+        # an answer that is no JSON, which the transports count among their own errors
+        return None
+    other = isinstance(error, OSError)
     return _reason(error) if other or _is_of_transport(error) else None
 
 
