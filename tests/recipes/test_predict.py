@@ -17,6 +17,7 @@ from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.predict import Thresholds, predict
 from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.text.columns import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -223,6 +224,63 @@ def test_a_table_without_header_is_answered_row_by_row(
         reading=Reading(columns=Columns(text="1", header="no")),
     )
     assert [(each["0"], each["1"]) for each in objects(capsys)] == [("a", "word1"), ("b", "word2")]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines", "answered"),
+    [
+        (
+            False,
+            [("ham\t", "spam\t")[n % 3 == 1] + "it is so good " * n for n in range(1, 30)],
+            True,
+        ),
+        (False, ["word1\tgood", "word2 bad"], False),
+        (True, ["word1\tgood", "word2\tbad"], False),
+    ],
+)
+def test_labels_before_a_tab_are_no_text(
+    classifier: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    pairs: bool,  # noqa: FBT001
+    lines: list[str],
+    answered: bool,  # noqa: FBT001
+) -> None:
+    model, tokenizer = load_model(classifier)
+    kept = Preprocessing(longest=40, pairs=pairs)
+    model.config = dataclasses.replace(model.config, preprocessing=kept)
+    save_model(tmp_path / "model", model, tokenizer)
+    file = tmp_path / "sms.txt"
+    file.write_text("\n".join(map(str.strip, lines)), encoding="utf-8")
+    predict(tmp_path / "model", str(file), format="jsonl")
+    found = objects(capsys)
+    lines = [line.strip() for line in lines]
+    texts = [line.split("\t")[1:] if answered else line.split("\t") for line in lines]
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join("\t".join(row) for row in texts), encoding="utf-8")
+    predict(tmp_path / "model", str(plain), format="jsonl")
+    expected = [each["probabilities"] for each in objects(capsys)]
+    assert [each["probabilities"] for each in found] == expected
+    if answered:
+        kept_cells = [[each["0"], each["1"]] for each in found]
+        assert kept_cells == [line.split("\t") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n", False),
+        ("EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\nrejects\tO\nit\tO\n.\tO\n", False),
+        ("EU rejects it.\nPeter comes from the EU.\n\nIt is late.\n", True),
+    ],
+)
+def test_words_in_columns_are_no_texts_to_be_tagged(
+    tmp_path: Path,
+    content: str,
+    lines: bool,  # noqa: FBT001
+) -> None:
+    (tmp_path / "train.txt").write_text(content, encoding="utf-8")
+    assert Tag().reads_lines(str(tmp_path / "train.txt"), Reading()) is lines
 
 
 def test_a_folder_of_classes_is_answered_with_its_files(

@@ -16,11 +16,12 @@ from bertsmith.log import say
 from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Task
+from bertsmith.recipes.tasks.whole_texts import TextTask
 from bertsmith.recipes.texts import STANDARD_INPUT, standard_input
 from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy, tidy_places
 from bertsmith.text.example import Example
-from bertsmith.text.examples import read_examples
+from bertsmith.text.examples import has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
@@ -45,15 +46,19 @@ def asked_of_task(
     for what cannot be read, and for single texts where pairs are wanted and the other way round.
     """
     reading.bad_rows.skip_blank = True
-    if task.reads_lines(file, reading):
+    path = Path(file)
+    # a .txt of labels and texts with tabs, as was trained on, is a table here too
+    whole = isinstance(task, TextTask) and pairs is not None and file != "-"
+    cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
+    if task.reads_lines(file, reading) and not cells:
         for asked in _lines(file, reading.columns, pairs=bool(pairs)):
             row = None if asked.row is None else task.of_text(asked.row)
             yield Asked(columns=asked.columns, row=row)
         return
-    path = Path(file)
     rows = checked_pairs(task.asked(path, reading), pairs)
-    if kind_of(path) in TABLES and not path.is_dir() and task.row_a_record(path, reading):
-        delimited = kind_of(path) in DELIMITED
+    table = kind_of(path) in TABLES and not path.is_dir() and task.row_a_record(path, reading)
+    if table or (cells and not has_labels(path, reading.columns)):
+        delimited = cells or kind_of(path) in DELIMITED
         yield from _beside(_records(path, reading), rows, delimited=delimited)
         return
     for row in rows:
@@ -208,7 +213,8 @@ def _records(path: Path, reading: Reading) -> Iterator[Cells]:
         del error, row
 
     encoding = reading.columns.encoding
-    table = Table(path, ExampleError, encoding=encoding, refuse=pass_over)
+    kind = table_kind(path, reading.columns)
+    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=pass_over)
     for line, cells in table.rows(pick):
         record = table.record()
         yield (

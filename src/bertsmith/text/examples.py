@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from bertsmith.errors import ConfigError, ExampleError, UserError
@@ -24,6 +25,8 @@ from bertsmith.text.pairs_xml import pair_examples
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 __all__ = ["Check", "Example", "Kind", "read_examples"]
+
+_LINES_LOOKED_AT = 50
 
 
 def read_examples(
@@ -125,6 +128,18 @@ def table_kind(path: Path, columns: Columns) -> str:
         remedy = "examples are .csv, .tsv, .jsonl or .parquet, each also .gz or .zst"
         raise file.fault("is of an unknown kind", remedy=remedy)
     return ".tsv"
+
+
+def has_cells(path: Path, columns: Columns, *, texts: int) -> bool:
+    """Tell whether a file named for no table holds one: more cells a line than it has texts.
+
+    The beginning decides: two lines at least, and as many tabs in each, as a table has.
+    """
+    if kind_of(path) in TABLES or not path.is_file():
+        return False
+    lines = islice(TextFile(path, ExampleError, columns.encoding).lines(), _LINES_LOOKED_AT)
+    tabs = [line.count("\t") for _, line in lines if line.strip()]
+    return len(tabs) > 1 and len(set(tabs)) == 1 and tabs[0] >= texts
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
     if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
-    if kind not in _NO_COLUMNS and (shown := _columns_of_tags(path, columns)):
+    if kind not in _NO_COLUMNS and (shown := columns_of_tags(path, columns)):
         return Recognised(task="tag", reason=shown)
     file = TextFile(path, ExampleError, columns.encoding)
     if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
@@ -110,7 +110,7 @@ def _folder(path: Path) -> Recognised:
     return Recognised(task="classify", reason=f"it holds {shown}")
 
 
-def _columns_of_tags(path: Path, columns: Columns) -> str | None:
+def columns_of_tags(path: Path, columns: Columns) -> str | None:
     """What shows the first sentences to be columns of words and tags; None if they are not."""
     file = TextFile(path, ExampleError, columns.encoding)
     if next(file.lines(escaped=True), (1, ""))[1].startswith(DOCUMENT):

@@ -29,6 +29,7 @@ from bertsmith.text.example import Example
 from bertsmith.text.examples import read_examples
 from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.opening import kind_of
+from bertsmith.text.recognising import columns_of_tags
 from bertsmith.text.tables import JSON, TABLES
 from bertsmith.text.tagged import Tagged, entities_of
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -69,7 +70,8 @@ class Tag(Task[Tagged]):
         if file == "-" or kind_of(path) != ".txt" or tags.layout == "columns":
             return file == "-"
         # words with their tags would be taken for the text
-        return joining_sign(path, tags, reading.columns.encoding) is None
+        joined = joining_sign(path, tags, reading.columns.encoding) is not None
+        return not joined and columns_of_tags(path, reading.columns) is None
 
     def of_text(self, example: Example) -> Tagged:
         """Return a raw text with its words."""
