@@ -242,9 +242,9 @@ def test_labels_before_a_tab_are_no_text(
     classifier: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    pairs: bool,  # noqa: FBT001
+    pairs: bool,
     lines: list[str],
-    answered: bool,  # noqa: FBT001
+    answered: bool,
 ) -> None:
     model, tokenizer = load_model(classifier)
     kept = Preprocessing(longest=40, pairs=pairs)
@@ -277,7 +277,7 @@ def test_labels_before_a_tab_are_no_text(
 def test_words_in_columns_are_no_texts_to_be_tagged(
     tmp_path: Path,
     content: str,
-    lines: bool,  # noqa: FBT001
+    lines: bool,
 ) -> None:
     (tmp_path / "train.txt").write_text(content, encoding="utf-8")
     assert Tag().reads_lines(str(tmp_path / "train.txt"), Reading()) is lines
