@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from bertsmith.evaluation.intervals import Interval
-from bertsmith.recipes.difference import difference_of, from_constant
+from bertsmith.recipes.difference import Difference, difference_of, from_constant
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.task import Evidence
 
@@ -55,5 +55,23 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
 
 def test_a_constant_score_is_beaten_by_an_interval_above_it() -> None:
     interval = Interval(low=0.61, high=0.97, confidence=0.95)
-    assert from_constant(0.9, interval, 0.55).certain
-    assert not from_constant(0.9, interval, 0.7).certain
+    assert from_constant(0.9, interval, 0.55, count=40).certain
+    assert not from_constant(0.9, interval, 0.7, count=40).certain
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
+    """Draws of rows that agree have no width; a sign test of so few is never below 0.05."""
+    ours, theirs = pair(rows, 0, 0)
+    for found in (
+        difference_of(Classify(), LABELS, [ours], [theirs]),
+        difference_of(Classify(), LABELS, [ours, ours], [theirs]),
+        from_constant(1.0, Interval(low=1.0, high=1.0, confidence=0.95), 0.5, rows),
+    ):
+        assert not found.certain
+        assert found.p >= binomtest(rows, rows).pvalue - 1e-12
+
+
+def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:
+    found = Difference(points=-0.1, low=-0.15, high=-0.02, p=0.01)
+    assert found.interval(of_other=True) == "+2.00 to +15.00 points"

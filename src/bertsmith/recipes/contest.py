@@ -178,7 +178,7 @@ class Contest:
         rival = next((rival for rival in rivals if rival.name == best[0]), None)
         if rival is None or (rival.evidence is None and rival.name != RANDOM):
             mean = float(np.mean([result.score for result in results]))
-            return from_constant(mean, interval, best[1])
+            return from_constant(mean, interval, best[1], len(data.dev))
         ours = [self._evidence("seeds", result.seed) for result in results]
         theirs = [rival.evidence] if rival.evidence is not None else []
         if not theirs:

@@ -40,9 +40,10 @@ class Difference:
         """Whether it is more than the luck of which rows dev has."""
         return self.p < CERTAIN
 
-    def interval(self) -> str:
-        """The interval in points."""
-        return f"{100 * self.low:+.2f} to {100 * self.high:+.2f} points"
+    def interval(self, *, of_other: bool = False) -> str:
+        """Return the interval in points, of the other's lead where that is asked for."""
+        low, high = (-self.high, -self.low) if of_other else (self.low, self.high)
+        return f"{100 * low:+.2f} to {100 * high:+.2f} points"
 
 
 def difference_of(
@@ -56,7 +57,7 @@ def difference_of(
         len(ours[0]),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
-    p = found.p
+    p = max(found.p, least_p(len(ours[0])))
     rights = [task.tuned(each[0]).right(each[0]) for each in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
@@ -65,12 +66,19 @@ def difference_of(
     )
 
 
-def from_constant(mean: float, interval: Interval, constant: float) -> Difference:
-    """Compare with a score that is the same whatever is drawn, by a model's own interval."""
+def from_constant(mean: float, interval: Interval, constant: float, count: int) -> Difference:
+    """Compare with a score that is the same whatever is drawn, by a model's interval on `count`."""
     low, high = interval.low - constant, interval.high - constant
-    return Difference(
-        points=mean - constant, low=low, high=high, p=1.0 if low <= 0 <= high else 0.0
-    )
+    p = 1.0 if low <= 0 <= high else least_p(count)
+    return Difference(points=mean - constant, low=low, high=high, p=p)
+
+
+def least_p(count: int) -> float:
+    """Return the least p that so many paired examples can give: all on one side (a sign test).
+
+    A bootstrap of few examples that agree has no width, and would be certain of anything.
+    """
+    return min(1.0, 2.0 ** (1 - count))
 
 
 def _mean_score(

@@ -150,7 +150,7 @@ class FinetuneOutcome:
         mean, spread = mean_and_spread(self.values(self.names[0]))
         name, best, simpler = self.best_rival
         points, apart = 100 * abs(mean - best), self.difference
-        luck = f"95 % over dev sets of this size: {apart.interval()}"
+        luck = f"95 % over dev sets of this size: {apart.interval(of_other=mean < best)}"
         if spread is not None:
             luck += f"; spread of the seeds: {percent(spread)}"
         if not apart.certain or points <= max(100 * (spread or 0.0), 0.005):

@@ -227,9 +227,16 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
             "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
             -left / total,
             (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
-            f"give --minutes {_up(needed):g} or more",
+            f"give --minutes {_up(needed):g} or more" + _on_busy_cores(),
         )
     ]
+
+
+def _on_busy_cores() -> str:
+    """Return what else helps where threads wait for each other because others take the cores."""
+    if torch.get_num_threads() == 1:
+        return ""
+    return "; if other programs are busy, set OMP_NUM_THREADS=1 and choose another --out"
 
 
 def _up(minutes: float) -> float:
