@@ -19,18 +19,17 @@ from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.errors import RunFolderError
 from bertsmith.recipes import demo as demo_module
-from bertsmith.recipes import demo_corpus, demo_fillings, demo_order, demo_search, demo_task
+from bertsmith.recipes import demo_corpus, demo_fillings, demo_search, demo_task
 from bertsmith.recipes.demo import demo
-from bertsmith.recipes.demo_order import make_order_task
 from bertsmith.recipes.demo_search import BM25, BOTH, VECTORS, bm25_scores
 from bertsmith.recipes.demo_task import BASELINE, PRETRAINED, RANDOM
-from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files, module_texts
+from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 
 FIGURES = {
     "heldout_loss", "heldout_accuracy", "next_sentence_accuracy", "tokens_per_second", "seconds",
-    "finetune", "order", "search", "model", "report",
+    "finetune", "search", "model", "report",
 }  # fmt: skip
 PACKAGES = ("asyncio", "email", "json", "logging", "multiprocessing", "unittest", "xml")
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 4, 6, 5, 2
@@ -72,9 +71,6 @@ def small() -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(demo_task, "DEV_A_CLASS", DEV_A_CLASS)
         patch.setattr(demo_task, "SEEDS", SEEDS)
         patch.setattr(demo_task, "SETTINGS", replace(demo_task.SETTINGS, epochs=1))
-        patch.setattr(demo_order, "TRAIN_SENTENCES", 20)
-        patch.setattr(demo_order, "DEV_SENTENCES", 10)
-        patch.setattr(demo_module, "ORDER_SETTINGS", replace(demo_order.SETTINGS, epochs=1))
         patch.setattr(demo_search, "QUERIES", 12)
         patch.setattr(demo_search, "TEXTS", 30)
         yield patch
@@ -110,23 +106,6 @@ def test_three_contestants_are_told_with_their_spread(done: Done) -> None:
         assert (found[name]["spread"] is None) == (name == BASELINE)
 
 
-def test_order_is_asked_of_the_same_words(done: Done) -> None:
-    """Under either label stand the same words, equally often: counting them tells nothing."""
-    modules = [text for file in some_files() for text in module_texts(file)]
-    task = make_order_task(modules)
-    for texts, classes in ((task.train, task.train_classes), (task.dev, task.dev_classes)):
-        assert len(texts) > 10
-        for kept, swapped in zip(texts[::2], texts[1::2], strict=True):
-            first, second = (text.rstrip(".").split() for text in (kept, swapped))
-            places = [n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
-            assert sorted(first) == sorted(second)
-            assert len(places) == 2
-            assert places[1] - places[0] == 1 <= places[0]
-        assert classes.tolist() == [0, 1] * (len(texts) // 2)
-    assert not {*task.train} & {*task.dev}
-    assert set(done.figures["order"]) == {"labels", "dev", PRETRAINED, RANDOM, BASELINE}
-
-
 def test_words_are_searched_as_the_formula_says() -> None:
     """BM25 of a few texts, by the formula of Robertson and Zaragoza (2009) word by word."""
     texts = ["a file is opened", "the file of a file", "nothing here at all", "opened and closed"]
@@ -160,7 +139,7 @@ def test_every_stage_says_a_line(done: Done) -> None:
     numbered = [line for line in lines if re.match(r"\d\. ", line)]
     stages = (
         "corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask",
-        "fine-tuning: which of", "fine-tuning: are two words", "search: which of",
+        "fine-tuning: which of", "search: which of",
     )  # fmt: skip
     for number, (line, stage) in enumerate(zip(numbered, stages, strict=True), 1):
         assert line.startswith(f"{number}. {stage}")
@@ -187,7 +166,7 @@ def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     for title in (
         "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning: which",
-        "Fine-tuning: are two words", "Search", "Confusion",
+        "Search", "Confusion",
         "Loss", "Accuracy", "Speed", "Utilisation", "Settings of pre-training",
     ):  # fmt: skip
         assert title in page, title

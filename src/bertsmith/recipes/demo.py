@@ -27,10 +27,7 @@ from bertsmith.errors import RunFolderError
 from bertsmith.log import progress, say
 from bertsmith.recipes.demo_corpus import as_documents, read_documentation, tell_corpus
 from bertsmith.recipes.demo_fillings import SENTENCES, Blank, fill, tell
-from bertsmith.recipes.demo_order import LONGEST as ORDER_LONGEST
-from bertsmith.recipes.demo_order import SETTINGS as ORDER_SETTINGS
-from bertsmith.recipes.demo_order import make_order_task
-from bertsmith.recipes.demo_report import ORDER_MORAL, TOPIC_MORAL, Learned, write_report
+from bertsmith.recipes.demo_report import TOPIC_MORAL, Learned, write_report
 from bertsmith.recipes.demo_search import make_search, search_both_ways, tell_search
 from bertsmith.recipes.demo_task import carry_out_task, make_task, tell_task
 from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
@@ -62,7 +59,7 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     """Learn from the Python documentation lying on this machine, and tell how well.
 
     Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy,
-    tokens_per_second, seconds, finetune, order, search, model, report. Raises `RunFolderError` when
+    tokens_per_second, seconds, finetune, search, model, report. Raises `RunFolderError` when
     `out` holds something else than an earlier demo.
     """
     require_matplotlib()
@@ -141,7 +138,7 @@ def _pretrain(
 def _tasks(
     modules: list[ModuleText], outcome: PretrainOutcome, tokenizer: Tokenizer, seed: int
 ) -> Learned:
-    """Carry out the two labelled tasks and the search, and print what each shows."""
+    """Carry out the labelled task and the search, and print what each shows."""
     folder = outcome.folder / "model"
     topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
     tell_task(
@@ -150,18 +147,9 @@ def _tasks(
         "blanked out?",
         TOPIC_MORAL,
     )
-    order = carry_out_task(
-        make_order_task(modules),
-        folder,
-        seed,
-        settings=ORDER_SETTINGS,
-        longest=ORDER_LONGEST,
-        title="fine-tuning for order",
-    )
-    tell_task(order, "6. fine-tuning: are two words of this sentence swapped?", ORDER_MORAL)
     search = search_both_ways(make_search(modules), outcome.model, tokenizer)
     tell_search(search)
-    return Learned(topic=topic, order=order, search=search)
+    return Learned(topic=topic, search=search)
 
 
 def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str, Any]:
@@ -172,7 +160,6 @@ def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str,
         "next_sentence_accuracy": held_out["next_sentence_accuracy"],
         "tokens_per_second": round(state.tokens / state.seconds),
         "finetune": learned.topic.to_dict(),
-        "order": learned.order.to_dict(),
         "search": learned.search.to_dict(),
         "model": str(outcome.folder / "model"),
         "report": str(out / "report.html"),

@@ -22,10 +22,6 @@ TOPIC_MORAL = (
     "a package has words of its own, so counting words suffices here, and a few minutes of "
     "pre-training cannot add much"
 )
-ORDER_MORAL = (
-    "the same words stand under either answer, so counting them cannot tell: it takes a model that "
-    "reads them in order"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +29,6 @@ class Learned:
     """What the model was tried on after pre-training."""
 
     topic: TaskOutcome
-    order: TaskOutcome
     search: SearchOutcome
 
 
@@ -46,7 +41,7 @@ def write_report(
 ) -> None:
     """Write all that the demo printed, with its curves and settings."""
     folder = RunFolder(outcome.folder)
-    state, topic, order = outcome.state, learned.topic, learned.order
+    state, topic = outcome.state, learned.topic
     search = learned.search.search
     report = Report("A BERT from this machine's documentation", "bertsmith demo")
     report.text(
@@ -55,8 +50,7 @@ def write_report(
             f"{state.tokens / 1e6:.1f} million tokens in {state.seconds / 60:.1f} minutes of "
             f"pre-training, {figures['tokens_per_second']:,} tokens a second; "
             f"{figures['seconds']:.0f} seconds in all.",
-            f"Which package? Fine-tuned on {len(topic.task.train)} labels: {topic.verdict()}.",
-            f"In order? Fine-tuned on {len(order.task.train)} labels: {order.verdict()}.",
+            f"Fine-tuned on {len(topic.task.train)} labels: {topic.verdict()}.",
         ],
     )
     add_held_out(report, outcome.held_out)
@@ -75,13 +69,6 @@ def write_report(
     )
     report.confusion(
         f"Confusion of the best seed, {PRETRAINED}", topic.confusion, topic.task.labels
-    )
-    report.table(
-        "Fine-tuning: are two words of a sentence swapped?",
-        ["contestant", "accuracy %", "by seed"],
-        order.rows(),
-        note=f"{order.verdict()}; {ORDER_MORAL}. {len(order.task.dev)} sentences of other modules "
-        "than those learned from, each of them both ways.",
     )
     report.table(
         "Search: which docstring has this first line?",

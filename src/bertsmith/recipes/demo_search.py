@@ -31,9 +31,8 @@ BM25, VECTORS, BOTH = "BM25 (words)", "the model's vectors", "both ranks togethe
 HEADER = ("first %", "among ten %", "mean reciprocal rank %")
 SHOWN = 3
 MORAL = (
-    "a few minutes teach vectors that know some of what texts are about, without a word in common; "
-    "words that both have in common are the better hint, and a model trained on pairs (bertsmith "
-    "finetune, task rank) beats either"
+    "a few minutes teach vectors that know a little of what texts are about; the words that a line "
+    "and its text have in common are the better hint"
 )
 
 _K1, _B = 1.2, 0.75
@@ -135,7 +134,7 @@ def tell_search(outcome: SearchOutcome) -> None:
     """Print how often each searcher is right, and what they found for a query or two."""
     search = outcome.search
     say(
-        f"7. search: which of {len(search.texts):,} docstrings has this first line? "
+        f"6. search: which of {len(search.texts):,} docstrings has this first line? "
         f"{len(search.queries)} first lines; nothing was trained for it"
     )
     table = Table("", *HEADER)
