@@ -18,10 +18,7 @@ from bertsmith.training.report import Report
 from bertsmith.training.report_training import add_training
 from bertsmith.training.run_folder import RunFolder
 
-TOPIC_MORAL = (
-    "a package has words of its own, so counting words suffices here, and a few minutes of "
-    "pre-training cannot add much"
-)
+TOPIC_MORAL = "a package has words of its own, and words are what TF-IDF counts"
 
 
 @dataclass(frozen=True, kw_only=True)
