@@ -27,7 +27,11 @@ WRONG = [
     ("a.csv", b"PK\x03\x04" + b"\0" * 99, "is a zip archive, not text; unpack it and give the"),
     ("a.xls", b"\xd0\xcf\x11\xe0" + b"\0" * 99, "is an old Excel or Word file"),
     ("a.zip", b"PK\x03\x04" + b"\0" * 99, "is a zip archive, not text; unpack it"),
-    ("a.csv", gzip.compress(b"text,label\n", mtime=0), "is compressed by gzip, not text; let its name end"),
+    (
+        "a.csv",
+        gzip.compress(b"text,label\n", mtime=0),
+        "is compressed by gzip, not text; let its name end",
+    ),
     ("a.tsv", b"PAR1\x15\x04", "is a Parquet file, not text; let its name end in .parquet"),
     ("a.pdf", b"%PDF-1.4\n", "is a PDF, not text"),
     ("a.csv", b"<!doctype html>\n<html>", "is a web page, not text; download the file itself"),
