@@ -14,12 +14,11 @@ import torch
 from torch import nn
 
 from bertsmith.errors import ConfigError
-from bertsmith.layers.attention import SelfAttention
 from bertsmith.models.model import Model
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.met_rows import met_rows
-from bertsmith.recipes.starting import check_layers, prepare_model, set_dropout
+from bertsmith.recipes.starting import check_layers, prepare_model
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.recipes.trial import Prepared, TrialResult, prepare, run_trial
@@ -111,12 +110,10 @@ def test_a_stopped_training_goes_on_to_the_same_end(
 def test_dropout_is_that_of_fine_tuning(prepared: Prepared, make_model: MakeModel) -> None:
     model = make_model(1)
     assert model.config.encoder.dropout == 0.0
-    set_dropout(model, 0.25)
+    prepare_model(model, replace(CONFIG, dropout=0.25), 1)
     assert model.config.encoder.dropout == model.config.encoder.attention_dropout == 0.25
+    assert model.config.classifier_dropout == 0.25
     assert model.encoder.config == model.config.encoder
-    assert all(part.p == 0.25 for part in model.modules() if isinstance(part, nn.Dropout))
-    attention = [part for part in model.modules() if isinstance(part, SelfAttention)]
-    assert [part.dropout for part in attention] == [0.25, 0.25]
     with_dropout = run_trial(make_model, prepared, CONFIG, 1)[0]
     without = replace(CONFIG, dropout=0.0)
     assert with_dropout.losses != run_trial(make_model, prepared, without, 1)[0].losses

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from bertsmith.layers.dropout import Dropout
 from bertsmith.layers.linear import together
 from bertsmith.layers.spans import Spans
 from bertsmith.shapes import AtPlaces, Hidden, Places
@@ -15,7 +16,8 @@ class SelfAttention(nn.Module):
     def __init__(self, hidden: int, heads: int, dropout: float, *, biases: bool = True) -> None:
         super().__init__()
         self.heads = heads
-        self.dropout = dropout
+        # of attention weights: the backends draw what is dropped
+        self.dropout = Dropout(dropout)
         self.query = nn.Linear(hidden, hidden, bias=biases)
         self.key = nn.Linear(hidden, hidden, bias=biases)
         self.value = nn.Linear(hidden, hidden, bias=biases)
@@ -31,8 +33,7 @@ class SelfAttention(nn.Module):
         else:
             (query,) = self._mapped(inputs.index_select(0, at), self.query)
             key, value = self._mapped(inputs, self.key, self.value)
-        dropout = self.dropout if self.training else 0.0
-        attended = spans.attend(query, key, value, dropout, at)
+        attended = spans.attend(query, key, value, self.dropout.active_share, at)
         return self.output(attended.flatten(1))  # type: ignore[no-any-return]
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:

@@ -23,7 +23,11 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Dropout(nn.Module):
-    """Sets a share of the values to zero in training (Srivastava et al. 2014)."""
+    """Sets a share of the values to zero in training (Srivastava et al. 2014).
+
+    Every dropout of a model is one of these, those of attention weights and of what a classifier
+    reads among them, so that `Model.set_dropout` finds them all.
+    """
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -33,9 +37,14 @@ class Dropout(nn.Module):
         """What stands in the model's printed form."""
         return f"share={self.share:g}"
 
+    @property
+    def active_share(self) -> float:
+        """The share that is dropped now: none outside training."""
+        return self.share if self.training else 0.0
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Values of any shape, some of them zero, the others scaled up."""
-        if not self.training or not self.share:
+        if not self.active_share:
             return inputs
         if inputs.is_cuda:
             return F.dropout(inputs, self.share)
@@ -44,7 +53,7 @@ class Dropout(nn.Module):
 
     def add(self, residual: Tensor, branch: Tensor) -> Tensor:
         """`residual` plus `branch` with some of its values zero, both of one shape."""
-        if not self.training or not self.share or residual.is_cuda:
+        if not self.active_share or residual.is_cuda:
             whole: Tensor = residual + self(branch)
             return whole
         total: Tensor = _AddDropped.apply(  # type: ignore[no-untyped-call]

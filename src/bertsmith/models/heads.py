@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from bertsmith.layers.dropout import Dropout
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.shapes import AtPlaces, AtTargets, Hidden, Logits, Offsets, Pooled, Table
 
@@ -44,10 +45,11 @@ class Pooler(nn.Module):
     and a norm after it, and a sequence may be the mean of its tokens.
     """
 
-    def __init__(self, encoder: EncoderConfig, dropout: float = 0.0) -> None:
+    def __init__(self, encoder: EncoderConfig, dropout: float | None = None) -> None:
+        """`dropout` is the share of what goes in, None where the family drops nothing there."""
         super().__init__()
         self.pooling, self.pooled = encoder.pooling, encoder.pooled
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: nn.Module = nn.Identity() if dropout is None else Dropout(dropout)
         self.dense = nn.Linear(encoder.hidden, encoder.hidden, bias=encoder.biases)
         self.norm: nn.Module = nn.Identity()
         if encoder.pooling == "gelu":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from bertsmith.batches.batch import Batch
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.layers.dropout import Dropout
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.encoder import Encoder, EncoderConfig
 from bertsmith.models.heads import (
@@ -131,8 +132,7 @@ class Model(nn.Module):
         if config.pooler:
             # RoBERTa's classifier has the layer for itself
             before = encoder.position_offset > 0 and config.head == "classify"
-            dropout = config.classifier_dropout if before else 0.0
-            self.pooler = Pooler(encoder, dropout)
+            self.pooler = Pooler(encoder, config.classifier_dropout if before else None)
         self.heads = nn.ModuleDict()
         if config.masked_lm:
             # RoBERTa's head keeps to the exact GELU
@@ -143,12 +143,21 @@ class Model(nn.Module):
             self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
         if config.head is not None:
             self.heads[config.head] = nn.Linear(encoder.hidden, config.outputs)
-        self.classifier_dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier_dropout = Dropout(config.classifier_dropout)
 
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self.encoder.embeddings.tokens.weight.device
+
+    def set_dropout(self, share: float) -> None:
+        """Set every dropout, and what the config says of them, to one share."""
+        encoder = replace(self.config.encoder, dropout=share, attention_dropout=share)
+        self.config = replace(self.config, encoder=encoder, classifier_dropout=share)
+        self.encoder.config = encoder
+        for part in self.modules():
+            if isinstance(part, Dropout):
+                part.share = share
 
     def pooled(self, hidden: Hidden, batch: Batch) -> Pooled:
         """One vector a sequence, (sequences, hidden)."""

@@ -91,7 +91,8 @@ class FinetuneConfig(Config):
     dev_share: float = 0.1
     """Share of the examples held out to measure with, where no --dev is given."""
     dropout: float = 0.1
-    """Share of hidden values and attention weights set to zero, whatever pre-training had."""
+    """Share set to zero of embeddings, of what each layer adds, of attention weights and of what
+    the classifier reads, whatever the family and pre-training had."""
     precision: Precision = "bf16"
     """Number format of training, bf16 or fp32; dev is always measured in fp32."""
     seed: int = 0

@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from bertsmith.errors import ConfigError
-from bertsmith.layers.attention import SelfAttention
 from bertsmith.models.model import Model, initialise
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.choice import Choice
@@ -23,7 +21,7 @@ def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
     New weights are a pure function of the seed.
     """
     check_layers(model, config)
-    set_dropout(model, config.dropout)
+    model.set_dropout(config.dropout)
     if config.reinitialise:
         reinitialise(model, config.reinitialise, seed)
     if config.freeze:
@@ -71,18 +69,6 @@ def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
             remedy="leave it out",
         )
     return replace(task, target_accuracy=config.target_accuracy)
-
-
-def set_dropout(model: Model, share: float) -> None:
-    """Give every dropout of a model the same share."""
-    encoder = replace(model.config.encoder, dropout=share, attention_dropout=share)
-    model.config = replace(model.config, encoder=encoder, classifier_dropout=share)
-    model.encoder.config = encoder
-    for part in model.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = share
-        elif isinstance(part, SelfAttention):
-            part.dropout = share
 
 
 def reinitialise(model: Model, layers: int, seed: int) -> None:
