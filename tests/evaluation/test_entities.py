@@ -11,14 +11,14 @@ import pytest
 
 from bertsmith.evaluation.entities import (
     EntityScores,
-    TypeScores,
-    conll_scores,
-    span_scores,
-    strict_scores,
+    macro_f1,
+    score_entities,
+    scores_by_type,
 )
+from bertsmith.text.schemes import entity_spans, names_entities
 from bounds import metric
 
-CASES = 1000
+CASES = 400
 Columns = tuple[Any, Any, Any, Any]
 
 
@@ -67,61 +67,103 @@ def by_definition(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def told(scores: TypeScores) -> tuple[float, float, float]:
+def scores_of(true: list[list[str]], predicted: list[list[str]]) -> dict[str, EntityScores]:
+    """The scores by type, and over all types under an empty name."""
+    sides = [[list(entity_spans(tags)) for tags in side] for side in (true, predicted)]
+    return {"": score_entities(*sides)} | scores_by_type(*sides)
+
+
+def shares(scores: EntityScores) -> tuple[float, float, float]:
     return scores.precision, scores.recall, scores.f1
 
 
 @pytest.mark.parametrize("prefixes", ["BIO", "BIOES"])
-def test_a_thousand_cases_equal_the_definition(prefixes: str) -> None:
+def test_entities_of_random_tags_are_those_of_the_definition(prefixes: str) -> None:
     for number in range(CASES):
-        true, predicted = sentences(number, prefixes)
-        found = conll_scores(true, predicted)
-        expected = span_scores(
-            [by_definition(row) for row in true], [by_definition(row) for row in predicted]
-        )
-        assert found == expected, number
+        for tags in sentences(number, prefixes)[0]:
+            assert set(entity_spans(tags)) == by_definition(tags), tags
 
 
-@pytest.mark.parametrize("prefixes", ["BIO", "BIOES"])
-def test_a_thousand_cases_equal_those_of_seqeval(prefixes: str) -> None:
+@pytest.mark.parametrize("prefixes", ["BIO", "BIOES", "IOE"])
+def test_scores_of_random_tags_equal_those_of_seqeval(prefixes: str) -> None:
     lenient = pytest.importorskip("seqeval.metrics.sequence_labeling")
-    strict = pytest.importorskip("seqeval.metrics.v1")
-    scheme = pytest.importorskip("seqeval.scheme")
-    rules = scheme.IOB2 if prefixes == "BIO" else scheme.IOBES
     for number in range(CASES):
         true, predicted = sentences(number, prefixes)
         given = {"y_true": true, "y_pred": predicted, "zero_division": 0}
-        count = partial(lenient.precision_recall_fscore_support, **given)
-        _equal(conll_scores(true, predicted), count)
-        count = partial(strict.precision_recall_fscore_support, scheme=rules, **given)
-        _equal(strict_scores(true, predicted, "bio2" if prefixes == "BIO" else "bioes"), count)
+        _equal(
+            scores_of(true, predicted), partial(lenient.precision_recall_fscore_support, **given)
+        )
 
 
-def _equal(found: EntityScores, counted: Callable[..., Columns]) -> None:
-    if not found.by_type:
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        (["O", "I-A", "I-A"], [(1, 3, "A")]),
+        (["B-A", "I-B", "I-B"], [(0, 1, "A"), (1, 3, "B")]),
+        (["B-A", "B-A", "I-A"], [(0, 1, "A"), (1, 3, "A")]),
+        (["B-A", "I-A", "E-A", "S-A", "I-A"], [(0, 3, "A"), (3, 4, "A"), (4, 5, "A")]),
+        (["B-A", "L-A", "U-A", "O"], [(0, 2, "A"), (2, 3, "A")]),
+        (["B-work-of-art", "I-work-of-art"], [(0, 2, "work-of-art")]),
+        (["B", "I", "O", "I"], [(0, 2, ""), (3, 4, "")]),
+        (["O", "O"], []),
+        (["X", "[CLS]", "BI-A", "O"], []),
+        ([], []),
+    ],
+)
+def test_entities_of_awkward_tags(tags: list[str], expected: list[tuple[int, int, str]]) -> None:
+    assert list(entity_spans(tags)) == expected
+    get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    # it knows neither L and U nor bare tags, whose type it calls _
+    plainer = [tag.replace("L-", "E-").replace("U-", "S-") for tag in tags if tag[:2] != "BI"]
+    if "X" not in tags:
+        found = [(begin, end + 1, kind) for kind, begin, end in get_entities(plainer)]
+        assert found == [(begin, end, kind or "_") for begin, end, kind in expected]
+
+
+def test_nothing_to_score() -> None:
+    assert shares(score_entities([], [])) == (0.0, 0.0, 0.0)
+    assert scores_by_type([[], []], [[], []]) == {}
+    assert macro_f1({}) == 0.0
+
+
+def _equal(found: dict[str, EntityScores], counted: Callable[..., Columns]) -> None:
+    every = found.pop("")
+    if not found:
         # its averages cannot do without any entity
-        assert told(found) == (0.0, 0.0, 0.0)
+        assert shares(every) == (0.0, 0.0, 0.0)
         return
     with warnings.catch_warnings():
         # it warns where there is nothing to divide by; its value is asked for all the same
         warnings.simplefilter("ignore")
         micro, columns = counted(average="micro"), counted(average=None)
-    assert told(found) == metric(tuple(map(float, micro[:3])))
-    assert found.macro_f1 == metric(float(np.mean(columns[2])))
-    types = [found.by_type[name] for name in sorted(found.by_type)]
-    for each, *expected, support in zip(types, *columns, strict=True):
-        assert told(each) == metric(tuple(map(float, expected)))
+    assert shares(every) == metric(tuple(map(float, micro[:3])))
+    assert every.true == micro[3]
+    assert macro_f1(found) == metric(float(np.mean(columns[2])))
+    assert list(found) == sorted(found)
+    for each, *expected, support in zip(found.values(), *columns, strict=True):
+        assert shares(each) == metric(tuple(map(float, expected)))
         assert each.true == support
 
 
-def test_bilou_is_bioes() -> None:
-    true = [["B-A", "I-A", "L-A", "U-A", "O"]]
-    assert told(conll_scores(true, [["B-A", "I-A", "E-A", "S-A", "O"]])) == (1.0, 1.0, 1.0)
-
-
-def test_spans_of_characters() -> None:
-    scores = span_scores([{(0, 4, "PER")}, {(2, 9, "LOC")}], [{(0, 4, "PER"), (5, 6, "X")}, set()])
+def test_an_entity_belongs_to_its_text() -> None:
+    scores = score_entities(
+        [{(0, 4, "PER")}, {(2, 9, "LOC")}], [{(0, 4, "PER"), (5, 6, "X")}, set()]
+    )
     assert (scores.true, scores.found, scores.right) == (2, 2, 1)
-    assert scores.by_type["LOC"].f1 == scores.by_type["X"].f1 == 0.0
-    # the same place in another text is another entity
-    assert span_scores([{(0, 4, "PER")}, set()], [set(), {(0, 4, "PER")}]).right == 0
+    assert score_entities([{(0, 4, "PER")}, set()], [set(), {(0, 4, "PER")}]).right == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (("O", "B-PER"), True),
+        (("I-PER", "O"), True),
+        (("O", "S-PER", "X", "B-PER"), True),
+        (("O", "S-PER"), True),
+        (("B", "I", "O"), True),
+        (("NN", "VB"), False),
+        (("LABEL_0", "LABEL_1"), False),
+    ],
+)
+def test_which_tags_name_entities(labels: tuple[str, ...], expected: bool) -> None:
+    assert names_entities(labels) is expected

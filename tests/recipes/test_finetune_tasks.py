@@ -24,6 +24,7 @@ from bertsmith.recipes.trial_folder import DEV
 from bertsmith.text.columns import Columns
 from bertsmith.training.records import read_record
 from bertsmith.weights.folder import load_model, read_config
+from bounds import metric
 
 QUICK = FinetuneConfig(
     epochs=6, batch=16, rate=4e-3, precision="fp32", dropout=0.0, baseline=False, longest=24
@@ -163,6 +164,44 @@ def test_predictions_are_the_answers_that_were_scored(
                 assert answer == value
     predict(outcome.model, str(dev), longest=24)
     assert len(capsys.readouterr().out.splitlines()) >= 60
+
+
+def test_scores_of_tags_are_those_of_seqeval_over_the_predictions(
+    learned: Callable[[str], tuple[Path, FinetuneOutcome]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics = pytest.importorskip("seqeval.metrics")
+    _, outcome = learned("tag")
+    random = np.random.default_rng(11)
+    true, lines = [], []
+    for _ in range(40):
+        # half of what the model says, and what it does not: the scores must not be 100 %
+        tokens, tags = ["word1", "good", "bad", "word2", "word3"], ["O", "B-X", "I-X", "O", "O"]
+        tags = [tags, ["O"] * 5, ["B-X", "B-X", "I-X", "I-X", "O"]][int(random.integers(3))]
+        true.append(tags)
+        lines.append("\n".join(map(" ".join, zip(tokens, tags, strict=True))))
+    file = tmp_path / "test.conll"
+    file.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    figures = evaluate(outcome.model, file)
+    capsys.readouterr()
+    predict(outcome.model, str(file), format="jsonl")
+    said = []
+    for line in capsys.readouterr().out.splitlines():
+        answer = json.loads(line)
+        starts = [0, *(place + 1 for place, letter in enumerate(answer["text"]) if letter == " ")]
+        tags = ["O"] * len(starts)
+        for each in answer["entities"]:
+            inside = [n for n, start in enumerate(starts) if each["start"] <= start < each["end"]]
+            for place in inside:
+                tags[place] = f"{'B' if place == inside[0] else 'I'}-{each['label']}"
+        said.append(tags)
+    for name in ("f1", "precision", "recall"):
+        expected = getattr(metrics, f"{name}_score")(true, said)
+        assert 0 < expected < 1
+        assert figures["scores"][name]["value"] == metric(expected)
+        assert figures["types"]["X"][name] == metric(expected)
+    assert figures["types"]["X"]["support"] == sum(tag == "B-X" for tags in true for tag in tags)
 
 
 def test_entities_are_characters_of_raw_text(

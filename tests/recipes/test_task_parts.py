@@ -27,7 +27,7 @@ from bertsmith.recipes.tasks.regression import Regression
 from bertsmith.recipes.tasks.span import Answer as SpanPlace
 from bertsmith.recipes.tasks.span import Span, SpanAnswer
 from bertsmith.recipes.tasks.table import task_named
-from bertsmith.recipes.tasks.tag import Tag
+from bertsmith.recipes.tasks.tag import Tag, TagAnswer
 from bertsmith.recipes.tasks.task import Room
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
 from bertsmith.recipes.tasks.word_windows import word_windows
@@ -168,6 +168,19 @@ def test_rare_tags_weigh_as_much_as_common_ones() -> None:
     assert term.weights[:3] == pytest.approx(expected.tolist())
     assert np.mean([term.weights[number] for number in numbers]) == pytest.approx(1)
     assert term.smoothing == 0.25
+
+
+def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:
+    text, spans = joined(["word1", "word2", "word3"])
+    tags = ("B-X", "E-X", "S-Y")
+    row = Tagged(text=text, words=spans, tags=tags, entities=None, document=0, source="m", line=1)
+    labels = ("B-X", "E-X", "O", "S-Y")
+    answers = [TagAnswer(row, said, np.ones(3, np.float32)) for said in (tags, ("O", *tags[1:]))]
+    evidence = Tag().evidence([row, row], answers, labels)
+    assert evidence.tolist() == [[2, 2, 2, 3, 3], [2, 2, 1, 3, 2]]
+    assert Tag().scores(evidence, labels)["f1"] == pytest.approx(6 / 8)
+    entities = Tag().record(answers[0], labels, 1)["entities"]
+    assert [each["text"] for each in entities] == ["word1 word2", "word3"]
 
 
 def test_a_label_of_all_rows_is_learned_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,22 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ExampleError, ModelFolderError
+from bertsmith.evaluation.entities import EntityScores, macro_f1
 from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.log import say
+from bertsmith.printable import printable
 from bertsmith.recipes.asked import checked_pairs, reading_as_trained
 from bertsmith.recipes.classes import pick_classes
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.preview import tell_rows
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_of
+from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.recipes.tasks.task import Evidence, Room, Task
 from bertsmith.recipes.tasks.whole_texts import unknown_label
 from bertsmith.recipes.telling import in_words, percent
 from bertsmith.recipes.trial import measure
+from bertsmith.text.schemes import names_entities
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
 
@@ -78,7 +82,28 @@ def evaluate(
         figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
     for note in task.notes(found.evidence, labels):
         say(note)
+    if isinstance(task, Tag) and names_entities(labels):
+        figures["types"] = _tell_types(task.scores_by_type(rows, found.answers))
     return figures
+
+
+def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
+    """Tell the scores of each type of entity, and return them."""
+    for label, each in scores.items():
+        shares = f"precision {percent(each.precision)} %, recall {percent(each.recall)} %"
+        name = printable(label, 16) or "(no type)"
+        say(f"{name:>16} {percent(each.f1):>7} %  F1 ({shares}; {each.true:,} true)")
+    if len(scores) > 1:
+        say(f"{in_words('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1")
+    return {
+        label: {
+            "f1": each.f1,
+            "precision": each.precision,
+            "recall": each.recall,
+            "support": each.true,
+        }
+        for label, each in scores.items()
+    }
 
 
 def interval_of(

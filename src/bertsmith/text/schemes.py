@@ -16,13 +16,14 @@ such as parts of speech, are plain.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 Scheme = Literal["bio1", "bio2", "bioes", "plain"]
 
 _TAG = re.compile(r"O|[BI]|[BIESLU]-.+", re.DOTALL)
 _LIKE_BIOES = {"L": "E", "U": "S"}
+_INSIDE = frozenset("BIES")
 
 
 class BadTag(ValueError):
@@ -59,6 +60,34 @@ def parted(tag: str) -> tuple[str, str]:
     """The letter of a tag (B, I, O, E or S) and its type, which may be empty."""
     letter, _, kind = tag.partition("-")
     return _LIKE_BIOES.get(letter, letter), kind
+
+
+def entity_spans(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the first word, the word after the last, and the type of each entity of a sentence.
+
+    Tags of any scheme, also such as a model predicts: as conlleval has it, an entity also begins
+    with an I or E that follows none of its type, and ends where another begins. A tag of no scheme
+    is outside of entities.
+    """
+    begin, before, kind = 0, "O", ""
+    for index, tag in enumerate((*tags, "O")):
+        letter, label = parted(tag)
+        letter = letter if letter in _INSIDE else "O"
+        begins = letter in "BS" or before in "OES" or label != kind
+        if before != "O" and (letter == "O" or begins):
+            yield begin, index, kind
+        if letter != "O" and begins:
+            begin = index
+        before, kind = letter, label
+
+
+def names_entities(labels: Sequence[str]) -> bool:
+    """Return whether the tags that a model knows name entities, rather than parts of speech, say.
+
+    One tag with a type is enough: published models also have tags of no scheme, such as X.
+    """
+    typed = any(tag[:2] in ("B-", "I-") for tag in labels)
+    return typed or recognise_scheme([labels]) != "plain"
 
 
 def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bertsmith.errors import UserError
-from bertsmith.text.schemes import parted
+from bertsmith.text.schemes import entity_spans
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -76,20 +76,12 @@ def joined(words: Sequence[str]) -> tuple[str, Spans]:
 
 
 def entities_of(words: Spans, tags: Sequence[str]) -> tuple[Entity, ...]:
-    """The entities of tags in BIO2, also of such as a model predicts.
-
-    As conlleval reads them, an I that follows no tag of its type begins an entity.
-    """
-    found: list[Entity] = []
-    before = None
-    for (start, end), tag in zip(words, tags, strict=True):
-        letter, label = parted(tag)
-        if letter == "I" and before == label:
-            found[-1] = found[-1]._replace(end=end)
-        elif letter != "O":
-            found.append(Entity(start, end, label))
-        before = None if letter == "O" else label
-    return tuple(found)
+    """Return the entities that the tags of words say, in characters (see `entity_spans`)."""
+    assert len(words) == len(tags)
+    return tuple(
+        Entity(words[begin][0], words[end - 1][1], label)
+        for begin, end, label in entity_spans(tags)
+    )
 
 
 def tags_of(words: Spans, entities: Sequence[Entity]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.errors import ExampleError
+from bertsmith.evaluation.entities import EntityScores, score_entities, scores_by_type
 from bertsmith.inference.tag import tag_probabilities
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
@@ -30,8 +31,9 @@ from bertsmith.text.examples import read_examples
 from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.opening import kind_of
 from bertsmith.text.recognising import columns_of_tags
+from bertsmith.text.schemes import names_entities
 from bertsmith.text.tables import JSON, TABLES
-from bertsmith.text.tagged import Tagged, entities_of
+from bertsmith.text.tagged import Entity, Tagged, entities_of
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -176,12 +178,16 @@ class Tag(Task[Tagged]):
         self, rows: Sequence[Tagged], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
         """Counts of each sentence."""
-        found = []
+        found, entities = [], names_entities(labels)
         for row, answer in zip(rows, answers, strict=True):
             assert row.tags is not None
-            true, said = set(row.entities or ()), set(entities_of_plain(row, answer.tags, labels))
             right = sum(one == other for one, other in zip(row.tags, answer.tags, strict=True))
-            found.append((len(true), len(said), len(true & said), len(row.tags), right))
+            counts = (0, 0, 0)
+            if entities:
+                said = entities_of(row.words, answer.tags)
+                scores = score_entities([_true_entities(row)], [said])
+                counts = scores.true, scores.found, scores.right
+            found.append((*counts, len(row.tags), right))
         return np.array(found, np.float64)
 
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
@@ -189,21 +195,26 @@ class Tag(Task[Tagged]):
 
         Of tags that say no entities, words right alone.
         """
-        true, said, both, words, right = evidence.sum(0).tolist()
-        accuracy = {"accuracy": right / max(words, 1)}
-        if plain(labels):
+        true, found, right, words, words_right = map(int, evidence.sum(0).tolist())
+        accuracy = {"accuracy": words_right / max(words, 1)}
+        if not names_entities(labels):
             return accuracy
-        return {
-            "f1": 2 * both / (true + said) if both else 0.0,
-            "precision": both / said if said else 0.0,
-            "recall": both / true if true else 0.0,
-        } | accuracy
+        entities = EntityScores(true=true, found=found, right=right)
+        scores = {"f1": entities.f1, "precision": entities.precision, "recall": entities.recall}
+        return scores | accuracy
+
+    def scores_by_type(
+        self, rows: Sequence[Tagged], answers: Sequence[TagAnswer]
+    ) -> dict[str, EntityScores]:
+        """Return the scores of each type of entity."""
+        said = [entities_of(answer.row.words, answer.tags) for answer in answers]
+        return scores_by_type([_true_entities(row) for row in rows], said)
 
     def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
         """Entities with their characters, or the tags of words where these say no entities."""
         row: Tagged = answer.row
         words = [row.text[start:end] for start, end in row.words]
-        if plain(labels):
+        if not names_entities(labels):
             pairs = zip(words, answer.tags, strict=True)
             return {"words": [{"word": word, "tag": tag} for word, tag in pairs]}
         begins = np.array([start for start, _ in row.words], np.int64)
@@ -230,7 +241,7 @@ class Tag(Task[Tagged]):
         brief: Callable[[str], str],
     ) -> Iterator[str]:
         """The text, and below it its entities; or its words with their tags."""
-        if plain(labels):
+        if not names_entities(labels):
             yield " ".join(f"{each['word']}/{each['tag']}" for each in record["words"])
             return
         yield brief(row.text)
@@ -287,9 +298,9 @@ class Tag(Task[Tagged]):
     def describe(self, rows: Sequence[Tagged], labels: tuple[str, ...]) -> str:
         """Words, and entities by label."""
         words = sum(len(row.words) for row in rows)
-        if plain(labels):
+        if not names_entities(labels):
             return f"{words:,} words, {len(labels)} tags"
-        found = Counter(entity.label for row in rows for entity in row.entities or ())
+        found = Counter(entity.label for row in rows for entity in _true_entities(row))
         kinds = tuple(sorted(found))
         return f"{words:,} words; {count_labels(found.elements(), kinds) or 'no entities'}"
 
@@ -316,18 +327,11 @@ class Tag(Task[Tagged]):
         return "saying each word's commonest tag", next(iter(scores.values()))
 
 
-def plain(labels: tuple[str, ...]) -> bool:
-    """Whether tags say no entities."""
-    return not any(label[:2] in ("B-", "I-") for label in labels)
-
-
-def entities_of_plain(
-    row: Tagged, tags: Sequence[str], labels: tuple[str, ...]
-) -> Iterable[tuple[int, int, str]]:
-    """The entities of tags; none of tags that say no entities."""
-    return () if plain(labels) else entities_of(row.words, tags)
+def _true_entities(row: Tagged) -> tuple[Entity, ...]:
+    """Return the entities of a labelled row, of its tags where they were read as they are."""
+    return entities_of(row.words, row.tags or ()) if row.entities is None else row.entities
 
 
 def _gone_on(tag: str) -> str:
     """The tag of what goes on with a word of some tag."""
-    return f"I-{tag[2:]}" if tag.startswith("B-") else tag
+    return f"I{tag[1:]}" if tag == "B" or tag.startswith("B-") else tag
