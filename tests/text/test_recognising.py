@@ -55,7 +55,7 @@ def table(*rows: str) -> str:
         ("a.jsonl", '{"text": "x", "entities": [[0, 1, "A"]]}', "tag", "places of entities"),
         ("a.jsonl", '{"tokens": ["x"], "ner_tags": ["O"]}', "tag", "tokens and their tags"),
         ("a.txt", SENTENCES, "tag", "words with tags of entities"),
-        ("a.tsv", SENTENCES.replace(" ", "\t") * 2, "tag", "words with tags of entities"),
+        ("a.tsv", SENTENCES.replace(" ", "\t") * 2, "tag", "rows are words with tags"),
         ("a.txt", "Ann N\nruns V\n\nBob N\nsits V\n", "tag", "words with tags, in sentences"),
         ("a.txt", "-DOCSTART-\n\nx O\n", "tag", "it begins with -DOCSTART-"),
         ("a.conllu", "", "tag", "a .conllu file has a word and its tags a line"),

@@ -87,6 +87,7 @@ def predict(
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     loaded.to(place)
+    task = None
     if loaded.config.predicts is not None:
         task = with_thresholds(task_of(loaded.config), thresholds)
         reading = reading_as_trained(reading, loaded.config.preprocessing, file, labelled=False)
@@ -99,7 +100,7 @@ def predict(
             where=model,
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
-    if note := without_header(Path(file), reading.columns):
+    if note := _without_header(task, Path(file), reading):
         say(note)
     blank, answers = 0, Answers(format)
     for asked, record, lines in found:
@@ -115,6 +116,14 @@ def predict(
         say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
     if bad := reading.bad_rows.told():
         say(bad)
+
+
+def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
+    """Return the description of a table that has no names of columns; None of other files."""
+    if task is None or not file.is_file() or task.row_a_record(file, reading):
+        return without_header(file, reading.columns)
+    layout = task.layout(file, reading)
+    return f"{file.name}: {layout}" if " without header " in layout else None
 
 
 def with_thresholds(task: Task[Any], thresholds: Thresholds) -> Task[Any]:

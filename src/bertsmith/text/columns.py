@@ -80,7 +80,8 @@ class Columns(Config):
     id: str | None = None
     """what names a row; no two rows may have the same"""
     group: str | None = None
-    """of pairs to be ranked, what names the query; without it, the query's text"""
+    """of pairs to be ranked, what names the query; without it, the query's text; of words
+    with tags, what names the sentence"""
     header: HeaderOption = "auto"
     """whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
     or auto, which decides by the first lines and says what it found"""

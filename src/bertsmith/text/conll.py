@@ -12,7 +12,8 @@ from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns, column_sentence
 from bertsmith.text.joined_tags import joined_sentences, joining_sign
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
-from bertsmith.text.tables import JSON
+from bertsmith.text.tables import DELIMITED, JSON
+from bertsmith.text.tag_tables import tag_table_sentences
 from bertsmith.text.tagged import BadSentence, Tagged, Words, entities_of, joined
 from bertsmith.text.tagged_json import json_sentences
 
@@ -31,8 +32,8 @@ def read_tagged(
     """Stream the sentences of a tagged file, also .gz or .zst.
 
     Columns stand between tabs or blanks, sentences between empty lines and documents between
-    ``-DOCSTART-`` lines; .conllu is CoNLL-U; or a line is a sentence of ``word_TAG`` or
-    ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]`` in characters, or
+    ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
+    ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]`` in characters, or
     ``tokens`` with ``tags``, or the keys that `table` names. How the tags are to be read is seen
     from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with file and
     line, for a sentence that cannot be read, unless `bad` takes it. Words without tags will do
@@ -74,6 +75,8 @@ def _sentences(
     sign = joining_sign(path, columns, table.encoding)
     if sign is None and columns.layout == "auto" and kind_of(path) in JSON:
         return json_sentences(path, table, need_tags=need_tags)
+    if sign is None and kind_of(path) in DELIMITED:
+        return tag_table_sentences(file, table, columns, need_tags=need_tags)
     table.check_read(path, "columns of words and tags (--tags.word and --tags.tag name them)")
     if sign is not None:
         return joined_sentences(file, sign)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from bertsmith.config import Config
-from bertsmith.errors import ConfigError, UserError
+from bertsmith.errors import ConfigError, ExampleError, UserError
+from bertsmith.text.columns import first_of
 from bertsmith.text.documents import tidy
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tagged import BadSentence, Words
 
 DOCUMENT = "-DOCSTART-"
-_LONGEST_SENTENCE = 100_000
+LONGEST_SENTENCE = 100_000
 _CONLLU = ".conllu"
 
 
@@ -44,6 +46,8 @@ class TagColumns(Config):
 
 
 USUAL_TAGS = TagColumns()
+WORD_NAMES = ("word", "words", "token", "tokens", "form")
+TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ def column_sentences(
     place: _Place | None = None
     for document, lines in _blocks(file, universal=universal):
         if place is None:
+            if not universal and names_columns(_cells(lines[0][1])):
+                del lines[0]
+                if not lines:
+                    continue
             width = len(_cells(lines[0][1]))
             word, tag = (1, 3) if usual else (columns.word, columns.tag)
             place = _Place(word, tag, width, universal)
@@ -71,6 +79,17 @@ def column_sentences(
             yield _sentence(file, lines, place, document, row, need_tags=need_tags)
         except UserError as error:
             yield BadSentence(error=error, row=row)
+
+
+def names_columns(cells: Sequence[str]) -> bool:
+    """Tell whether the cells of a first line are usual names of the word and of its tag."""
+    return first_of(cells, WORD_NAMES) is not None and first_of(cells, TAG_NAMES) is not None
+
+
+def has_names(path: Path, encoding: str) -> bool:
+    """Tell whether the first line that is not empty names the columns of a file of columns."""
+    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
+    return names_columns(_cells(next((text for _, text in lines if text.strip()), "")))
 
 
 def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -86,7 +105,7 @@ def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tupl
             document += begins
         elif not (universal and text.startswith("#")):
             lines.append((line, text))
-            if len(lines) > _LONGEST_SENTENCE:
+            if len(lines) > LONGEST_SENTENCE:
                 remedy = "put an empty line after each sentence, or name the task"
                 raise file.fault(f"no empty line in {len(lines):,} lines", line, remedy)
     if lines:

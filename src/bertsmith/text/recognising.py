@@ -25,10 +25,10 @@ from bertsmith.text.pairs_xml import has_pairs
 from bertsmith.text.recognising_tables import TASK_NAMES, TaskName, recognise_table
 from bertsmith.text.schemes import recognise_scheme
 from bertsmith.text.tables import TABLES
+from bertsmith.text.tag_tables import recognise_tag_table
 from bertsmith.text.tagged import Words
 
 _TAGGED = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes")
-_NO_COLUMNS = (".csv", ".jsonl", ".json", ".parquet")
 _SENTENCES = 50
 _MANY_CLASSES = 30
 
@@ -75,7 +75,12 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
     if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
-    if kind not in _NO_COLUMNS and (shown := columns_of_tags(path, columns)):
+    shown = (
+        recognise_tag_table(path, columns, tags, need_tags=True)
+        if kind in TABLES
+        else columns_of_tags(path, columns)
+    )
+    if shown:
         return Recognised(task="tag", reason=shown)
     file = TextFile(path, ExampleError, columns.encoding)
     if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:

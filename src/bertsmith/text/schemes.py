@@ -56,6 +56,11 @@ def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     return "bio1" if inside_begins and not begin_alone else "bio2"
 
 
+def is_entity_tag(tag: str) -> bool:
+    """Tell whether a tag is one of a scheme of entities, such as O and B-PER."""
+    return _TAG.fullmatch(tag) is not None
+
+
 def parted(tag: str) -> tuple[str, str]:
     """The letter of a tag (B, I, O, E or S) and its type, which may be empty."""
     letter, _, kind = tag.partition("-")

@@ -26,13 +26,15 @@ from bertsmith.recipes.tasks.weighing import balanced_weights
 from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
 from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
 from bertsmith.text.conll import read_tagged, tag_scheme
+from bertsmith.text.conll_columns import has_names
 from bertsmith.text.example import Example
 from bertsmith.text.examples import read_examples
 from bertsmith.text.joined_tags import joining_sign
 from bertsmith.text.opening import kind_of
 from bertsmith.text.recognising import columns_of_tags
 from bertsmith.text.schemes import names_entities
-from bertsmith.text.tables import JSON, TABLES
+from bertsmith.text.tables import DELIMITED, JSON, TABLES
+from bertsmith.text.tag_tables import described_tag_table, recognise_tag_table
 from bertsmith.text.tagged import Entity, Tagged, entities_of
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -82,10 +84,15 @@ class Tag(Task[Tagged]):
     def asked(self, file: Path, reading: Reading) -> Iterator[Tagged]:
         """Yield the raw texts of a table, or sentences in columns."""
         kind, tags = kind_of(file), reading.tags
-        if kind in TABLES and kind not in JSON and tags.layout == "auto" and not tags.sign:
+        known = tags.layout != "auto" or tags.sign or _words_in_rows(file, reading)
+        if kind in TABLES and kind not in JSON and not known:
             rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
             return map(raw_text, rows)
         return self.read(file, reading, labelled=False)
+
+    def row_a_record(self, file: Path, reading: Reading) -> bool:
+        """Tell whether each row of a table is one text."""
+        return not _words_in_rows(file, reading)
 
     def labels(self, rows: Sequence[Tagged], known: Sequence[str]) -> tuple[str, ...]:
         """The tags in the order that the model will keep."""
@@ -263,9 +270,12 @@ class Tag(Task[Tagged]):
             return f"{kind_of(file)[1:].upper()}: {how}"
         if kind_of(file) == ".conllu":
             return f"CoNLL-U: {how}"
+        if kind_of(file) in DELIMITED:
+            return f"{described_tag_table(file, reading.columns, reading.tags)}; {how}"
         columns = (reading.tags.word, reading.tags.tag)
         word, tag = ("the last column" if each == -1 else f"column {each}" for each in columns)
-        return f"columns: word is {word}, tag is {tag}, {how}"
+        named = " below their names" if has_names(file, reading.columns.encoding) else ""
+        return f"columns{named}: word is {word}, tag is {tag}, {how}"
 
     def parts(self, row: Tagged) -> dict[str, str]:
         """Return the words, each with its tag."""
@@ -330,6 +340,14 @@ class Tag(Task[Tagged]):
 def _true_entities(row: Tagged) -> tuple[Entity, ...]:
     """Return the entities of a labelled row, of its tags where they were read as they are."""
     return entities_of(row.words, row.tags or ()) if row.entities is None else row.entities
+
+
+def _words_in_rows(file: Path, reading: Reading) -> bool:
+    """Whether a table has a word a row, where it may also have a text a row."""
+    if reading.tags.layout == "columns" and kind_of(file) in DELIMITED:
+        return True
+    found = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
+    return found is not None
 
 
 def _gone_on(tag: str) -> str:
