@@ -3,7 +3,7 @@
 # What to make the environment with: the first of these that is Python >= 3.11. Yours: make PYTHON=...
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$name && break; done)
-# Options of bertsmith demo (make demo ARGS="--minutes 2"), of pytest (make test TESTS="tests/text -x"),
+# Options of bertsmith demo (make demo ARGS="--minutes 2") and of figures, of pytest (make test TESTS="tests/text -x"),
 # of the pip that fetches torch (an index with another build of it), and the number of test processes.
 ARGS ?=
 TESTS ?=
@@ -25,7 +25,7 @@ FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
 FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-transformers5.txt | tr ' ' '-')
 
-.PHONY: help demo test faults check lint types layers pytest format clean
+.PHONY: help demo test faults figures check lint types layers pytest format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -38,6 +38,9 @@ pytest faults: export BERTSMITH_TRANSFORMERS5 = $(abspath $(TRANSFORMERS5))
 
 faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flipped bits, mutated files; an hour or two
 	$(BIN)/python -m pytest -m faults $(TESTS)
+
+figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")
+	@$(BIN)/python benchmarks/figures.py $(ARGS)
 
 test: lint types layers pytest ## everything below: what has to pass before a change goes in
 

@@ -1,0 +1,1 @@
+"""Figures of the source: counted from its syntax, and observed while verbs run."""
