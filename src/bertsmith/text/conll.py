@@ -33,11 +33,11 @@ def read_tagged(
 
     Columns stand between tabs or blanks, sentences between empty lines and documents between
     ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
-    ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]`` in characters, or
-    ``tokens`` with ``tags``, or the keys that `table` names. How the tags are to be read is seen
-    from all of them (`tag_scheme`) unless `scheme` says it. Raises `ExampleError`, with file and
-    line, for a sentence that cannot be read, unless `bad` takes it. Words without tags will do
-    unless `need_tags`.
+    ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
+    in characters, or ``tokens`` with ``tags``, or the keys that `table` names. How the tags
+    are to be read is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises
+    `ExampleError`, with file and line, for a sentence that cannot be read, unless `bad` takes
+    it. Words without tags will do unless `need_tags`.
     """
     file = TextFile(path, ExampleError, table.encoding)
     scheme = scheme or tag_scheme(path, columns, table)
