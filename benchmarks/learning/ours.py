@@ -106,13 +106,14 @@ def stepper(novels: Novels) -> Callable[[], int]:
     replica = Replica(model, PRETRAINING, chosen.precision, ALONE)
     optimiser = Optimiser(model, chosen.optimiser)
     batches = PretrainingBatches(novels.learn, novels.tokenizer, chosen.samples, chosen.seed)
-    place = Place()
+    place, steps = Place(), 0
 
     def step() -> int:
-        nonlocal place
+        nonlocal place, steps
         batch, place = batches.take(place)
-        gradient_of(replica, [batch], chosen.seed, clip=chosen.clip)
+        gradient_of(replica, [batch], chosen.seed, steps, clip=chosen.clip)
         optimiser.step(0.1)
+        steps += 1
         return batch.tokens
 
     return step

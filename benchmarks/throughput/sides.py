@@ -99,13 +99,13 @@ class Bertsmith:
 
     def step(self, sequences: int) -> Step:
         """As the training loop: a budget of tokens, sequences packed into it end to end."""
-        from bertsmith.batches.randomness import stream
+        from bertsmith.batches.randomness import Purpose, stream
         from bertsmith.models.flops import training_flops, work_of
         from bertsmith.objectives.pretraining import PRETRAINING
         from bertsmith.training.precision import autocast
 
         drawn = self._batch(sequences * int(self.sequences.lengths.max()))
-        torch.manual_seed(int(stream(0, self.steps)) >> 1)
+        torch.manual_seed(int(stream(Purpose.DROPOUT, 0, self.steps)))
         batch = drawn.to(self.device)
         with autocast("bf16", self.device):
             losses = PRETRAINING(self.model, batch)
@@ -123,7 +123,7 @@ class Bertsmith:
 
     def _batch(self, budget: int) -> Any:  # noqa: ANN401
         from bertsmith.batches.batch import Target, pack
-        from bertsmith.batches.randomness import bits, stream
+        from bertsmith.batches.randomness import Purpose, bits, stream
 
         numbers, tokens = [], 0
         lengths = self.sequences.lengths
@@ -136,7 +136,7 @@ class Bertsmith:
             numbers.append(self.waiting.pop())
         rows = [self.sequences[number] for number in numbers]
         packed = pack(rows, [_segments(len(row), self.plan.objective) for row in rows])
-        keys = bits(stream(0, self.steps, 1), np.arange(len(rows)))
+        keys = bits(stream(Purpose.MASKS, 0, self.steps), np.arange(len(rows)))
         masked = self.masking(packed.ids.numpy(), np.asarray(packed.lengths), keys)
         targets = {
             "masked_lm": Target(

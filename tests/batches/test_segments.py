@@ -92,7 +92,7 @@ class LengthsAlone(TokenStore):
 @pytest.mark.parametrize("longest", [48, 128])
 def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) -> None:
     store, continues = LengthsAlone(), np.zeros(1, bool)
-    segments = Segments(store, "sentence_order", longest, continues, seed=11)
+    segments = Segments(store, "sentence_order", longest, continues, seed=12)
     index = np.arange(segments.count)
     windows = segments.cut(index, 0)
     rows, labels = [], []
@@ -103,7 +103,7 @@ def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) ->
             labels.append(sample.label)
     assert len(labels) > 10_000
     assert abs(np.mean(labels) - 0.5) <= 1.5 / np.sqrt(len(labels))
-    trees = HistGradientBoostingClassifier(max_iter=40)
+    trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
     # three deviations of fair coins
     assert cross_val_score(trees, rows, labels, cv=4).mean() < 0.5 + 1.5 / np.sqrt(len(labels))
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.evaluation.comparing import mcnemar, paired_bootstrap
 from bounds import metric
 
@@ -72,7 +73,7 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
         vectorized=False,
         n_resamples=300,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed))),
     )
     interval = expected.confidence_interval
     assert found.interval.low == metric(interval.low)

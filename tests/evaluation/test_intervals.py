@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.evaluation.intervals import bootstrap_interval, draws
 from bounds import metric
 
@@ -29,7 +30,7 @@ def test_intervals_equal_those_of_scipy(seed: int) -> None:
         confidence_level=confidence,
         n_resamples=500,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed))),
     ).confidence_interval
     assert (found.low, found.high) == metric((expected.low, expected.high))
     assert found.confidence == confidence
@@ -39,7 +40,8 @@ def test_draws_are_the_same_for_a_seed_however_many_are_made_at_once() -> None:
     count = 1 << 18  # so that few are made at once
     found = list(draws(count, 9, 3))
     assert len(found) == 9
-    assert np.array_equal(found, np.random.default_rng(3).integers(0, count, (9, count)))
+    random = np.random.default_rng(int(stream(Purpose.BOOTSTRAP, 3)))
+    assert np.array_equal(found, random.integers(0, count, (9, count)))
 
 
 def test_draws_without_a_score_are_left_out() -> None:

@@ -19,7 +19,7 @@ from bertsmith.recipes.tasks.table import GLUE
 from bertsmith.text.examples import Example
 from bertsmith.weights.folder import load_model
 
-QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", baseline=False)
+QUICK = FinetuneConfig(epochs=5, batch=16, rate=3e-3, dropout=0.0, precision="fp32", baseline=False)
 
 
 @pytest.fixture(scope="module")

@@ -251,6 +251,21 @@ def test_a_changed_store_is_refused(
         run(store, folder) if named else pretrain(None, out=folder)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_of_an_earlier_version_is_refused(
+    whole: PretrainOutcome, store_folder: Path, tmp_path: Path, named: bool
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole.folder, folder)
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    del content["format"]
+    (folder / "run.json").write_text(json.dumps(content), encoding="utf-8")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(RunFolderError, match="an earlier version of bertsmith began"):
+        run(store_folder, folder) if named else pretrain(None, out=folder)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="holds no run to go on with; name a store"):
         pretrain(None, out=tmp_path / "run")

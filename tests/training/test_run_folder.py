@@ -10,6 +10,7 @@ import pytest
 from bertsmith.errors import RunFolderError
 from bertsmith.training.records import read_record, write_record
 from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.run_format import RUN_FORMAT
 from bertsmith.training.schedule import ScheduleConfig
 
 
@@ -32,6 +33,31 @@ def test_claim_and_go_on(tmp_path: Path) -> None:
         folder.claim("pretrain", ScheduleConfig(warm_up=0.3))
     with pytest.raises(RunFolderError, match="bertsmith pretrain"):
         folder.claim("finetune", settings)
+
+
+@pytest.mark.parametrize(
+    ("found", "version"),
+    [(None, "an earlier"), (1, "an earlier"), (RUN_FORMAT + 1, "a later"), ("x", "an earlier")],
+)
+def test_a_run_of_another_version_is_refused_and_can_be_read(
+    tmp_path: Path, found: object, version: str
+) -> None:
+    folder, settings = RunFolder(tmp_path), ScheduleConfig(warm_up=0.2)
+    folder.claim("pretrain", settings)
+    content = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert content.pop("format") == RUN_FORMAT
+    if found is not None:
+        content["format"] = found
+    write_json(tmp_path / "run.json", content)
+    before = (tmp_path / "run.json").read_bytes()
+    refused = rf"run.json: .* {version} version of bertsmith began.*; choose another --out"
+    with pytest.raises(RunFolderError, match=refused):
+        folder.claim("pretrain", settings)
+    with pytest.raises(RunFolderError, match=refused), folder.owned():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert (tmp_path / "run.json").read_bytes() == before
+    assert folder.settings("pretrain") == settings.to_dict()
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:

@@ -18,14 +18,12 @@ from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.batches.fitting import Fit, fitted
 from bertsmith.batches.pairs import Ids, Segments
 from bertsmith.batches.pretraining import Place
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # MiniLM on one CPU thread: 512 to 4,096 tokens do alike, 16,384 are 18 % slower
 TOKENS_PER_BATCH = 2048
 Labels = NDArray[Any] | Sequence[NDArray[Any]]
-# purpose of the random stream, unlike those of pre-training
-_ORDER = 101
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +193,8 @@ class ExampleBatches:
         """The units of the batch that begins at a place."""
         size = len(self._examples)
         positions = np.arange(place.index, min(place.index + self._units, size))
-        return permuted(positions, size, stream(self._seed, place.epoch, _ORDER))
+        key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
+        return permuted(positions, size, key)
 
     def take(self, place: Place) -> tuple[Batch, Place]:
         """The batch that begins at a place, and the place after it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import bits, stream
+from bertsmith.batches.randomness import Purpose, bits, stream
 from bertsmith.batches.store import TokenStore
 
 Numbers = NDArray[np.int64]
@@ -27,7 +27,7 @@ class Likeness:
     def __init__(self, store: TokenStore) -> None:
         self._store = store
         self._ends = store.document_starts()
-        self._keys = bits(stream(0), np.arange(_BANDS * _ROWS))
+        self._keys = bits(stream(Purpose.MINHASH), np.arange(_BANDS * _ROWS))
         self._signatures: list[NDArray[np.uint32]] = []
         self._begins: list[Numbers] = []
 

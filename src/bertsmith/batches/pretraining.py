@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.batches.masking import Masking, MaskingConfig, following
 from bertsmith.batches.pairs import encode_pair, specials_around
-from bertsmith.batches.randomness import bits, permuted, stream
+from bertsmith.batches.randomness import Purpose, bits, permuted, stream
 from bertsmith.batches.segments import PAIRED, Sample, Segments, Text
 from bertsmith.batches.store import TokenStore
 from bertsmith.batches.windows import Cuts
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, StoreError
 from bertsmith.tokens.tokenizer import Tokenizer
-
-# purposes of random streams; segments.py has those below
-_MASKS, _COPY_ORDER = 4, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +153,7 @@ class PretrainingBatches:
         """Which sequences these are of which copy of the text; without copies, of the epoch."""
         if not self.config.copies:
             return index, epoch
-        order = stream(self._seed, epoch, _COPY_ORDER)
+        order = stream(Purpose.COPY_ORDER, self._seed, epoch)
         return permuted(index, self.sequences, order), epoch % self.config.copies
 
     def _batch(self, index: NDArray[np.int64], copy: int, own: Cuts) -> Batch:
@@ -167,7 +164,7 @@ class PretrainingBatches:
         if self.config.left_to_right:
             targets["left_to_right"] = _target(*following(batch.ids.numpy(), self._ordinary))
         else:
-            keys = bits(stream(self._seed, copy, _MASKS), index)
+            keys = bits(stream(Purpose.MASKS, self._seed, copy), index)
             masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
             batch = replace(batch, ids=torch.from_numpy(masked.ids))
             targets["masked_lm"] = _target(masked.at, masked.labels)

@@ -1,10 +1,19 @@
-"""Random numbers as a pure function of (seed, epoch, index): nothing to carry, nothing to restore.
+"""Random numbers as a pure function of (purpose, seed, epoch, index): nothing to carry or restore.
 
-A key names a stream; the n-th number of a stream is SplitMix64 (Steele, Lea & Flood 2014) started
-at the key and read at n, so any number of any stream is had at once and in any order.
+A stream is named by a `Purpose` and some numbers, and `stream` hashes the name into a key. The n-th
+number of a stream is SplitMix64 (Steele, Lea & Flood 2014) started at the key and read at n, so any
+number of any stream is had at once and in any order:
+
+    key = stream(Purpose.MASKS, seed, epoch)
+    bits(key, np.arange(8, 16))     # the same eight numbers whatever was drawn before
+
+Streams of different names are independent. What is drawn of a stream may serve as keys in turn.
+Other generators take the key as their seed: ``default_rng(int(key))``.
 """
 
 from __future__ import annotations
+
+from enum import Enum, unique
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +25,86 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
 
+@unique
+class Purpose(Enum):
+    """All purposes of random numbers in the program: a member each, so that no two share a stream.
+
+    Below each stands what is drawn, and the numbers that its streams have besides. Results, and
+    runs that go on, depend on a member's value: it is written out, never changed, and never given
+    to another purpose, not even after its own is gone.
+    """
+
+    # sequences for pre-training
+    SEQUENCE_ORDER = 1
+    """Order of an epoch's sequences: seed, epoch."""
+    CUTS = 2
+    """Shift of the cuts of each document into windows: seed, epoch."""
+    SHORT_SEQUENCES = 3
+    """Sequences that end early, and where: seed, epoch."""
+    PAIRS = 4
+    """Where windows are split into two segments, and which are exchanged: seed, epoch."""
+    RANDOM_DOCUMENT = 5
+    """Document of a random next sentence, and the place in it: seed, epoch, index."""
+    COPY_ORDER = 6
+    """Order of an epoch's sequences where copies of the text take turns: seed, epoch."""
+    MASKS = 7
+    """Tokens that are predicted, and what stands in their place: seed, epoch."""
+    MINHASH = 8
+    """Hash functions that find near duplicates."""
+
+    # weights
+    WEIGHTS = 20
+    """Weights that a new model, or a new head, starts from: seed."""
+    REINITIALISED_LAYERS = 21
+    """Weights of top layers that are replaced before fine-tuning: seed."""
+    NEIGHBOUR_ROWS = 22
+    """Directions of the token table that starts from counts of neighbours: seed."""
+    POSITION_FREQUENCIES = 23
+    """Frequencies of the positions that go with it."""
+
+    # training
+    DROPOUT = 30
+    """Values that are dropped: seed, step, batch of the step."""
+    EXAMPLE_ORDER = 31
+    """Order of an epoch's examples in fine-tuning: seed, epoch."""
+    DEV_SPLIT = 32
+    """Examples held out to measure with: seed, stratum."""
+    GRID_ORDER = 33
+    """Order in which a grid's settings are tried: seed."""
+    LEARNING_CURVE = 34
+    """Examples that the points of a learning curve are trained on: seed."""
+
+    # baselines
+    FROZEN_ROWS = 40
+    """Examples that models on frozen vectors learn from."""
+    LAYER_MIX = 41
+    """Weights of the linear model that learns a mix of frozen layers."""
+    TFIDF_ROWS = 42
+    """Examples that TF-IDF learns from where all would take too long."""
+    FOLDS = 43
+    """Folds of cross-validation."""
+    FOLD_ROWS = 44
+    """Examples that cross-validation uses where all would take too long."""
+
+    # measuring
+    BOOTSTRAP = 50
+    """Examples drawn again, with replacement, for an interval: seed."""
+    AGREEMENT = 51
+    """Token ids that two models are compared on."""
+    PEAK_PRODUCTS = 52
+    """Matrices whose product measures the machine."""
+    VOCABULARY_SAMPLE = 53
+    """Paragraphs that show how well a vocabulary fits."""
+
+    # demo
+    DEMO_MODULES = 60
+    """Modules whose text is for measuring."""
+    DEMO_TEXTS = 61
+    """Docstrings of a package: class number."""
+    DEMO_QUERIES = 62
+    """Docstrings to search for."""
+
+
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:
     """64 random bits for each key and counter, broadcast against each other."""
     with np.errstate(over="ignore"):
@@ -25,12 +114,17 @@ def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:
     return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
-def stream(seed: int, *parts: int) -> np.uint64:
-    """The key of a stream named by numbers: a seed, an epoch, a purpose, an index."""
-    key = np.uint64(seed % 2**64)
+def stream(purpose: Purpose, *parts: int) -> np.uint64:
+    """Return the key of the stream with a purpose and numbers, such as a seed and an epoch.
+
+    Purpose and count of the numbers are hashed before the numbers, one after the other: names that
+    differ in anything have the same key by a chance of 2^-64 only, and never where they differ in
+    the last number alone. Numbers are taken modulo 2^64.
+    """
+    key = bits(np.uint64(purpose.value), len(parts))
     for part in parts:
-        key = np.uint64(bits(key, part)[()])
-    return key
+        key = bits(key, part % 2**64)
+    return np.uint64(key[()])
 
 
 def uniform(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import below, bits, permuted, stream, uniform
+from bertsmith.batches.randomness import Purpose, below, bits, permuted, stream, uniform
 from bertsmith.batches.store import TokenStore
 from bertsmith.batches.windows import Cuts, Numbers, Windows
 
@@ -28,10 +28,6 @@ PAIRED: tuple[Text, ...] = ("next_sentence", "sentence_order")
 """The texts of two segments, with a label."""
 IS_NEXT, IS_RANDOM = 0, 1
 IN_ORDER, EXCHANGED = 0, 1
-
-# purposes of random streams, so that no two draw the same numbers
-_ORDER, _CUTS, _PAIRS, _RANDOM_DOCUMENT = range(4)
-_SHORT = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class Segments:
             store,
             longest - self.specials,
             continues,
-            int(stream(seed, _CUTS)),
+            seed,
             across=text == "across_documents",
             fill=3 / 4 if text == "sentence_order" else 15 / 16,
         )
@@ -89,11 +85,11 @@ class Segments:
 
     def cut(self, index: Numbers, epoch: int) -> Cuts:
         """The windows of the sequences with these numbers of an epoch."""
-        numbers = permuted(index, self.count, stream(self._seed, epoch, _ORDER))
+        numbers = permuted(index, self.count, stream(Purpose.SEQUENCE_ORDER, self._seed, epoch))
         cuts = self._windows.cut(numbers, epoch)
         if not self._short:
             return cuts
-        key = stream(self._seed, epoch, _SHORT)
+        key = stream(Purpose.SHORT_SEQUENCES, self._seed, epoch)
         ends = self._splits(cuts, uniform(key, 2 * index + 1))
         chosen = (uniform(key, 2 * index) < self._short) & (ends > 0)
         return self._windows.ending(cuts, np.where(chosen, ends, cuts.ends))
@@ -116,7 +112,7 @@ class Segments:
     def _next_sentence(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
         partner = np.where((index ^ 1) < self.count, index ^ 1, index)
         other = self.cut(partner, epoch)
-        key = stream(self._seed, epoch, _PAIRS)
+        key = stream(Purpose.PAIRS, self._seed, epoch)
         share = 0.1 + 0.8 * uniform(key, index // 2)
         random = bits(key, index // 2) & np.uint64(1) == 1
         own_split = self._splits(own, share)
@@ -140,7 +136,7 @@ class Segments:
         return samples
 
     def _sentence_order(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
-        key = stream(self._seed, epoch, _PAIRS)
+        key = stream(Purpose.PAIRS, self._seed, epoch)
         exchanged = bits(key, index) & np.uint64(1) == 1
         splits = self._splits(own, 0.1 + 0.8 * uniform(key, index))
         splits[~(self._begins_sentence(own.starts) & self._begins_sentence(own.ends))] = -1
@@ -172,7 +168,7 @@ class Segments:
 
     def _elsewhere(self, index: int, document: int, epoch: int) -> tuple[int, int]:
         """A random document other than the given one, and a beginning of a sentence in it."""
-        key = stream(self._seed, epoch, _RANDOM_DOCUMENT, index)
+        key = stream(Purpose.RANDOM_DOCUMENT, self._seed, epoch, index)
         drawn = int(below(self._store.index.documents - 1, key, 0))
         drawn += drawn >= document
         first, last = self._store.documents[drawn : drawn + 2].tolist()

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import stream, uniform
+from bertsmith.batches.randomness import Purpose, stream, uniform
 from bertsmith.batches.store import TokenStore
 
 Numbers = NDArray[np.int64]
@@ -118,7 +118,7 @@ class Windows:
         windows = self._first[part + 1] - self._first[part]
         spacing = (end - start) / np.maximum(windows - 1, 1)
         # never so little that a document's first or last window would be a sliver
-        shift = 0.25 + 0.5 * uniform(stream(self._seed, epoch), part)
+        shift = 0.25 + 0.5 * uniform(stream(Purpose.CUTS, self._seed, epoch), part)
         exact = start + np.floor((number - 1 + shift) * spacing).astype(np.int64)
         # a cut that moves across the end of a document takes a separator along
         room = (self.budget - np.ceil(spacing).astype(np.int64)) // 2 - self._across

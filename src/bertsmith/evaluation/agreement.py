@@ -6,11 +6,11 @@ import numpy as np
 from torch import Tensor
 
 from bertsmith.batches.batch import Batch, pack
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.evaluation.forward_only import forward_only
 from bertsmith.models.model import Model
 
 _LENGTHS = (3, 17, 64, 128)
-_SEED = 5
 
 
 def largest_differences(one: Model, other: Model) -> dict[str, float]:
@@ -52,7 +52,7 @@ def _drawn(one: Model, other: Model) -> Batch:
     longest = min(config.longest for config in configs)
     vocabulary = min(config.vocabulary for config in configs)
     several = all(config.segments != 1 for config in configs)
-    random = np.random.default_rng(_SEED)
+    random = np.random.default_rng(int(stream(Purpose.AGREEMENT)))
     lengths = [min(each, longest) for each in _LENGTHS]
     ids = [random.integers(0, vocabulary, length) for length in lengths]
     segments = [np.arange(length) * 2 // length * several for length in lengths]

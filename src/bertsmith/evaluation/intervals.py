@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.batches.randomness import Purpose, stream
+
 Statistic = Callable[[NDArray[np.int64]], float]
 """The score of the examples of these numbers, which may repeat."""
 
@@ -31,7 +33,7 @@ class Interval:
 
 def draws(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """The numbers (count,) of the examples of each draw, the same for the same seed."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed)))
     rows = max(1, _DRAWN_AT_ONCE // count)
     for start in range(0, resamples, rows):
         yield from random.integers(0, count, (min(rows, resamples - start), count))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from bertsmith.batches.batch import Batch
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
 from bertsmith.layers.dropout import Dropout
@@ -207,7 +208,8 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
     with torch.device("meta"):
         model = Model(config)
     model.to_empty(device="cpu")
-    initialise(model, torch.Generator().manual_seed(seed), config.encoder.initial_std)
+    generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))
+    initialise(model, generator, config.encoder.initial_std)
     if config.encoder.norm == "before":
         _calm(model.encoder)
     return model

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.batches.neighbours import Neighbours
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.errors import ConfigError
 from bertsmith.layers.block import Block
 from bertsmith.models.encoder import Encoder
@@ -58,7 +59,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     pairs = min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
     width = hidden - 2 * pairs
     counted = torch.from_numpy(neighbours.tokens) > 0
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(int(stream(Purpose.NEIGHBOUR_ROWS, seed)))
     rows[counted, :width] = _TOKENS * token_rows(neighbours, width, generator)
     # a mask tells nothing of what it hides
     rows[mask_id] = 0
@@ -102,7 +103,7 @@ def _information(table: Tensor) -> Tensor:
 def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
     """Sinusoids in the last columns, and heads of the first layer that turn them by a distance."""
     columns = 2 * pairs
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(int(stream(Purpose.POSITION_FREQUENCIES)))
     # not quite even: no distance within reach then looks like another
     frequency = torch.pi * (torch.arange(pairs) + torch.rand(pairs, generator=generator)) / pairs
     angle = torch.arange(len(table))[:, None] * frequency

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.errors import ConfigError
 from bertsmith.evaluation.intervals import Interval
 from bertsmith.models.model import Model, build_model
@@ -30,7 +30,6 @@ CURVE_SEEDS = 3
 RANDOM = "the same network from random weights"
 _FEWEST = 32
 _MOST_POINTS = 5
-_PART = 203
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +203,8 @@ class Contest:
         """Scores with fewer rows, and at last with all of them."""
         points = []
         rows = len(self.prepared.data.train)
-        order = permuted(np.arange(rows), rows, stream(self.settings.seed, _PART))
+        key = stream(Purpose.LEARNING_CURVE, self.settings.seed)
+        order = permuted(np.arange(rows), rows, key)
         seeds = [result.seed for result in results[:CURVE_SEEDS]]
         for count in curve_points(rows):
             fewer = self.prepared.fewer(np.sort(order[:count]))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.inference.features import FeatureConfig, features
 from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model
@@ -41,7 +41,6 @@ _RANK, _WEIGHT = 60, 1e-3
 _SHORTEST, _LONGEST = 60, 600
 _LEAST_WORDS = 4
 _SHOWN_CHARACTERS = 100
-_PAIRS = 21
 
 Ranks = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -101,8 +100,8 @@ def make_search(modules: list[ModuleText]) -> Search:
     # two docstrings with the same body cannot be told apart
     unique = {body: line for line, body in pairs.items()}
     found = [(line, body) for body, line in unique.items()]
-    order = permuted(np.arange(len(found)), len(found), stream(_PAIRS))[:TEXTS].tolist()
-    chosen = [found[place] for place in order]
+    order = permuted(np.arange(len(found)), len(found), stream(Purpose.DEMO_QUERIES))
+    chosen = [found[place] for place in order[:TEXTS].tolist()]
     return Search(
         queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]
     )

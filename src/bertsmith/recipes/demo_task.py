@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import permuted, stream, uniform
+from bertsmith.batches.randomness import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.log import Table, console, say
 from bertsmith.models.model import Model, ModelConfig, build_model
@@ -100,7 +100,8 @@ def told(scores: list[float]) -> str:
 
 def dev_modules(count: int) -> list[bool]:
     """Tell of each module whether its text is for measuring, in every task of the demo."""
-    return [bool(uniform(stream(1), number) < _DEV_SHARE) for number in range(count)]
+    drawn = uniform(stream(Purpose.DEMO_MODULES), np.arange(count))
+    return [bool(is_dev) for is_dev in drawn < _DEV_SHARE]
 
 
 def make_task(modules: list[ModuleText]) -> Task:
@@ -221,7 +222,8 @@ def _drawn(
     classes: list[int] = []
     for number, label in enumerate(labels):
         found = [text for text, side in texts[label] if side == is_dev]
-        order = permuted(np.arange(len(found)), len(found), stream(2, number))[:count]
+        key = stream(Purpose.DEMO_TEXTS, number)
+        order = permuted(np.arange(len(found)), len(found), key)[:count]
         drawn += [found[place] for place in order.tolist()]
         classes += [number] * len(order)
     return drawn, np.array(classes, np.int64)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.evaluation.forward_only import forward_only
 from bertsmith.layers.mix import ScalarMix
 from bertsmith.log import progress
@@ -27,7 +27,7 @@ STATIC = "mean static vectors + linear"
 # more rows would take minutes a layer, and change little
 MOST_ROWS = 5000
 _STRENGTHS = (0.01, 0.1, 1.0)
-_ROWS, _MIX_STEPS, _MIX_RATE = 204, 300, 0.02
+_MIX_STEPS, _MIX_RATE = 300, 0.02
 
 Vectors = NDArray[np.float32]
 
@@ -90,7 +90,7 @@ def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
     """At most so many of the training rows, the same each time, and their labels."""
     count = len(prepared.train)
     if count > MOST_ROWS:
-        chosen = permuted(np.arange(count), count, stream(0, _ROWS))[:MOST_ROWS]
+        chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MOST_ROWS]
         prepared = prepared.fewer(np.sort(chosen))
     return prepared.train, np.asarray(prepared.train.labels)
 
@@ -170,7 +170,7 @@ def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) ->
 
     Layers come scaled, as their mix will be made of them; numbers are scaled here.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(int(stream(Purpose.LAYER_MIX)))
     states = [torch.from_numpy(layer) for layer in layers]
     outputs = max(len(prepared.data.labels), 1)
     mix, head = ScalarMix(len(states)), torch.nn.Linear(states[0].shape[1], outputs)

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.log import say
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.telling import percent, told_scores
 from bertsmith.recipes.trial import TrialResult
 from bertsmith.recipes.trial_folder import Trial
 from bertsmith.recipes.trials import Trials
-
-_ORDER = 202
 
 
 def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
@@ -27,7 +25,8 @@ def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
         replace(settings, rate=rate, batch=batch, epochs=epochs)
         for rate, batch, epochs in itertools.product(grid.rates, grid.batches, grid.epochs)
     ]
-    order = permuted(np.arange(len(cells)), len(cells), stream(settings.seed, _ORDER))
+    key = stream(Purpose.GRID_ORDER, settings.seed)
+    order = permuted(np.arange(len(cells)), len(cells), key)
     return [cells[number] for number in order.tolist()]
 
 

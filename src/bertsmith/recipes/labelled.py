@@ -11,15 +11,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.errors import ExampleError
 from bertsmith.recipes.classes import pick_classes
 from bertsmith.recipes.preview import tell_rows
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Row, Task
-
-# purpose of the random stream, unlike those of batches
-_SPLIT = 201
 
 R = TypeVar("R", bound=Row)
 
@@ -86,7 +83,8 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         passed += sum(map(len, groups))
         # of the strata so far together, so that what rounding takes from one the next gets
         goal = math.floor(wanted * passed / len(rows) + 0.5)
-        order = permuted(np.arange(len(groups)), len(groups), stream(seed, _SPLIT, number))
+        key = stream(Purpose.DEV_SPLIT, seed, number)
+        order = permuted(np.arange(len(groups)), len(groups), key)
         for group in order[:-1]:
             if len(held_out) + len(groups[group]) <= goal:
                 held_out.update(groups[group])

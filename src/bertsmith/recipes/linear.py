@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.batches.randomness import Purpose, stream
+
 STRENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)
 _FOLDS = 3
 
@@ -49,7 +51,8 @@ def linear_answers(
     fold = _folds(kinds)
     rows = np.arange(len(truths))
     if choosing.rows is not None and choosing.rows < len(truths):
-        rows = np.sort(np.random.default_rng(1).permutation(len(truths))[: choosing.rows])
+        random = np.random.default_rng(int(stream(Purpose.FOLD_ROWS)))
+        rows = np.sort(random.permutation(len(truths))[: choosing.rows])
     seen, of, fold = known[rows], truths[rows], fold[rows]
     fold[fold >= choosing.folds] = -1
     scores = [_cross_validated(fit, predicts, seen, of, fold, s, outputs) for s in strengths]
@@ -114,7 +117,7 @@ def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: 
 
 def _folds(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     """The fold of each row; the members of each kind are dealt out in turn, after a shuffle."""
-    order = np.random.default_rng(0).permutation(len(kinds))
+    order = np.random.default_rng(int(stream(Purpose.FOLDS))).permutation(len(kinds))
     order = order[np.argsort(kinds[order], kind="stable")]
     fold = np.empty(len(kinds), np.int64)
     fold[order] = np.arange(len(kinds)) % _FOLDS

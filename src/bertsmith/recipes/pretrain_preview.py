@@ -93,6 +93,7 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
 def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:
     """Return the run that the options ask for, or the one that the folder holds already."""
     folder = RunFolder(wanted.out)
+    folder.check_version()
     stored = folder.settings("pretrain")
     if wanted.store is None:
         if stored is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.errors import ConfigError
 from bertsmith.models.model import Model, initialise
 from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -77,7 +78,7 @@ def reinitialise(model: Model, layers: int, seed: int) -> None:
     The top of a pre-trained encoder serves its own task, and another one may learn faster without
     it (Zhang et al. 2021, section 4).
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(int(stream(Purpose.REINITIALISED_LAYERS, seed)))
     std = model.config.encoder.initial_std
     blocks = list(model.encoder.blocks)
     for part in (*blocks[len(blocks) - layers :], model.pooler):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.log import progress
 from bertsmith.recipes.linear import STRENGTHS, Choosing, linear_answers
 from bertsmith.recipes.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
@@ -38,7 +38,6 @@ _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
 # of the solver: bytes for each feature and class, which it remembers ten times over
 _BYTES, _MOST_BYTES = 24 * 8, 2e9
 _LEAST_FEATURES, _LEAST_ROWS, _ROWS_A_CLASS = 2000, 500, 3
-_ROWS = 206
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,9 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
 def _rows(count: int, kept: int) -> NDArray[np.int64]:
     """The numbers of so many of the rows, all over them."""
     numbers = np.arange(count)
-    return numbers if kept >= count else np.sort(permuted(numbers, count, stream(0, _ROWS))[:kept])
+    if kept >= count:
+        return numbers
+    return np.sort(permuted(numbers, count, stream(Purpose.TFIDF_ROWS))[:kept])
 
 
 def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN401

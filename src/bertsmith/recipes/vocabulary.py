@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.claims import new_folder
 from bertsmith.errors import VocabularyError
 from bertsmith.log import say
@@ -149,7 +150,9 @@ class _Sample:
 
     texts: list[str] = field(default_factory=list)
     _seen: int = 0
-    _random: random.Random = field(default_factory=lambda: random.Random(0))
+    _random: random.Random = field(
+        default_factory=lambda: random.Random(int(stream(Purpose.VOCABULARY_SAMPLE)))
+    )
 
     def add(self, paragraph: str) -> None:
         """Take a paragraph, cut at a blank if it is long, or leave it."""

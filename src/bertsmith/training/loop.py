@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bertsmith.batches.pretraining import Place
-from bertsmith.batches.randomness import stream
 from bertsmith.clock import Clock
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
@@ -137,9 +136,9 @@ def fit(
                 bar.note("measuring on held-out text")
                 now.measure(measuring, stopping, saver)
                 continue
-            began, seed = pacing.now(), int(stream(config.seed, now.state.step))
+            began, seed, step = pacing.now(), config.seed, now.state.step
             drawn, place = feed.draw(enter(now.state.place, now.spent), own)
-            gradient = gradient_of(replica, drawn, seed, clip=config.clip, stopping=stopping)
+            gradient = gradient_of(replica, drawn, seed, step, clip=config.clip, stopping=stopping)
             if gradient is None:
                 break
             factor = config.schedule.factor(now.spent)

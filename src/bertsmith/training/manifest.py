@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bertsmith.batches.store import file_hash
 from bertsmith.errors import RunFolderError
+from bertsmith.training.run_format import RUN_FORMAT, other_version
 from bertsmith.untrusted import read_bytes
 from bertsmith.weights.writing import Record, write_bytes
 
@@ -29,22 +30,28 @@ class Manifest(NamedTuple):
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest that carries the hash of its own content."""
     files = {name: record._asdict() for name, record in manifest.records.items()}
-    write_bytes(path, _rendered({"run": manifest.run, "step": manifest.step, "files": files}))
+    content = {"format": RUN_FORMAT, "run": manifest.run, "step": manifest.step, "files": files}
+    write_bytes(path, _rendered(content))
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written."""
-    written = read_bytes(path, RunFolderError, largest=_LARGEST)
+    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written.
+
+    The same for a manifest that another version of the program wrote.
+    """
+    written, version = read_bytes(path, RunFolderError, largest=_LARGEST), ""
     try:
         content = json.loads(written)
         del content["sha256"]
         # rendering it again also finds what the parser would forgive
         if _rendered(content) == written:
+            version = other_version(content.get("format"))
             records = {name: Record(**record) for name, record in content["files"].items()}
-            return Manifest(content["run"], content["step"], records)
+            if not version:
+                return Manifest(content["run"], content["step"], records)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise ValueError(f"{path}: is damaged")
+    raise ValueError(f"{path}: was written by {version}" if version else f"{path}: is damaged")
 
 
 def check_files(folder: Path, records: Mapping[str, Record]) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.disk import user_cache
 from bertsmith.training.precision import Precision
 
@@ -206,7 +207,7 @@ def _products(
     """Yield square products from small to large: number of operations, and a call that does it."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     # what is drawn later must not depend on whether the peak was measured
-    own = torch.Generator(device).manual_seed(0)
+    own = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
     for side in _SIDES:
         left, right = torch.rand(2, side, side, device=device, generator=own).to(kind)
         multiply = functools.partial(torch.mm, left, right, out=torch.empty_like(left))

@@ -23,6 +23,7 @@ from bertsmith.disk import (
 )
 from bertsmith.errors import DiskError, RunFolderError
 from bertsmith.ownership import owned
+from bertsmith.training.run_format import RUN_FORMAT, other_version
 from bertsmith.untrusted import open_regular, read_json
 
 _LOCK = ".lock"
@@ -73,11 +74,13 @@ class RunFolder:
         """Own the folder for a while, made if need be; without a run begun in it, it goes again.
 
         Raises `RunFolderError` when another process owns it, or when it holds other things than a
-        run; `DiskError`, which says how to go on, for what cannot be written meanwhile.
+        run, or one that another version began; `DiskError`, which says how to go on, for what
+        cannot be written meanwhile.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
         self._check_contents()
+        self.check_version()
         with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
             self._sweep()
             try:
@@ -101,9 +104,15 @@ class RunFolder:
         The number that is called `growing` may be larger than it was, and is written anew.
         """
         stored = self.settings(kind)
+        self.check_version()
         # a copy of the folder is the same run, the same command given for another folder is not
         identity = uuid.uuid4().hex if stored is None else self.identity
-        described = {"kind": kind, "id": identity, "settings": settings.to_dict()}
+        described = {
+            "format": RUN_FORMAT,
+            "kind": kind,
+            "id": identity,
+            "settings": settings.to_dict(),
+        }
         if stored is None:
             self._check_contents()
             write_json(self._run, described)
@@ -124,6 +133,18 @@ class RunFolder:
         if grown:
             write_json(self._run, described)
         return True
+
+    def check_version(self) -> None:
+        """Raise `RunFolderError` for a run that another version began, which nobody can go on with.
+
+        Its settings and results can be read all the same.
+        """
+        if self._run.exists() and (version := other_version(self._stored().get("format"))):
+            raise RunFolderError(
+                f"belongs to a run that {version} began, and would go on with other random numbers",
+                where=self._run,
+                remedy="choose another --out, or end the run with that version",
+            )
 
     def settings(self, kind: str) -> dict[str, Any] | None:
         """The settings of the run that the folder holds, or None if it holds none."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.batches.batch import Batch
-from bertsmith.batches.randomness import stream
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.errors import TrainingDiverged
 from bertsmith.log import say
 from bertsmith.objectives.losses import Loss, Losses
@@ -42,14 +42,16 @@ def gradient_of(
     replica: Replica,
     drawn: Sequence[Batch],
     seed: int,
+    step: int,
     *,
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Gradient | None:
     """Leave the gradient of the mean loss over the step's batches in the model, clipped to a norm.
 
-    `drawn` are this rank's batches. Dropout is a function of the seed and of a batch's number among
-    those of all ranks. None, and no gradient, when `stopping` says so between two batches.
+    `drawn` are this rank's batches. Dropout is a function of the seed, the step and a batch's
+    number among those of all ranks. None, and no gradient, when `stopping` says so between two
+    batches.
     """
     model, world = replica.model, replica.world
     tokens, counts = _all_counts(drawn, world)
@@ -59,7 +61,8 @@ def gradient_of(
             model.zero_grad(set_to_none=True)
             return None
         batch = each.to(model.device)
-        torch.manual_seed(int(stream(seed, world.rank + number * world.size)) >> 1)
+        of_all = world.rank + number * world.size
+        torch.manual_seed(int(stream(Purpose.DROPOUT, seed, step, of_all)))
         with replica.part_of_step(last=number + 1 == len(drawn)):
             found = replica.losses(batch)
             total = found.total(counts)
