@@ -24,6 +24,9 @@ def predict(
     stride: int | None = None,
     no_answer: float | None = None,
     min_confidence: float | None = None,
+    tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
     device: str = "auto",
     settings: Config | None = None,
 ) -> None:
@@ -31,7 +34,8 @@ def predict(
 
     One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
     pre-trained model also tells whether the second text of a pair, written with a tab between,
-    follows the first. Memory stays the same whatever the number of texts.
+    follows the first; one pre-trained from left to right continues each text. Memory stays the same
+    whatever the number of texts.
 
     Args:
         model: folder of a model, or hub:owner/name, or with @revision
@@ -48,18 +52,27 @@ def predict(
             tuned when the model was trained; 1e9 to always answer
         min_confidence: give no class or choice whose probability is below this, in place of what
             was chosen when the model was trained; 0 to always answer
+        tokens: of a model that reads from left to right, the tokens to continue each text with, 20
+            where not given; fewer where its positions end
+        temperature: of the same, how much chance there is in them: 0, where not given, takes the
+            likeliest token each time, 1 draws as the model says
+        seed: of what is drawn; 0 where not given
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
+    from bertsmith.inference.continuation import ContinuationConfig
     from bertsmith.recipes.predict import Thresholds
     from bertsmith.recipes.predict import predict as recipe
     from bertsmith.recipes.reading import Reading
 
     reading = settings or Reading()
     assert isinstance(reading, Reading)
+    given = {"tokens": tokens, "temperature": temperature, "seed": seed}
+    said = {name: value for name, value in given.items() if value is not None}
     recipe(
         model, file, top=top, format=format, reading=reading, longest=longest, long=long,
         stride=stride, device=device,
         thresholds=Thresholds(no_answer=no_answer, min_confidence=min_confidence),
+        continuation=ContinuationConfig.from_dict(said) if said else None,
     )  # fmt: skip
 
 

@@ -26,7 +26,8 @@ def embed(
 ) -> None:
     """Write the vectors of texts, of their words or of their tokens, to a file.
 
-    A sentence-transformers folder pools and normalises as its files say; others give the mean.
+    A sentence-transformers folder pools and normalises as its files say; others give the mean, or
+    the last token if the model reads from left to right: only that one has seen the others.
 
     Layers:
       0 to L          by number; 0, or embeddings, is what the first layer reads
@@ -44,7 +45,8 @@ def embed(
         out: .npy, .parquet or .jsonl for the vectors; beside an .npy of tokens or words there are
             OUT.offsets.npy (where a text's rows begin) and OUT.spans.npy (characters)
         layer: which hidden states make a vector
-        pool: what a vector is of; auto is the folder's own, or the mean
+        pool: what a vector is of; auto is the folder's own, or the mean, or of a model that reads
+            from left to right the last token
         words: words are parted by blanks, or marks are words too
         normalize: bring every vector to length 1
         longest: tokens of a text that are read, where that is less than the model can

@@ -110,7 +110,8 @@ def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
     many = Target(at=torch.arange(40), labels=torch.arange(40))
 
     def read(**targets: Target) -> list[int] | None:
-        found = PRETRAINING.read(dataclasses.replace(tokens, targets=targets))
+        asked = dataclasses.replace(tokens, targets=targets)
+        found = PRETRAINING.read(asked, asked.starts)
         return None if found is None else found.tolist()
 
     assert read(masked_lm=masked) == [3, 20, 50]
@@ -120,4 +121,11 @@ def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
     assert read(masked_lm=many) is None
     assert read() is None
     anything = dataclasses.replace(PRETRAINING, at_targets=None)
-    assert anything.read(dataclasses.replace(tokens, targets={"masked_lm": masked})) is None
+    asked = dataclasses.replace(tokens, targets={"masked_lm": masked})
+    assert anything.read(asked, asked.starts) is None
+    # of a causal encoder the last tokens, of a mean all
+    asked = dataclasses.replace(tokens, targets={"next_sentence": paired})
+    found = PRETRAINING.read(asked, asked.offsets[1:] - 1)
+    assert found is not None
+    assert found.tolist() == [19, 59]
+    assert PRETRAINING.read(asked, None) is None

@@ -112,7 +112,7 @@ def test_tags_are_read_at_their_tokens_only() -> None:
     logits = one.tag(one.encoder(asked))[places].double()
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
     objective = Objective({"tag": Tag()}, frozenset({"tag"}))
-    assert objective.read(asked) is not None
+    assert objective.read(asked, one.pooled_places(asked)) is not None
     close_losses(objective(one, asked).parts["tag"].sum, expected)
 
 

@@ -78,8 +78,7 @@ def option_scores(
 
 def _hidden(model: Model, batch: Batch) -> Hidden:
     # the last layer works for the tokens that the pooler reads
-    every = model.config.encoder.pooled == "mean"
-    return model.encoder(batch, None if every else batch.starts)  # type: ignore[no-any-return]
+    return model.encoder(batch, model.pooled_places(batch))  # type: ignore[no-any-return]
 
 
 def _host(values: Tensor) -> NDArray[np.float32]:

@@ -41,7 +41,8 @@ class FeatureConfig(Config):
     layer: str = "last"
     """A layer's number from 0 (embeddings), a name as in `layer_names`, or mix:FILE."""
     pool: str = "auto"
-    """Of a text: auto, the folder's own or else the mean; cls, mean, max, mean-sqrt-length,
+    """Of a text: auto, the folder's own, or else the mean, or of a model that reads from left to
+    right its last token; cls, mean, max, mean-sqrt-length,
     weighted-mean, last-token, several with + end to end; pooler, the model's own. Of each token:
     token. Of each word: word-mean, word-first or word-sum of its pieces."""
     words: Words = "blanks"
@@ -74,7 +75,14 @@ class FeatureConfig(Config):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The poolings whose results stand end to end."""
-        return tuple(self.pool.replace("auto", "mean").split("+"))
+        assert self.pool != "auto", "what auto is depends on the model: see `for_model`"
+        return tuple(self.pool.split("+"))
+
+    def for_model(self, model: Model) -> FeatureConfig:
+        """Return the config with the pooling that suits a model in place of auto."""
+        if self.pool != "auto":
+            return self
+        return replace(self, pool="last-token" if model.config.encoder.causal else "mean")
 
     @property
     def unit(self) -> Unit:
@@ -116,16 +124,15 @@ def features(
     What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
     layer or a pooler that the model has not, `ExampleError` for pairs where words are asked for.
     """
-    extraction = _Extraction(
-        model, tokenizer, config or FeatureConfig(), after, tokens_per_batch, precision
-    )
+    config = (config or FeatureConfig()).for_model(model)
+    extraction = _Extraction(model, tokenizer, config, after, tokens_per_batch, precision)
     for window in windows(examples, extraction.rows(rows), text_length):
         yield from extraction.of(window)
 
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
     """The length of the vectors; raises `ConfigError` as `features` does."""
-    encoder = model.config.encoder
+    config, encoder = config.for_model(model), model.config.encoder
     mix = layer_mix(config.layer, encoder.layers)
     size = encoder.hidden * mix.parts * len(config.kinds)
     for layer in after:

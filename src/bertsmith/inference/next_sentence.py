@@ -26,7 +26,7 @@ def next_sentence_probabilities(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            hidden = model.encoder(batch, batch.starts)
+            hidden = model.encoder(batch, model.pooled_places(batch))
             shares = model.next_sentence(hidden, batch).float().softmax(-1)
             found[units] = shares[:, 0].cpu().numpy()
     return found

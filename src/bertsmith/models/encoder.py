@@ -22,7 +22,7 @@ from bertsmith.models.spare import with_spare_places, with_spare_sequence
 from bertsmith.shapes import Hidden, Places
 
 Pooling = Literal["tanh", "relu", "gelu"]
-Pooled = Literal["first", "mean"]
+Pooled = Literal["first", "last", "mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,8 @@ class EncoderConfig(Config):
     as DistilBERT's classifier, which has no pooler else; gelu and a norm as ModernBERT's heads,
     those that read every token too."""
     pooled: Pooled = "first"
-    """What a sequence is to that layer: its first token, or the mean of all (ModernBERT)."""
+    """The token that stands for its sequence in that layer, or the mean of all (ModernBERT). Read
+    from left to right, only the last token has seen the others."""
     causal: bool = False
     """Whether a token sees only itself and those before it, for reading from left to right."""
     dropout: float = 0.1
@@ -135,6 +136,11 @@ class EncoderConfig(Config):
             raise ConfigError(f"cannot be both {' and '.join(names)}", remedy="choose one family")
         if names and self.causal:
             raise ConfigError(f"{names[0]} reads no text from left to right", remedy="take a BERT")
+        if self.pooled == "last" and not self.causal:
+            raise ConfigError(
+                "pooled is last, and the encoder does not read from left to right",
+                remedy="set it to first",
+            )
         if self.pooling == "relu" and (self.segments or self.norm_epsilon != 1e-12):
             raise ConfigError(
                 "DistilBERT has no segments and a norm_epsilon of 1e-12", remedy="set them so"
@@ -151,7 +157,7 @@ class EncoderConfig(Config):
             "a window": self.window is not None,
         }
         lacking = [name for name, is_so in wired.items() if not is_so]
-        if len(lacking) == len(wired) and self.pooled == "first":
+        if len(lacking) == len(wired) and self.pooled != "mean":
             return
         if lacking:
             raise ConfigError(f"a ModernBERT has {lacking[0]}", remedy="set all of its wiring")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertsmith.batches.batch import Batch
 from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.heads import READS_FIRST, reads_pooler
+from bertsmith.models.heads import READS_SEQUENCE, reads_pooler
 from bertsmith.models.model import ModelConfig
 
 
@@ -53,9 +53,9 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
         flops += 2.0 * work.tokens * width * encoder.hidden
     if config.masked_lm:
         flops += 2.0 * work.targets * width * (encoder.hidden + encoder.vocabulary)
-    read = work.sequences if config.head in READS_FIRST else last
+    read = work.sequences if config.head in READS_SEQUENCE else last
     if config.pooler:
-        by_token = reads_pooler(config.head, encoder) and config.head not in READS_FIRST
+        by_token = reads_pooler(config.head, encoder) and config.head not in READS_SEQUENCE
         pooled = last if by_token else work.sequences
         flops += (
             2.0

@@ -10,7 +10,17 @@ from torch import Tensor, nn
 
 from bertsmith.layers.dropout import Dropout
 from bertsmith.models.encoder import EncoderConfig
-from bertsmith.shapes import AtPlaces, AtTargets, Hidden, Logits, Offsets, Pooled, Table
+from bertsmith.models.encoder import Pooled as PooledToken
+from bertsmith.shapes import (
+    AtPlaces,
+    AtTargets,
+    Hidden,
+    Logits,
+    Offsets,
+    Pooled,
+    SequencePlaces,
+    Table,
+)
 
 Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
 """What a head on top of the encoder tells: one class of a text, any number of classes, a number or
@@ -28,13 +38,13 @@ HEADS: dict[Predicts, HeadName] = {
 }
 """The head for each: a matrix over what is read, whose outputs mean different things."""
 
-READS_FIRST = frozenset({"classify", "choose"})
-"""Heads that read the pooled first token of a sequence; the others read every token."""
+READS_SEQUENCE = frozenset({"classify", "choose"})
+"""Heads that read one pooled vector a sequence; the others read every token."""
 
 
 def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
     """Whether a head reads what the pooler makes: of tokens, too, in a ModernBERT."""
-    return head in READS_FIRST or (head is not None and encoder.pooling == "gelu")
+    return head in READS_SEQUENCE or (head is not None and encoder.pooling == "gelu")
 
 
 class Pooler(nn.Module):
@@ -42,7 +52,8 @@ class Pooler(nn.Module):
 
     In the classifiers of DistilBERT it is a ReLU, and in those of RoBERTa (Liu et al. 2019) there
     is dropout before the layer too. Below the heads of ModernBERT (Warner et al. 2024) it is a GELU
-    and a norm after it, and a sequence may be the mean of its tokens.
+    and a norm after it, and a sequence may be the mean of its tokens. Of an encoder that reads from
+    left to right it is the last token that has seen the others.
     """
 
     def __init__(self, encoder: EncoderConfig, dropout: float | None = None) -> None:
@@ -60,7 +71,7 @@ class Pooler(nn.Module):
         """From (tokens, hidden) and the sequences' offsets to (sequences, hidden)."""
         if self.pooled == "mean":
             return self.features(_means(hidden, offsets))
-        return self.features(hidden[offsets[:-1]])
+        return self.features(hidden[pooled_places(self.pooled, offsets)])
 
     def features(self, read: AtPlaces) -> AtPlaces:
         """What becomes of the values of sequences, or of tokens, (places, hidden)."""
@@ -68,6 +79,12 @@ class Pooler(nn.Module):
         if self.pooling == "gelu":
             return self.norm(F.gelu(values, approximate=self.approximate))  # type: ignore[no-any-return]
         return values.relu() if self.pooling == "relu" else values.tanh()  # type: ignore[no-any-return]
+
+
+def pooled_places(pooled: PooledToken, offsets: Offsets) -> SequencePlaces:
+    """Return the tokens that the sequences are pooled at, (sequences,)."""
+    assert pooled != "mean"
+    return offsets[1:] - 1 if pooled == "last" else offsets[:-1]
 
 
 def _means(hidden: Hidden, offsets: Offsets) -> Pooled:

@@ -16,11 +16,12 @@ from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.encoder import Encoder, EncoderConfig
 from bertsmith.models.heads import (
     HEADS,
-    READS_FIRST,
+    READS_SEQUENCE,
     HeadName,
     MaskedLMHead,
     Pooler,
     Predicts,
+    pooled_places,
     reads_pooler,
 )
 from bertsmith.models.preprocessing import Preprocessing
@@ -31,6 +32,7 @@ from bertsmith.shapes import (
     Logits,
     Pooled,
     Scores,
+    SequencePlaces,
     SpanLogits,
     TagLogits,
 )
@@ -65,7 +67,7 @@ class ModelConfig(Config):
     """How texts were read when the model was fine-tuned; None where that is not known."""
 
     def __post_init__(self) -> None:
-        if not self.pooler and (self.next_sentence or self.head in READS_FIRST):
+        if not self.pooler and (self.next_sentence or self.head in READS_SEQUENCE):
             raise ConfigError(
                 "next sentence, class, classes, number and choice need the pooler",
                 remedy="set pooler to true",
@@ -104,11 +106,29 @@ class ModelConfig(Config):
             )
         if encoder.pooling == "gelu" and self.masked_lm and self.head is not None:
             raise ConfigError("ModernBERT has one head", remedy="set masked_lm to false")
-        if encoder.pooling == "relu" and self.pooler and self.head not in READS_FIRST:
+        if encoder.pooling == "relu" and self.pooler and self.head not in READS_SEQUENCE:
             raise ConfigError(
                 "DistilBERT has no pooler but below class, classes, number and choice",
                 remedy="set pooler to false",
             )
+
+    def with_head(self, predicts: Predicts, labels: tuple[str, ...] = ()) -> ModelConfig:
+        """Return the config of the encoder with a new head for a task, and no other heads.
+
+        There is a pooler if the head reads one. An encoder that reads from left to right is then
+        pooled at its last token: the first one sees only itself.
+        """
+        encoder = self.encoder
+        pooler = reads_pooler(HEADS[predicts], encoder)
+        if encoder.causal:
+            encoder = replace(encoder, pooled="last" if pooler else "first")
+        return ModelConfig(
+            encoder=encoder,
+            pooler=pooler,
+            predicts=predicts,
+            labels=labels,
+            classifier_dropout=self.classifier_dropout,
+        )
 
     @property
     def head(self) -> HeadName | None:
@@ -164,6 +184,11 @@ class Model(nn.Module):
         """One vector a sequence, (sequences, hidden)."""
         assert self.pooler is not None
         return self.pooler(hidden, batch.offsets)  # type: ignore[no-any-return]
+
+    def pooled_places(self, batch: Batch) -> SequencePlaces | None:
+        """Return the tokens that `pooled` reads, (sequences,), in order; None for all."""
+        pooled = self.config.encoder.pooled
+        return None if pooled == "mean" else pooled_places(pooled, batch.offsets)
 
     def masked_lm(self, hidden: AtTargets) -> Logits:
         """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""

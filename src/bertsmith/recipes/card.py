@@ -22,6 +22,7 @@ from bertsmith.models.model import ModelConfig
 from bertsmith.printable import printable_lines
 from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.hub import PREFIX, origin
+from bertsmith.weights.hub_classes import held_by_transformers
 
 _HEAD = re.compile(r"\A\s*---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
 _LARGEST = 2**20
@@ -52,12 +53,24 @@ def head_of(config: ModelConfig, *, base: str | None, sentences: bool = False) -
 
     `base` is a repository of the hub; `sentences` if it is a folder of sentence-transformers.
     """
+    library = "transformers" if held_by_transformers(config) else "bertsmith"
     head: dict[str, Any] = {
-        "library_name": "sentence-transformers" if sentences else "transformers",
+        "library_name": "sentence-transformers" if sentences else library,
         "pipeline_tag": "sentence-similarity" if sentences else task_of(config),
         "tags": [family(config.encoder), "bertsmith"],
     }
     return head | ({"base_model": base} if base else {})
+
+
+def note_on_format(config: ModelConfig) -> str:
+    """Return what to know of a model's folder that `transformers` refuses; "" for any other."""
+    if held_by_transformers(config):
+        return ""
+    return (
+        "The model reads from left to right, so its head reads the last token of a text, and "
+        "transformers would read the first: config.json has the model_type bertsmith, which "
+        "transformers refuses and bertsmith loads."
+    )
 
 
 def task_of(config: ModelConfig) -> str:

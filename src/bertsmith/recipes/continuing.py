@@ -134,6 +134,8 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
         causal=settings.samples.left_to_right,
+        # where a classifier was pooled is nothing to go on with
+        pooled="first" if has.encoder.pooled == "last" else has.encoder.pooled,
     )
     return ModelConfig(
         encoder=encoder,

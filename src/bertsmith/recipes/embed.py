@@ -50,16 +50,16 @@ def open_embedder(
     Pooling "auto" is that of the folder.
 
     A sentence-transformers folder pools, maps and normalises as its files say, and cuts texts where
-    they say; a prompt is one of its own by name. Any other folder's pooling is the mean. With
-    another pooling than "auto" only the limit and the prompt are the folder's. Raises
-    `ModelFolderError`, `ConfigError` and what `load_model` raises.
+    they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or the
+    last token if its model reads from left to right. With another pooling than "auto" only the
+    limit and the prompt are the folder's. Raises `ModelFolderError`, `ConfigError` and what
+    `load_model` raises.
     """
     config, folder = config or FeatureConfig(), model_folder(name)
     settings = read_sentence_folder(folder)
     if settings is None:
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
-        config = replace(config, pool="mean") if config.pool == "auto" else config
         after: tuple[Dense | UnitLength, ...] = ()
     else:
         after = settings.after if config.pool == "auto" else ()
@@ -68,7 +68,9 @@ def open_embedder(
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
         config = _by_folder(config, settings, prompt)
     model, tokenizer = load_model(folder if settings is None else settings.network)
-    embedder = Embedder(model=model, tokenizer=tokenizer, config=config, after=after)
+    embedder = Embedder(
+        model=model, tokenizer=tokenizer, config=config.for_model(model), after=after
+    )
     _check_width(embedder, folder)
     return embedder
 

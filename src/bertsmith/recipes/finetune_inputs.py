@@ -10,6 +10,7 @@ import torch
 
 from bertsmith.log import say
 from bertsmith.models.model import Model
+from bertsmith.recipes.card import note_on_format
 from bertsmith.recipes.contest import Asked
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune_settings import FinetuneConfig
@@ -73,6 +74,8 @@ def read_inputs(
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
+    if note := note_on_format(base.config.with_head(chosen.predicts, data.labels)):
+        say(note)
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
 
 

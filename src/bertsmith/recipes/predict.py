@@ -12,6 +12,7 @@ from typing import Any
 from bertsmith.batches.examples import encode_examples
 from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.inference.continuation import ContinuationConfig, continuations
 from bertsmith.inference.fill_mask import fill_masks
 from bertsmith.inference.next_sentence import next_sentence_probabilities
 from bertsmith.inference.windows import ROWS, text_length, windows
@@ -68,12 +69,14 @@ def predict(
     long: Fit | None = None,
     stride: int | None = None,
     thresholds: Thresholds = Thresholds(),
+    continuation: ContinuationConfig | None = None,
     device: str = "auto",
 ) -> None:
     """Write to standard output what the model answers, a row out for each row in.
 
     A folder with a head for a task answers for it; one of pre-training fills masks, or tells of
-    pairs of texts whether one follows the other. Memory does not grow with the number of rows. What
+    pairs of texts whether one follows the other; one that was pre-trained from left to right
+    continues texts, as `continuation` says. Memory does not grow with the number of rows. What
     is read of a text is as in training unless `longest`, `long` or `stride` say otherwise; how many
     texts were longer is told at the end.
     """
@@ -87,11 +90,19 @@ def predict(
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     loaded.to(place)
+    if continuation is not None and not _continues(loaded.config):
+        raise ConfigError(
+            "--tokens, --temperature and --seed are for a model that continues texts",
+            remedy="leave them out",
+        )
     task = None
     if loaded.config.predicts is not None:
         task = with_thresholds(task_of(loaded.config), thresholds)
         reading = reading_as_trained(reading, loaded.config.preprocessing, file, labelled=False)
         found = _answers(loaded, tokenizer, task, file, reading, room, top, rows)
+    elif _continues(loaded.config):
+        how = continuation or ContinuationConfig()
+        found = _continued(loaded, tokenizer, file, reading, how, rows)
     elif loaded.config.masked_lm or loaded.config.next_sentence:
         found = _of_pretraining(loaded, tokenizer, file, reading, top, rows)
     else:
@@ -102,6 +113,13 @@ def predict(
         )
     if note := _without_header(task, Path(file), reading):
         say(note)
+    _write(found, format, at_once=rows == 1)
+    if bad := reading.bad_rows.told():
+        say(bad)
+
+
+def _write(found: Iterator[Answered], format: Format, *, at_once: bool) -> None:
+    """Write answers to standard output, each at once or as the system likes."""
     blank, answers = 0, Answers(format)
     for asked, record, lines in found:
         if record is None:
@@ -109,13 +127,11 @@ def predict(
             answers.blank(asked.columns)
         else:
             answers.add(asked.columns, record, lines)
-        if rows == 1:
+        if at_once:
             flush()
     answers.end()
     if blank:
         say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
-    if bad := reading.bad_rows.told():
-        say(bad)
 
 
 def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
@@ -193,6 +209,40 @@ def _lines_of(
     labels: tuple[str, ...],
 ) -> Lines:
     return lambda: iter(()) if record is None else task.lines(row, record, labels, _shown)
+
+
+def _continues(config: ModelConfig) -> bool:
+    """Return whether a model was pre-trained from left to right, and for no task since."""
+    return config.predicts is None and config.masked_lm and config.encoder.causal
+
+
+def _continued(
+    model: Model,
+    tokenizer: Tokenizer,
+    file: str,
+    reading: Reading,
+    config: ContinuationConfig,
+    rows: int,
+) -> Iterator[Answered]:
+    """Continue the texts of a file."""
+
+    def length(each: Asked[Example]) -> int:
+        return 0 if each.row is None else text_length(each.row)
+
+    def lines(text: str, more: str) -> Lines:
+        return lambda: iter((_shown(text), f"    {_shown(more.strip())}"))
+
+    count = 0
+    for window in windows(asked_texts(file, reading, pairs=False), rows, length):
+        own = [each.row for each in window if each.row is not None]
+        found = continuations(model, tokenizer, own, config, first=count, rows=max(1, len(own)))
+        count += len(own)
+        for each in window:
+            if each.row is None:
+                yield each, None, lambda: iter(())
+                continue
+            more = next(found).text
+            yield each, {"continuation": more}, lines(each.row.text, more)
 
 
 def _of_pretraining(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bertsmith.log import Table, console, say
 from bertsmith.printable import markdown
-from bertsmith.recipes.card import base_of, head_of, written
+from bertsmith.recipes.card import base_of, head_of, note_on_format, written
 from bertsmith.recipes.labelled import overlap
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.telling import in_words, percent, told
@@ -73,9 +72,8 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         else f"This is the model of seed {best.seed}; one seed says nothing of the spread."
     )
     base = Path(run["model"])
-    config = replace(
-        read_config(base), pooler=True, predicts=data.task.predicts, labels=data.labels
-    )
+    config = read_config(base).with_head(data.task.predicts, data.labels)
+    format_note = f"{note}\n\n" if (note := note_on_format(config)) else ""
     longest = min(settings["longest"] or data.task.longest, config.encoder.longest)
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
@@ -88,7 +86,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
 On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
 {chosen}
 
-Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.
+{format_note}Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.
 """
 
 

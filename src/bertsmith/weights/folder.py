@@ -14,7 +14,7 @@ from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.embeddings import FixedTable
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models.catalog import family
-from bertsmith.models.heads import HEADS, Predicts, reads_pooler
+from bertsmith.models.heads import HEADS, Predicts
 from bertsmith.models.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
@@ -84,8 +84,7 @@ def start_from(
     the folder has none, are a pure function of the seed. Raises what `load_model` raises.
     """
     files, tokenizer = _open(folder, heads=False)
-    pooler = reads_pooler(HEADS[predicts], files.config.encoder)
-    wanted = dataclasses.replace(files.config, pooler=pooler, predicts=predicts, labels=labels)
+    wanted = files.config.with_head(predicts, labels)
     state = _fresh_heads(wanted, seed) | files.state(wanted, ())
     return _assemble(wanted, state), tokenizer
 

@@ -16,6 +16,9 @@ PREFIXES: dict[Family, str] = {
 }
 """What the names of a family's classes begin with."""
 
+OWN_PREFIX = "Bertsmith"
+"""The same of models that `transformers` cannot hold."""
+
 PROBLEMS: dict[Predicts, str] = {
     "class": "single_label_classification",
     "classes": "multi_label_classification",
@@ -44,15 +47,25 @@ _PARTS: dict[str, tuple[Part, ...]] = {
 }
 
 
+def held_by_transformers(config: ModelConfig) -> bool:
+    """Return whether a class of `transformers` computes what the model does.
+
+    None has a pooler that reads the last token of a sequence.
+    """
+    return not (config.pooler and config.encoder.pooled == "last")
+
+
 def architecture(config: ModelConfig) -> str:
     """The class that holds all the heads of a model, or the most telling one."""
     kind = family(config.encoder)
-    return PREFIXES[kind] + _task(config, kind)
+    prefix = PREFIXES[kind] if held_by_transformers(config) else OWN_PREFIX
+    return prefix + _task(config, kind)
 
 
 def heads_of(architecture: str, kind: Family) -> tuple[Part, ...]:
     """The heads that a class of a family holds; none for a class that is not known."""
-    return _PARTS.get(architecture.removeprefix(PREFIXES[kind]), ())
+    prefix = OWN_PREFIX if architecture.startswith(OWN_PREFIX) else PREFIXES[kind]
+    return _PARTS.get(architecture.removeprefix(prefix), ())
 
 
 def _task(config: ModelConfig, kind: Family) -> str:

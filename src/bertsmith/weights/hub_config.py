@@ -9,17 +9,21 @@ from bertsmith.errors import ConfigError, ModelFolderError
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import FAMILIES, Family
-from bertsmith.models.encoder import EncoderConfig, Pooling
+from bertsmith.models.encoder import EncoderConfig, Pooled, Pooling
 from bertsmith.models.heads import HEADS, HeadName, Predicts
 from bertsmith.models.preprocessing import Preprocessing
 from bertsmith.untrusted import read_json
 from bertsmith.weights.hub_classes import PROBLEMS, heads_of
 from bertsmith.weights.hub_keys import (
     DEFAULTS,
+    FAMILY,
     KEYS,
     MIN_CONFIDENCE,
     MODERN,
     NO_ANSWER,
+    OWN_ACTIVATION,
+    OWN_MODEL_TYPE,
+    POOLING,
     PREPROCESSING,
 )
 from bertsmith.weights.hub_layer_types import with_keys_of_version_4
@@ -156,11 +160,35 @@ class HubConfig:
         return labels
 
     def _family(self) -> Family:
-        kind = self._data.get("model_type", "bert")
+        own = self._is_own()
+        key = FAMILY if own else "model_type"
+        kind = self._data.get(key, None if own else "bert")
         known = next((each for each in FAMILIES if each == kind), None)
         if known is None:
-            self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FAMILIES)}")
+            kinds = FAMILIES if own else (*FAMILIES, OWN_MODEL_TYPE)
+            self._refuse(f"{key} is {kind!r}", f"it can be {', '.join(kinds)}")
         return known
+
+    def _is_own(self) -> bool:
+        """Return whether the file is of a model that `transformers` cannot hold."""
+        return bool(self._data.get("model_type") == OWN_MODEL_TYPE)
+
+    def _pooled(self) -> Pooled:
+        """Return the token that heads read of a sequence; it is said in no other folder but ours.
+
+        A classifier of `transformers` reads the first, of whatever encoder.
+        """
+        found = self._data.get(POOLING)
+        if not self._is_own():
+            if POOLING in self._data:
+                self._refuse(
+                    f"{POOLING} is {found!r} and model_type is {self._data.get('model_type')!r}",
+                    f"it goes with the model_type {OWN_MODEL_TYPE!r} alone",
+                )
+            return "first"
+        if found not in ("first", "last"):
+            self._refuse(f"{POOLING} is {found!r}", "it can be first or last")
+        return "last" if found == "last" else "first"
 
     def _check_settings(self) -> None:
         if self.family != "bert" and self._data.get("is_decoder") is True:
@@ -177,10 +205,11 @@ class HubConfig:
 
     def _encoder(self) -> EncoderConfig:
         keys, layers = KEYS[self.family], self._integer("layers")
-        activation = self._value("activation")
-        if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        activation, own = self._value("activation"), OWN_ACTIVATION if self._is_own() else ""
+        known = {own + name: each for name, each in _ACTIVATIONS.items()}
+        if not isinstance(activation, str) or activation not in known:
             key = keys["activation"]
-            self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
+            self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(known)}")
         groups = self._integer("groups") if "groups" in keys else None
         modern = self._modern() if self.family == "modernbert" else {}
         distilled, offset = self.family == "distilbert", self._position_offset()
@@ -198,14 +227,14 @@ class HubConfig:
             position_offset=offset,
             segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
             positions=self._positions(),
-            activation=_ACTIVATIONS[activation],
+            activation=known[activation],
             pooling=_POOLING.get(self.family, "tanh"),
             causal=self._data.get("is_decoder") is True,
+            **{"pooled": self._pooled()} | modern,
             dropout=self._number("dropout"),
             attention_dropout=self._number("attention_dropout"),
             norm_epsilon=1e-12 if distilled else self._number("norm_epsilon"),
             initial_std=self._number("initial_std"),
-            **modern,
         )
 
     def _modern(self) -> dict[str, Any]:

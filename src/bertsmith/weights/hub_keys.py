@@ -27,6 +27,14 @@ NO_ANSWER = "bertsmith_no_answer"
 MIN_CONFIDENCE = "bertsmith_min_confidence"
 PREPROCESSING = "bertsmith_preprocessing"
 
+OWN_MODEL_TYPE = "bertsmith"
+"""`model_type` of models that `transformers` would compute otherwise, so that it refuses them."""
+OWN_ACTIVATION = "bertsmith_"
+"""What the name of their activation begins with: a class of `transformers` that is named outright,
+as in BertModel.from_pretrained, warns of the type and goes on, and refuses an activation."""
+FAMILY, POOLING = "bertsmith_family", "bertsmith_pooling"
+"""In their config.json: the family whose keys and names it has, and how sequences are pooled."""
+
 KEYS: dict[Family, dict[str, str]] = {
     "bert": _USUAL,
     "albert": _USUAL

@@ -7,8 +7,18 @@ from typing import Any
 from bertsmith.models.catalog import family
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import ModelConfig
-from bertsmith.weights.hub_classes import PROBLEMS, architecture
-from bertsmith.weights.hub_keys import KEYS, MIN_CONFIDENCE, MODERN, NO_ANSWER, PREPROCESSING
+from bertsmith.weights.hub_classes import PROBLEMS, architecture, held_by_transformers
+from bertsmith.weights.hub_keys import (
+    FAMILY,
+    KEYS,
+    MIN_CONFIDENCE,
+    MODERN,
+    NO_ANSWER,
+    OWN_ACTIVATION,
+    OWN_MODEL_TYPE,
+    POOLING,
+    PREPROCESSING,
+)
 
 
 def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> dict[str, Any]:
@@ -31,6 +41,9 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
     data[keys["classifier_dropout"]] = config.classifier_dropout
     data[keys["longest"]] = encoder.longest + encoder.position_offset
     data |= _modern(encoder, ends) if kind == "modernbert" else _wiring(encoder)
+    if not held_by_transformers(config):
+        data |= _own(config)
+        data[keys["activation"]] = OWN_ACTIVATION + data[keys["activation"]]
     if config.labels:
         data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
@@ -43,6 +56,15 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
     if config.preprocessing is not None:
         data[PREPROCESSING] = config.preprocessing.to_dict()
     return dict(sorted(data.items()))
+
+
+def _own(config: ModelConfig) -> dict[str, Any]:
+    """What says that `transformers` is to refuse a model, and how its sequences are pooled."""
+    return {
+        "model_type": OWN_MODEL_TYPE,
+        FAMILY: family(config.encoder),
+        POOLING: config.encoder.pooled,
+    }
 
 
 def _wiring(encoder: EncoderConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bertsmith.errors import ModelFolderError
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.log import say
 from bertsmith.models.catalog import family
-from bertsmith.models.heads import HEADS, READS_FIRST, HeadName, Predicts
+from bertsmith.models.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
 from bertsmith.models.model import ModelConfig
 from bertsmith.weights import names
 from bertsmith.weights.hub_config import HubConfig
@@ -60,6 +60,7 @@ class ModelFiles:
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
         self._check_constants()
+        self._tell_first_token()
 
     def state(self, config: ModelConfig, heads: Collection[Part]) -> dict[str, Tensor]:
         """Those tensors of a model that the file holds, float32 and by our names.
@@ -80,6 +81,16 @@ class ModelFiles:
         self._check_memory(sum(math.prod(names.shape(row, config)) for row in rows))
         self._tell_rounded(rows)
         return {row.ours: self._read(row) for row in rows}
+
+    def _tell_first_token(self) -> None:
+        """Tell of a head that can say nothing but the same, as `transformers` computes it."""
+        config = self.config
+        reads_one = config.head in READS_SEQUENCE or config.next_sentence
+        if self._tell and reads_one and config.encoder.causal and config.encoder.pooled == "first":
+            say(
+                f"{self._weights.path}: the model reads from left to right, and its head reads the "
+                "first token, as in transformers: it gives the same answer for every text"
+            )
 
     def _tell_rounded(self, rows: Collection[Row]) -> None:
         """Tell of weights that are more precise than what is computed with."""
@@ -151,7 +162,7 @@ class ModelFiles:
         missing = {part: self._missing(part) for part in self._looked_for()}
         parts = {part for part, lacking in missing.items() if not lacking}
         if not any(row.ours.startswith("pooler.") for row in names.rows_of(self._encoder, parts)):
-            parts -= {"next_sentence", *READS_FIRST}
+            parts -= {"next_sentence", *READS_SEQUENCE}
         self._tell_lacking(parts)
         return parts
 
