@@ -19,8 +19,9 @@ from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.errors import RunFolderError
 from bertsmith.recipes import demo as demo_module
-from bertsmith.recipes import demo_corpus, demo_fillings, demo_search, demo_task
+from bertsmith.recipes import demo_corpus, demo_fillings, demo_gaps, demo_search, demo_task
 from bertsmith.recipes.demo import demo
+from bertsmith.recipes.demo_missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
 from bertsmith.recipes.demo_search import BM25, BOTH, VECTORS, bm25_scores
 from bertsmith.recipes.demo_task import BASELINE, PRETRAINED, RANDOM
 from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files
@@ -29,10 +30,11 @@ from bertsmith.weights.folder import load_model
 
 FIGURES = {
     "heldout_loss", "heldout_accuracy", "next_sentence_accuracy", "tokens_per_second", "seconds",
-    "finetune", "search", "model", "report",
+    "finetune", "missing_word", "search", "model", "report",
 }  # fmt: skip
 PACKAGES = ("asyncio", "email", "json", "logging", "multiprocessing", "unittest", "xml")
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 4, 6, 5, 2
+GAPS_A_WORD = 5
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def small() -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(demo_task, "DEV_A_CLASS", DEV_A_CLASS)
         patch.setattr(demo_task, "SEEDS", SEEDS)
         patch.setattr(demo_task, "SETTINGS", replace(demo_task.SETTINGS, epochs=1))
+        patch.setattr(demo_gaps, "TRAIN_A_WORD", 20)
+        patch.setattr(demo_gaps, "DEV_A_WORD", GAPS_A_WORD)
         patch.setattr(demo_search, "QUERIES", 12)
         patch.setattr(demo_search, "TEXTS", 30)
         yield patch
@@ -134,12 +138,24 @@ def test_ranks_of_the_search_are_those_of_its_scores(done: Done) -> None:
     assert found[BM25]["among_ten"] > 0.5
 
 
+def test_missing_words_are_told_with_both_questions(done: Done) -> None:
+    found = done.figures["missing_word"]
+    assert set(found["candidates"]) <= set(demo_gaps.PREPOSITIONS)
+    assert 0 < found["dev"] <= 4 * GAPS_A_WORD
+    for name in (BAG, NEIGHBOURS, MODEL):
+        assert 0 <= found[name][WORD] <= 1
+        assert 0 <= found[name][PLACE] <= 1
+        assert f"│ {name} " in done.said
+    assert found[BAG][PLACE] == 0.25
+    assert "which place: the model" in done.said
+
+
 def test_every_stage_says_a_line(done: Done) -> None:
     lines = done.said.splitlines()
     numbered = [line for line in lines if re.match(r"\d\. ", line)]
     stages = (
         "corpus: ", "vocabulary: 1,024 pieces", "pre-training", "fill-mask",
-        "fine-tuning: which of", "search: which of",
+        "fine-tuning: which of", "the missing word: ", "search: which of",
     )  # fmt: skip
     for number, (line, stage) in enumerate(zip(numbered, stages, strict=True), 1):
         assert line.startswith(f"{number}. {stage}")
@@ -166,7 +182,7 @@ def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
     page = (done.folder / "report.html").read_text(encoding="utf-8")
     for title in (
         "In short", "Held-out documents", "Fill-mask, before and after", "Fine-tuning: which",
-        "Search", "Confusion",
+        "The missing word", "Some sentences", "Search", "Confusion",
         "Loss", "Accuracy", "Speed", "Utilisation", "Settings of pre-training",
     ):  # fmt: skip
         assert title in page, title

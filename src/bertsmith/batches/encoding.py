@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from bertsmith.batches.duplicates import DIGEST_BYTES, Digests
 from bertsmith.batches.writing import EncodedDocuments
 from bertsmith.errors import StoreError
 from bertsmith.signals import STOPPING
+from bertsmith.text.documents import Document
 from bertsmith.text.sections import Section
 from bertsmith.text.sizes import TextSize, size_of
 from bertsmith.tokens.documents import DocumentEncoder
@@ -65,6 +66,21 @@ class EncodedGroup:
         )
 
 
+def document_text(document: Document) -> bytes:
+    """Return the text of a document as it is compared and encoded, a paragraph a line."""
+    return "\n".join(document.paragraphs).encode()
+
+
+def text_digest(text: bytes) -> bytes:
+    """Return the 128 bits by which a document's text is known."""
+    return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
+
+
+def as_digests(digests: Iterable[bytes]) -> Digests:
+    """Return digests as numbers, (documents, 2)."""
+    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
+
+
 class GroupEncoder:
     """Reads the documents of sections, splits them into sentences and encodes them."""
 
@@ -78,8 +94,8 @@ class GroupEncoder:
         sizes: list[TextSize] = []
         repeated = 0
         for document in chain.from_iterable(section.documents() for section in group):
-            text = "\n".join(document.paragraphs).encode()
-            digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
+            text = document_text(document)
+            digest = text_digest(text)
             if digest in texts:
                 repeated += 1
                 continue
@@ -87,9 +103,8 @@ class GroupEncoder:
             sizes.append(sum(map(size_of, document.paragraphs), TextSize()))
         given = list(texts.values())
         encoded = self._encoder.encode(given)
-        digests = np.frombuffer(b"".join(texts), ">u8").reshape(-1, 2)
         return EncodedGroup(
-            digests=digests.astype(np.uint64),
+            digests=as_digests(texts),
             ids=encoded.ids.astype(self._type, copy=False),
             sentences=encoded.sentences,
             documents=self._of_each(given, encoded.documents),

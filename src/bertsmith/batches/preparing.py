@@ -15,10 +15,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsmith import __version__
-from bertsmith.batches.duplicates import SeenTexts
-from bertsmith.batches.encoding import EncodedGroup, Encoder, Group, encoders
+from bertsmith.batches.duplicates import Digests, SeenTexts
+from bertsmith.batches.encoding import (
+    EncodedGroup,
+    Encoder,
+    Group,
+    as_digests,
+    document_text,
+    encoders,
+    text_digest,
+)
 from bertsmith.batches.journal import Progress, Source, SourceFile
 from bertsmith.batches.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
 from bertsmith.batches.unfinished import UnfinishedStore, unfinished_store
@@ -86,6 +95,17 @@ def prepare_corpus(
             return making.finish(_nothing(out) if making.documents else corpus.without_text())
 
 
+def held_out_documents(documents: Iterable[Document], share: float) -> list[bool]:
+    """Return of each document whether a store made with `held_out=share` keeps it apart."""
+    digests = as_digests(text_digest(document_text(document)) for document in documents)
+    return list(map(bool, _is_held_out(digests, share)))
+
+
+def _is_held_out(digests: Digests, share: float) -> NDArray[np.bool_]:
+    limit = np.uint64(min(round(share * 2**64), 2**64 - 1))
+    return np.asarray(digests[:, 0] < limit)
+
+
 def _nothing(out: Path) -> StoreError:
     return StoreError("no text to train on was left", where=out, remedy="give more text")
 
@@ -127,7 +147,7 @@ class _Making:
     def __init__(self, work: UnfinishedStore, tokenizer: Tokenizer, held_out: float) -> None:
         self._work = work
         self._tokenizer = tokenizer
-        self._limit = round(held_out * 2**64)
+        self._share = held_out
         progress = work.progress
         self._duplicates = progress.duplicates if progress else 0
         places = (
@@ -192,7 +212,7 @@ class _Making:
         """Write the documents that are new, each into the store that its text decides on."""
         new = self._seen.add(group.digests)
         self._duplicates += group.repeated + int(np.count_nonzero(~new))
-        apart = group.digests[:, 0] < np.uint64(min(self._limit, 2**64 - 1))
+        apart = _is_held_out(group.digests, self._share)
         for writer, chosen in zip(self._writers, (new & ~apart, new & apart), strict=True):
             writer.append(group.part(chosen, self._tokenizer.unknown_id))
 

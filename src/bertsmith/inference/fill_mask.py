@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,11 +61,15 @@ def fill_masks(
     examples: Iterable[Example],
     *,
     top: int = 5,
+    among: Sequence[int] = (),
     rows: int = ROWS,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "fp32",
 ) -> Iterator[Filled]:
     """Fill the masks of a stream of examples, in their order and in constant memory.
+
+    With `among`, ids of pieces, these are the fillings, in that order, whatever `top` is; their
+    probabilities are still those among all pieces.
 
     Raises `ExampleError` as `fill_mask` does, with file and line.
     """
@@ -80,14 +84,14 @@ def fill_masks(
         found: dict[int, list[list[Filling]]] = {}
         with forward_only(model, precision):
             for indices, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
-                fillings = _fillings(model, tokenizer, packed.to(model.device), top)
+                fillings = _fillings(model, tokenizer, packed.to(model.device), top, among)
                 found.update(zip(indices.tolist(), fillings, strict=True))
         for number, example in enumerate(window):
             yield Filled(example=example, masks=found[number])
 
 
 def _fillings(
-    model: Model, tokenizer: Tokenizer, batch: Batch, top: int
+    model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[list[list[Filling]]]:
     """For each sequence of a batch, for each of its masks, the likeliest pieces."""
     hidden = model.encoder(batch)
@@ -97,7 +101,7 @@ def _fillings(
     for part, owner in zip(at.split(_MASKS), owners.split(_MASKS), strict=True):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(hidden[part])[:, : tokenizer.size]
-        values, pieces = _likeliest(logits, top)
+        values, pieces = _chosen(logits, top, among)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
@@ -108,8 +112,13 @@ def _fillings(
     return fillings
 
 
-def _likeliest(logits: Tensor, top: int) -> tuple[list[list[float]], list[list[int]]]:
+def _chosen(
+    logits: Tensor, top: int, among: Sequence[int]
+) -> tuple[list[list[float]], list[list[int]]]:
     probabilities = logits.float().softmax(-1)
+    if among:
+        asked = probabilities[:, list(among)].tolist()
+        return asked, [list(among) for _ in asked]
     values, pieces = probabilities.topk(min(top, probabilities.shape[-1]))
     return values.tolist(), pieces.tolist()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.preparing import prepare_store
+from bertsmith.batches.preparing import held_out_documents, prepare_store
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.store import TokenStore
 from bertsmith.claims import claimed
@@ -27,6 +27,8 @@ from bertsmith.errors import RunFolderError
 from bertsmith.log import progress, say
 from bertsmith.recipes.demo_corpus import as_documents, read_documentation, tell_corpus
 from bertsmith.recipes.demo_fillings import SENTENCES, Blank, fill, tell
+from bertsmith.recipes.demo_gaps import make_gap_task
+from bertsmith.recipes.demo_missing_word import find_missing_words, tell_missing_words
 from bertsmith.recipes.demo_report import TOPIC_MORAL, Learned, write_report
 from bertsmith.recipes.demo_search import make_search, search_both_ways, tell_search
 from bertsmith.recipes.demo_task import carry_out_task, make_task, tell_task
@@ -59,8 +61,8 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     """Learn from the Python documentation lying on this machine, and tell how well.
 
     Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy,
-    tokens_per_second, seconds, finetune, search, model, report. Raises `RunFolderError` when
-    `out` holds something else than an earlier demo.
+    tokens_per_second, seconds, finetune, missing_word, search, model, report. Raises
+    `RunFolderError` when `out` holds something else than an earlier demo.
     """
     require_matplotlib()
     with made_folder(out.parent), claimed(out):
@@ -138,7 +140,7 @@ def _pretrain(
 def _tasks(
     modules: list[ModuleText], outcome: PretrainOutcome, tokenizer: Tokenizer, seed: int
 ) -> Learned:
-    """Carry out the labelled task and the search, and print what each shows."""
+    """Carry out the labelled task, the task of order and the search, and print what each shows."""
     folder = outcome.folder / "model"
     topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
     tell_task(
@@ -147,9 +149,16 @@ def _tasks(
         "blanked out?",
         TOPIC_MORAL,
     )
+    held_out = held_out_documents(as_documents(modules), HELD_OUT)
+    gaps = make_gap_task(modules, held_out, tokenizer)
+    missing = find_missing_words(gaps, outcome.model, tokenizer) if gaps else None
+    if missing:
+        tell_missing_words(missing)
+    else:
+        say("6. the missing word: left out, too few held-out sentences have one of its words")
     search = search_both_ways(make_search(modules), outcome.model, tokenizer)
     tell_search(search)
-    return Learned(topic=topic, search=search)
+    return Learned(topic=topic, missing=missing, search=search)
 
 
 def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str, Any]:
@@ -160,6 +169,7 @@ def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str,
         "next_sentence_accuracy": held_out["next_sentence_accuracy"],
         "tokens_per_second": round(state.tokens / state.seconds),
         "finetune": learned.topic.to_dict(),
+        "missing_word": learned.missing.to_dict() if learned.missing else None,
         "search": learned.search.to_dict(),
         "model": str(outcome.folder / "model"),
         "report": str(out / "report.html"),

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.recipes.demo_fillings import HEADER, Blank
+from bertsmith.recipes.demo_missing_word import EXAMPLE_HEADER, GapOutcome
+from bertsmith.recipes.demo_missing_word import HEADER as GAP_HEADER
 from bertsmith.recipes.demo_search import HEADER as SEARCH_HEADER
 from bertsmith.recipes.demo_search import MORAL as SEARCH_MORAL
 from bertsmith.recipes.demo_search import SearchOutcome
@@ -26,6 +28,8 @@ class Learned:
     """What the model was tried on after pre-training."""
 
     topic: TaskOutcome
+    missing: GapOutcome | None
+    """None where there was too little text for it."""
     search: SearchOutcome
 
 
@@ -67,6 +71,8 @@ def write_report(
     report.confusion(
         f"Confusion of the best seed, {PRETRAINED}", topic.confusion, topic.task.labels
     )
+    if learned.missing:
+        _add_missing_words(report, learned.missing)
     report.table(
         "Search: which docstring has this first line?",
         ["searcher", *SEARCH_HEADER],
@@ -78,3 +84,22 @@ def write_report(
     assert settings is not None
     report.settings("Settings of pre-training", settings)
     report.write(path)
+
+
+def _add_missing_words(report: Report, missing: GapOutcome) -> None:
+    task = missing.task
+    report.table(
+        "The missing word: which one, and where?",
+        ["contestant", *GAP_HEADER[1:]],
+        missing.rows(),
+        note=f"Accuracy, with 95 % intervals, on {len(task.dev)} sentences of held-out documents, "
+        f"each without its only one of: {', '.join(task.candidates)}. {missing.moral()}. "
+        f"{'; '.join(missing.verdicts())}.",
+    )
+    report.table(
+        "Some sentences without their word",
+        EXAMPLE_HEADER,
+        missing.examples(),
+        note="The first sentence of each outcome; probabilities are those among all pieces of the "
+        "vocabulary.",
+    )

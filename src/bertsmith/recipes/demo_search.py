@@ -133,7 +133,7 @@ def tell_search(outcome: SearchOutcome) -> None:
     """Print how often each searcher is right, and what they found for a query or two."""
     search = outcome.search
     say(
-        f"6. search: which of {len(search.texts):,} docstrings has this first line? "
+        f"7. search: which of {len(search.texts):,} docstrings has this first line? "
         f"{len(search.queries)} first lines; nothing was trained for it"
     )
     table = Table("", *HEADER)
