@@ -103,6 +103,10 @@ class Purpose(Enum):
     """Docstrings of a package: class number."""
     DEMO_QUERIES = 62
     """Docstrings to search for."""
+    DEMO_SENTENCES = 63
+    """Order in which sentences are tried for a missing word."""
+    DEMO_PLACES = 64
+    """Places beside the true one of a missing word: number of the sentence."""
 
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:

@@ -20,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 
-from bertsmith.batches.randomness import permuted, stream
+from bertsmith.batches.randomness import Purpose, permuted, stream
 from bertsmith.text.documentation import ModuleText
 from bertsmith.text.sentences import split_sentences
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -33,7 +33,6 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 _FEWEST, _MOST = 6, 30
 _LETTERS, _CODE = 0.9, frozenset("[]`=<>{}_*|")
 _COUNTED = 50_000
-_ORDER, _OTHER_PLACES = 31, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,7 @@ def balanced_gaps(
     left = Counter(dict.fromkeys(range(len(candidates)), each))
     seen: set[str] = set()
     numbers = {word: number for number, word in enumerate(candidates)}
-    order = permuted(np.arange(len(sentences)), len(sentences), stream(_ORDER))
+    order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.DEMO_SENTENCES))
     for at in order.tolist():
         sentence = sentences[at]
         place = _place(sentence, numbers)
@@ -165,7 +164,8 @@ def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
 
 def _gap(words: list[str], place: int, word: int, key: int) -> Gap:
     others = [at for at in range(1, len(words) - 1) if at != place]
-    drawn = permuted(np.arange(PLACES - 1), len(others), stream(_OTHER_PLACES, key)).tolist()
+    draws = stream(Purpose.DEMO_PLACES, key)
+    drawn = permuted(np.arange(PLACES - 1), len(others), draws).tolist()
     places = sorted([place, *(others[at] for at in drawn)])
     return Gap(
         words=(*words[:place], *words[place + 1 :]),

@@ -93,8 +93,8 @@ def _add_missing_words(report: Report, missing: GapOutcome) -> None:
         ["contestant", *GAP_HEADER[1:]],
         missing.rows(),
         note=f"Accuracy, with 95 % intervals, on {len(task.dev)} sentences of held-out documents, "
-        f"each without its only one of: {', '.join(task.candidates)}. {missing.moral()}. "
-        f"{'; '.join(missing.verdicts())}.",
+        f"each without its only one of: {', '.join(task.candidates)}. {_sentence(missing.moral())} "
+        f"{_sentence('; '.join(missing.verdicts()))}",
     )
     report.table(
         "Some sentences without their word",
@@ -103,3 +103,7 @@ def _add_missing_words(report: Report, missing: GapOutcome) -> None:
         note="The first sentence of each outcome; probabilities are those among all pieces of the "
         "vocabulary.",
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
