@@ -45,7 +45,7 @@ from bertsmith.recipes.pretrain_evaluation import (
     evaluate_held_out,
     measure_held_out,
 )
-from bertsmith.recipes.pretrain_report import PREFLIGHT, model_card, write_report
+from bertsmith.recipes.pretrain_report import model_card, write_report
 from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain_time import plan_time
 from bertsmith.recipes.size_choice import choose_size
@@ -57,7 +57,7 @@ from bertsmith.training.loop import fit
 from bertsmith.training.pacing import Costs, Timing
 from bertsmith.training.records import write_record
 from bertsmith.training.replicas import complete
-from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_json
 from bertsmith.training.schedule import Budget
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model

@@ -23,9 +23,8 @@ from bertsmith.training.checkpoints import State
 from bertsmith.training.records import read_record
 from bertsmith.training.report import Report
 from bertsmith.training.report_training import NAMES, add_training
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import PREFLIGHT, RunFolder
 
-PREFLIGHT = "preflight.json"
 _CALLED: dict[Family, str] = {
     "bert": "A BERT",
     "albert": "An ALBERT",

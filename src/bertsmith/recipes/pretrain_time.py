@@ -28,9 +28,8 @@ from bertsmith.training.pacing import Costs
 from bertsmith.training.precision import Precision
 from bertsmith.training.report_curves import curves_svg
 from bertsmith.training.report_training import CURVES
-from bertsmith.training.run_folder import RunFolder, write_json
+from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder, write_json
 
-HELD_OUT_PLAN = "held-out.json"
 # shares of the minutes: for all measurements, for the evaluation, for finding out what they cost
 _MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
 _LEAST_TOKENS = 8_000

@@ -27,9 +27,12 @@ from bertsmith.training.run_format import RUN_FORMAT, other_version
 from bertsmith.untrusted import open_regular, read_json
 
 _LOCK = ".lock"
+HELD_OUT_PLAN = "held-out.json"
+PREFLIGHT = "preflight.json"
+_PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PREFLIGHT))
+"""Files that are written before anything is trained."""
 _RECORDS = frozenset(
-    f"{name}.json"
-    for name in ("run", "verified", "preflight", "result", "results", "dev", "rivals")
+    (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "rivals.json")
 )
 _LARGEST_RECORD = 64 * 2**20
 _LONGEST_LINE = 2**20
@@ -258,8 +261,8 @@ class RunFolder:
         """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
         if not self.path.is_dir():
             return
-        files = [path for path in self.path.rglob("*") if path.is_file() and path.stat().st_size]
-        if not self._begun_here or set(files) - {self.path / _LOCK, self._run, self._verified}:
+        files = {path for path in self.path.rglob("*") if path.is_file() and path.stat().st_size}
+        if not self._begun_here or files - {self.path / name for name in _PREPARATIONS}:
             return
         for entry in self.path.iterdir():
             if entry.is_dir():
