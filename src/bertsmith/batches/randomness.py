@@ -108,6 +108,10 @@ class Purpose(Enum):
     DEMO_PLACES = 64
     """Places beside the true one of a missing word: number of the sentence."""
 
+    # inference
+    CONTINUATION = 70
+    """Tokens that a left-to-right model continues a text with: seed, number of the text."""
+
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:
     """64 random bits for each key and counter, broadcast against each other."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError, ExampleError
 from bertsmith.evaluation.forward_only import Precision, forward_only
@@ -78,7 +79,10 @@ def continuations(
     for window in windows(examples, rows, text_length):
         texts = _encoded(model, tokenizer, window)
         begins = [len(each) for each in texts]
-        draws = [np.random.default_rng((config.seed, first + n)) for n in range(len(texts))]
+        draws = [
+            np.random.default_rng(int(stream(Purpose.CONTINUATION, config.seed, first + n)))
+            for n in range(len(texts))
+        ]
         with forward_only(model, precision):
             for _ in range(config.tokens):
                 _extend(model, tokenizer, texts, draws, config)
