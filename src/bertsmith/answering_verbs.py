@@ -34,8 +34,7 @@ def predict(
 
     One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
     pre-trained model also tells whether the second text of a pair, written with a tab between,
-    follows the first; one pre-trained from left to right continues each text. Memory stays the same
-    whatever the number of texts.
+    follows the first; one pre-trained from left to right continues each text.
 
     Args:
         model: folder of a model, or hub:owner/name, or with @revision
@@ -52,8 +51,7 @@ def predict(
             tuned when the model was trained; 1e9 to always answer
         min_confidence: give no class or choice whose probability is below this, in place of what
             was chosen when the model was trained; 0 to always answer
-        tokens: of a model that reads from left to right, the tokens to continue each text with, 20
-            where not given; fewer where its positions end
+        tokens: tokens to continue each text with, of a left-to-right model; 20 where not given
         temperature: of the same, how much chance there is in them: 0, where not given, takes the
             likeliest token each time, 1 draws as the model says
         seed: of what is drawn; 0 where not given

@@ -45,8 +45,7 @@ def embed(
         out: .npy, .parquet or .jsonl for the vectors; beside an .npy of tokens or words there are
             OUT.offsets.npy (where a text's rows begin) and OUT.spans.npy (characters)
         layer: which hidden states make a vector
-        pool: what a vector is of; auto is the folder's own, or the mean, or of a model that reads
-            from left to right the last token
+        pool: what a vector is of; auto is the folder's own, or as told above
         words: words are parted by blanks, or marks are words too
         normalize: bring every vector to length 1
         longest: tokens of a text that are read, where that is less than the model can
