@@ -25,7 +25,7 @@ FOR_TEST := $(VENV)/.installed-test-$(KEY)
 
 FOR_TRANSFORMERS5 := $(TRANSFORMERS5)/.installed-$(shell cksum < constraints-transformers5.txt | tr ' ' '-')
 
-.PHONY: help demo test faults figures check lint types layers pytest format clean
+.PHONY: help demo test faults figures same goldens check lint types layers pytest format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -41,6 +41,12 @@ faults: $(FOR_TEST) $(FOR_TRANSFORMERS5) ## what takes minutes each: kills, flip
 
 figures: $(FOR_TEST) ## sizes of the source, imports, modules passed (ARGS="--compare before.json")
 	@$(BIN)/python benchmarks/figures.py $(ARGS)
+
+same: $(FOR_TEST) ## losses against those of an earlier commit, bit for bit (ARGS="HEAD~3")
+	$(BIN)/python tests/goldens/same.py $(ARGS)
+
+goldens: $(FOR_TEST) ## rewrite tests/goldens/values, showing what changes
+	PYTHONPATH=src:tests $(BIN)/python -m goldens.write
 
 test: lint types layers pytest ## everything below: what has to pass before a change goes in
 

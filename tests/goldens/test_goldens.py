@@ -1,0 +1,65 @@
+"""Nothing changed that should not: goldens equal what is committed in values/.
+
+`python -m goldens.write` rewrites them (`make goldens`) and shows the differences; `make same`
+compares losses with an earlier commit bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from goldens.losses import Laboratory, cells, quiet_laboratory
+from goldens.making import MAKERS, VALUES, written
+from goldens.same import differences
+
+QUICK = (
+    "fp32/bert/next_sentence", "fp32/albert/sentence_order", "fp32/modernbert/within_documents",
+    "fp32/bert/classify", "fp32/distilbert/tag", "fp32/roberta/span",
+)  # fmt: skip
+"""The cells that are trained whenever tests run; `make faults` trains the others."""
+
+
+@pytest.fixture(scope="module")
+def laboratory() -> Iterator[Laboratory]:
+    with quiet_laboratory() as made:
+        yield made
+
+
+def committed(name: str) -> Any:  # noqa: ANN401
+    return json.loads((VALUES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_goldens_are_as_committed(name: str, laboratory: Laboratory) -> None:
+    assert json.loads(written(MAKERS[name](laboratory))) == committed(name)
+
+
+def check_losses(name: str, laboratory: Laboratory) -> None:
+    """Losses and norms of the gradient, to 1e-4: their last bits differ by chip."""
+    expected = committed("losses")[name]
+    rows = laboratory.cell(name)
+    assert [sorted(row) for row in rows] == [sorted(row) for row in expected]
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_losses_are_as_committed(name: str, laboratory: Laboratory) -> None:
+    check_losses(name, laboratory)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", [c for c in cells() if c[:4] == "fp32" and c not in QUICK])
+def test_all_losses_are_as_committed(name: str, laboratory: Laboratory) -> None:
+    check_losses(name, laboratory)
+
+
+def test_a_single_bit_is_told_as_a_difference() -> None:
+    before = {"a": [{"loss": 1.0}, {"loss": 2.0}], "b": [], "same": [{"loss": 3.0}]}
+    after = {"a": [{"loss": 1.0}, {"loss": 2.0000000000000004}], "c": [], "same": [{"loss": 3.0}]}
+    told = ["a: differs from step 2", "b: only before", "c: only after"]
+    assert differences(before, after) == told
