@@ -15,8 +15,10 @@ from bertsmith.layers import evening
 from bertsmith.layers.positions import sinusoidal_table
 from bertsmith.models import spare as spare_module
 from bertsmith.models.encoder import EncoderConfig
+from bertsmith.models.heads import HEADS
 from bertsmith.models.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 from bounds import close_gradients, close_when_regrouped
+from families import MODELS
 
 ENCODER = EncoderConfig(
     vocabulary=499, hidden=64, layers=3, heads=4, feed_forward=37, longest=23, dropout=0.0
@@ -241,3 +243,18 @@ def test_rows_are_evened_where_it_pays() -> None:
     ]  # fmt: skip
     few = [evening.evened(rows, evening.FEW) for rows in (63, 64, 65, 511, 513)]
     assert few == [63, 64, 80, 512, 528]
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_any_model_can_have_another_head(name: str) -> None:
+    config = MODELS[name]
+    if config.predicts == "span":
+        config = dataclasses.replace(config, no_answer=1.5)
+    if config.predicts in ("class", "choice"):
+        config = dataclasses.replace(config, min_confidence=0.5)
+    for predicts, head in HEADS.items():
+        labels = ("a", "b") if head in ("classify", "tag") else ()
+        made = config.with_head(predicts, labels)
+        assert (made.predicts, made.labels, made.encoder) == (predicts, labels, config.encoder)
+        assert (made.no_answer, made.min_confidence) == (None, None)
+        assert not made.masked_lm

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bertsmith.evaluation.intervals import Interval
 from bertsmith.recipes.difference import Difference
+from bertsmith.recipes.finetune import FinetuneConfig, finetune
 from bertsmith.recipes.labelled import LabelledData
 from bertsmith.recipes.outcome import FinetuneOutcome
 from bertsmith.recipes.rivals import TFIDF, Rival
@@ -13,6 +15,7 @@ from bertsmith.recipes.scores import tell
 from bertsmith.recipes.tasks.classify import Classify
 from bertsmith.recipes.trial import TrialResult
 from bertsmith.text.examples import Example
+from bertsmith.weights.folder import read_config, save_model, start_from
 
 
 def outcome(
@@ -103,3 +106,17 @@ def test_failed_seeds_are_counted_and_the_choice_is_told(
     assert "median of 3" in told
     assert "80.00" in told
     assert "95 % interval over dev sets of this size 61.00 to 97.00" in told
+
+
+def test_a_model_of_another_task_is_the_start_and_has_a_card(
+    base_folder: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """A threshold of the former task is none of the new one's."""
+    model, tokenizer = start_from(base_folder, predicts="span")
+    model.config = replace(model.config, no_answer=1.5)
+    save_model(tmp_path / "spans", model, tokenizer)
+    settings = FinetuneConfig(epochs=1, batch=16, longest=24)
+    made = finetune(tmp_path / "spans", labelled, out=tmp_path / "run", seeds=1, settings=settings)
+    assert read_config(made.model).no_answer is None
+    card = (made.model / "README.md").read_text(encoding="utf-8")
+    assert "pipeline_tag: text-classification" in card
