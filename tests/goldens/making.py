@@ -141,7 +141,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:  # noqa: ANN401
             inner = list(_lines(each, indent + " "))
             start = f"{indent} {json.dumps(key)}: " if named else f"{indent} "
             end = "," if number < len(items) else ""
-            inner[0], inner[-1] = start + inner[0], inner[-1]
+            inner[0] = start + inner[0]
             inner[-1] += end
             yield from inner
         yield indent + ("}" if named else "]")

