@@ -86,17 +86,16 @@ class Laboratory:
         if not out.exists():
             self.pretrain(
                 family, "within_documents", out, "--steps", "1", "--precision", "fp32",
-                "--schedule.warm_up", "1.0",
+                "--schedule.warm_up", "1.0", "--schedule.hold", "0.0",
             )  # fmt: skip
         return out / "model"
 
     def pretrain(self, family: str, objective: str, out: Path, *more: str) -> None:
         """Pre-train a tiny model of a family."""
         recipe = "modern" if family == "modernbert" else "roberta"
+        text = ["--samples.text", objective]
         if objective == "left_to_right":
-            text = ("--samples.text", "within_documents", "--samples.left_to_right", "true")
-        else:
-            text = ("--samples.text", objective)
+            text = ["--samples.text", "within_documents", "--samples.left_to_right", "true"]
         store = self.store(VOCABULARIES.get(family, "wordpiece"))
         which = ("--recipe", recipe, "--network.family", family, *text)
         bertsmith("pretrain", store, "--out", out, "--force", *which, *_SMALL, *more)

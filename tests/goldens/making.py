@@ -136,7 +136,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:  # noqa: ANN401
     if (isinstance(value, dict) and value) or (isinstance(value, list) and _nested(value)):
         named = isinstance(value, dict)
         yield "{" if named else "["
-        items = list(value.items() if named else enumerate(value))
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
         for number, (key, each) in enumerate(items, 1):
             inner = list(_lines(each, indent + " "))
             start = f"{indent} {json.dumps(key)}: " if named else f"{indent} "
