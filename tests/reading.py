@@ -8,7 +8,8 @@ from pathlib import Path
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.choices import read_choices
 from bertsmith.text.columns import Columns
-from bertsmith.text.conll import TagColumns, read_tagged
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.conll_columns import TagColumns
 from bertsmith.text.examples import Example, read_examples
 from bertsmith.text.glue import TASKS
 from bertsmith.text.glue_files import read_glue

@@ -127,7 +127,9 @@ def _answering(prepared: Prepared, net: Model, sample: Sample) -> float:
 def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: Sample) -> float:
     settings, timed = learned.settings, Steps(warm=sample.warm)
     prepare_model(net, settings, seed)
-    objective = learned.data.task.objective(learned.data.train, learned.data.labels, settings)
+    objective = learned.data.task.objective(
+        learned.data.train, learned.data.labels, settings.label_loss
+    )
 
     with met_rows(net, prepared.train) as examples:
         source = ExampleBatches(examples, units_per_batch=settings.batch, seed=seed)

@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.batches.fitting import Fit, fitted, window_starts
+from bertsmith.batches.fitting import fitted, window_starts
 from bertsmith.batches.text_windows import window_of
+from bertsmith.models.preprocessing import Fit
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.models.preprocessing import Fit
 from bertsmith.recipes.evaluate import evaluate
 from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.predict import Thresholds, predict

@@ -14,7 +14,6 @@ from bertsmith.errors import ConfigError
 from bertsmith.evaluation.squad import squad_v1, squad_v2
 from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.tag import Tag as TagObjective
-from bertsmith.recipes.evaluate import interval_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.glue import settings_of
 from bertsmith.recipes.labelled import LabelledData
@@ -28,7 +27,7 @@ from bertsmith.recipes.tasks.span import Answer as SpanPlace
 from bertsmith.recipes.tasks.span import Span, SpanAnswer
 from bertsmith.recipes.tasks.table import task_named
 from bertsmith.recipes.tasks.tag import Tag, TagAnswer
-from bertsmith.recipes.tasks.task import Room
+from bertsmith.recipes.tasks.task import Room, interval_of
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
 from bertsmith.recipes.tasks.word_windows import word_windows
 from bertsmith.recipes.trial import prepare
@@ -160,7 +159,7 @@ def test_rare_tags_weigh_as_much_as_common_ones() -> None:
     row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
     settings = FinetuneConfig(class_weights="balanced", smoothing=0.25)
     labels = ("B-X", "I-X", "O", "B-Y")
-    term = Tag().objective([row, row], labels, settings).terms["tag"]
+    term = Tag().objective([row, row], labels, settings.label_loss).terms["tag"]
     # scikit-learn's "balanced", for the tags that there are
     numbers = [labels.index(tag) for tag in (*tags, *tags)]
     expected = compute_class_weight("balanced", classes=np.arange(3), y=numbers)
@@ -189,7 +188,9 @@ def test_a_label_of_all_rows_is_learned_too() -> None:
         for labels in (("all", "some"), ("all",), ("all",), ("all",))
     ]
     settings = FinetuneConfig(class_weights="balanced")
-    term = MultiLabel().objective(rows, ("all", "some", "none"), settings).terms["classify"]
+    term = (
+        MultiLabel().objective(rows, ("all", "some", "none"), settings.label_loss).terms["classify"]
+    )
     assert isinstance(term, MultiLabelObjective)
     assert term.weights == pytest.approx((0.25, 3.0, 4.0))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import ExampleError
-from bertsmith.text.conll import TagColumns, read_tagged, tag_scheme
+from bertsmith.text.conll import read_tagged, tag_scheme
+from bertsmith.text.conll_columns import TagColumns
 from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
 from bertsmith.text.tagged import Entity, entities_of, joined, tags_of, words_of
 

@@ -16,7 +16,8 @@ from bertsmith.recipes.texts import Texts
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.choices import read_choices
 from bertsmith.text.columns import Columns
-from bertsmith.text.conll import TagColumns, read_tagged
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.conll_columns import TagColumns
 from bertsmith.text.corpus import Corpus
 from bertsmith.text.examples import read_examples
 from bertsmith.text.joined_tags import joining_sign

@@ -13,7 +13,8 @@ from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.tag import Tag
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.columns import Columns
-from bertsmith.text.conll import USUAL_TAGS, TagColumns, read_tagged
+from bertsmith.text.conll import read_tagged
+from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns
 from bertsmith.text.recognising import recognise
 
 SENTENCES = [

@@ -17,6 +17,7 @@ from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import RunFolderError, TrainingDiverged
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.models.bert import bert
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import (
@@ -34,7 +35,6 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.training.precision import Precision
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from bounds import close_after_training

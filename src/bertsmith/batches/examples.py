@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.batches.fitting import Fit, fitted
+from bertsmith.batches.fitting import fitted
 from bertsmith.batches.pairs import Ids, Segments
 from bertsmith.batches.pretraining import Place
 from bertsmith.batches.randomness import Purpose, permuted, stream
+from bertsmith.models.preprocessing import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # MiniLM on one CPU thread: 512 to 4,096 tokens do alike, 16,384 are 18 % slower

@@ -9,15 +9,14 @@ windows     all of it, in windows that overlap by a quarter; what they say is av
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.pairs import Ids, Segments, encode_pair, kept
+from bertsmith.models.preprocessing import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
-Fit = Literal["head", "tail", "head+tail", "windows"]
 Tokens = NDArray[np.integer]
 
 

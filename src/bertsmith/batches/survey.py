@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.likeness import Likeness
+from bertsmith.batches.likeness import Likeness, Numbers
 from bertsmith.batches.randomness import bits
 from bertsmith.batches.store import TokenStore
 from bertsmith.log import progress
-
-Numbers = NDArray[np.int64]
 
 MOST_TOKENS = 20_000_000
 _PASSAGE = 65_536

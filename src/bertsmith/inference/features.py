@@ -23,7 +23,7 @@ from bertsmith.inference.words import Merging, Words, merged, word_spans
 from bertsmith.layers.mix import LayerMix
 from bertsmith.layers.pooling import POOLINGS, Pooling, pooled
 from bertsmith.models.model import Model
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Unit = Literal["text", "token", "word"]

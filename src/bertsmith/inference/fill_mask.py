@@ -20,7 +20,7 @@ from bertsmith.errors import ExampleError
 from bertsmith.evaluation.forward_only import Precision, forward_only
 from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.models.model import Model
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # masks whose logits over the whole vocabulary are computed at once

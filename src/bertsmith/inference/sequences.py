@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import encode_examples
 from bertsmith.batches.pairs import Ids, Segments, encode_pair, specials_around
 from bertsmith.errors import ExampleError
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Long = Literal["cut", "windows"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 
 ROWS = 2048
 _CHARACTERS = 4_000_000

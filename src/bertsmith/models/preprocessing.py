@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+
+Fit = Literal["head", "tail", "head+tail", "windows"]
 
 
 @dataclass(frozen=True, kw_only=True)

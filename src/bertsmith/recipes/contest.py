@@ -12,13 +12,12 @@ from bertsmith.errors import ConfigError
 from bertsmith.evaluation.intervals import Interval
 from bertsmith.models.model import Model, build_model
 from bertsmith.recipes.difference import Difference, difference_of, from_constant
-from bertsmith.recipes.evaluate import interval_of
 from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.frozen import frozen_rivals, static_rival
 from bertsmith.recipes.grid import Searched, cell_name, cells_of, search
 from bertsmith.recipes.outcome import CurvePoint, FinetuneOutcome, best_of
 from bertsmith.recipes.rivals import LeftOut, Rival
-from bertsmith.recipes.tasks.task import Evidence
+from bertsmith.recipes.tasks.task import Evidence, interval_of
 from bertsmith.recipes.tfidf import tfidf_rival
 from bertsmith.recipes.trial import Prepared, TrialResult
 from bertsmith.recipes.trial_folder import DEV, Trial

@@ -29,7 +29,7 @@ from bertsmith.recipes.tasks.task import Room
 from bertsmith.recipes.tfidf import tfidf_rival
 from bertsmith.recipes.trial import Measured, Prepared, TrialResult, prepare, run_trial
 from bertsmith.text.documentation import ModuleText
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 

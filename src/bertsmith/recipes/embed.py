@@ -20,7 +20,7 @@ from bertsmith.recipes.texts import Texts
 from bertsmith.recipes.vector_files import check_kind, vector_file
 from bertsmith.text.columns import USUAL, Columns
 from bertsmith.text.described import without_header
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder

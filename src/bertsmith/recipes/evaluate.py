@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ExampleError, ModelFolderError
 from bertsmith.evaluation.entities import EntityScores, macro_f1
-from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.log import say
+from bertsmith.models.preprocessing import Fit
 from bertsmith.printable import printable
 from bertsmith.recipes.asked import checked_pairs, reading_as_trained
 from bertsmith.recipes.classes import pick_classes
@@ -22,15 +18,13 @@ from bertsmith.recipes.preview import tell_rows
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.table import task_of
 from bertsmith.recipes.tasks.tag import Tag
-from bertsmith.recipes.tasks.task import Evidence, Room, Task
+from bertsmith.recipes.tasks.task import Room, Task, interval_of
 from bertsmith.recipes.tasks.whole_texts import unknown_label
 from bertsmith.recipes.telling import in_words, percent
 from bertsmith.recipes.trial import measure
 from bertsmith.text.schemes import names_entities
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.hub import model_folder
-
-_RESAMPLES = 1000
 
 
 def evaluate(
@@ -104,23 +98,6 @@ def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float
         }
         for label, each in scores.items()
     }
-
-
-def interval_of(
-    task: Task[Any], evidence: Evidence, labels: tuple[str, ...], name: str | None = None
-) -> Interval:
-    """The 95 % interval of a score, the one that counts most where none is named.
-
-    Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
-    tuning for each draw, that will be asked on other rows.
-    """
-    task = task.tuned(evidence)
-
-    def score(drawn: NDArray[np.int64]) -> float:
-        scores = task.scores(evidence[drawn], labels)
-        return next(iter(scores.values())) if name is None else scores[name]
-
-    return bootstrap_interval(score, len(evidence), resamples=_RESAMPLES)
 
 
 def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -> None:

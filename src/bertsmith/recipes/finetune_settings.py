@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.evaluation.forward_only import Precision
+from bertsmith.models.preprocessing import Fit
 from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.text.bad_rows import OnBad
 from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.conll import USUAL_TAGS, TagColumns
+from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimiser import OptimiserConfig
-from bertsmith.training.precision import Precision
 from bertsmith.training.schedule import Budget, ScheduleConfig
 
 # points of the loss curve that are kept
@@ -141,6 +142,11 @@ class FinetuneConfig(Config):
     def reading(self) -> Reading:
         """How the files are read."""
         return Reading(columns=self.columns, tags=self.tags, on_bad=self.on_bad)
+
+    @property
+    def label_loss(self) -> LabelLoss:
+        """The options of losses over labels."""
+        return LabelLoss(class_weights=self.class_weights, smoothing=self.smoothing)
 
     def fit(self, steps: int, seed: int) -> FitConfig:
         """What the training loop is told for so many steps."""

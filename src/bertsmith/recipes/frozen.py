@@ -21,7 +21,7 @@ from bertsmith.models.model import Model
 from bertsmith.recipes.linear import linear_answers
 from bertsmith.recipes.rivals import Rival
 from bertsmith.recipes.trial import Prepared
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 
 STATIC = "mean static vectors + linear"
 # more rows would take minutes a layer, and change little

@@ -39,7 +39,7 @@ from bertsmith.recipes.tasks.task import Task
 from bertsmith.recipes.telling import told_scores
 from bertsmith.recipes.trial import measure
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.text.glue import TASKS, GlueTask
 from bertsmith.text.glue_files import HIGHEST, find_glue, read_glue
 from bertsmith.tokens.tokenizer import Tokenizer

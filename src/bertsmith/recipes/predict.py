@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.batches.examples import encode_examples
-from bertsmith.batches.fitting import Fit
 from bertsmith.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.inference.continuation import ContinuationConfig, continuations
 from bertsmith.inference.fill_mask import fill_masks
@@ -19,6 +18,7 @@ from bertsmith.inference.windows import ROWS, text_length, windows
 from bertsmith.log import say
 from bertsmith.models.catalog import family
 from bertsmith.models.model import Model, ModelConfig
+from bertsmith.models.preprocessing import Fit
 from bertsmith.output import flush
 from bertsmith.printable import printable
 from bertsmith.recipes.answer_files import Answers, Format

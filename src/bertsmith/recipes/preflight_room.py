@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.models.encoder import EncoderConfig
 from bertsmith.models.model import Model, ModelConfig
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.optimiser import OptimiserConfig
-from bertsmith.training.precision import Precision
 
 WORKING_ROOM = 250_000_000
 _REMEDY = "take a smaller --model, or half of --samples.tokens_per_batch with twice --accumulate"

@@ -18,6 +18,7 @@ import torch
 from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.batches.store import TokenStore
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.log import progress, short_number
 from bertsmith.models.model import Model
 from bertsmith.objectives.losses import Losses
@@ -25,7 +26,7 @@ from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.figures import batch_flops
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
 from bertsmith.training.peak import Peak, matrix_peak
-from bertsmith.training.precision import Precision, autocast, keep_large_blocks
+from bertsmith.training.precision import autocast, keep_large_blocks
 from bertsmith.training.schedule import Budget
 
 TRIAL_STEPS = 5

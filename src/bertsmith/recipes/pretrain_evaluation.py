@@ -11,6 +11,7 @@ from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.store import TokenStore
 from bertsmith.config import Config
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.evaluation.held_out import evaluate_objective
 from bertsmith.log import progress
 from bertsmith.models.model import Model
@@ -18,7 +19,6 @@ from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.measuring import Measure
-from bertsmith.training.precision import Precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Literal
 from bertsmith.batches.phases import Phase
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.config import Config
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.layers.feed_forward import Activation
 from bertsmith.layers.positions import Positions
 from bertsmith.models.catalog import Family
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimiser import OptimiserConfig
-from bertsmith.training.precision import Precision
 from bertsmith.training.schedule import Budget, ScheduleConfig
 
 

@@ -17,6 +17,7 @@ from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.batches.store import TokenStore
 from bertsmith.errors import MissingExtra
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.evaluation.held_out import evaluate_objective
 from bertsmith.log import progress
 from bertsmith.models.model import Model
@@ -25,7 +26,6 @@ from bertsmith.recipes.pretrain_evaluation import HeldOutPlan, held_out_batches
 from bertsmith.recipes.pretrain_settings import PretrainRun
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.pacing import Costs
-from bertsmith.training.precision import Precision
 from bertsmith.training.report_curves import curves_svg
 from bertsmith.training.report_training import CURVES
 from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder, write_json

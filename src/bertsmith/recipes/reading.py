@@ -8,7 +8,7 @@ from functools import cached_property
 from bertsmith.config import Config
 from bertsmith.text.bad_rows import BadRows, OnBad
 from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.conll import USUAL_TAGS, TagColumns
+from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns
 
 
 @dataclass(frozen=True, kw_only=True)

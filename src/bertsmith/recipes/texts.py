@@ -14,7 +14,8 @@ from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.columns import Columns
 from bertsmith.text.documents import tidy
 from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
-from bertsmith.text.examples import Example, Kind, has_labels, read_examples
+from bertsmith.text.example import Example
+from bertsmith.text.examples import Kind, has_labels, read_examples
 from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 

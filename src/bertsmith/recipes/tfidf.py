@@ -23,7 +23,7 @@ from bertsmith.log import progress
 from bertsmith.recipes.linear import STRENGTHS, Choosing, linear_answers
 from bertsmith.recipes.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
 from bertsmith.recipes.trial import Prepared
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 
 SECONDS = 20.0
 """What it may take, about; more where the model took more."""

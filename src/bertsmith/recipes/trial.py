@@ -150,7 +150,7 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    objective = task.objective(data.train, data.labels, config)
+    objective = task.objective(data.train, data.labels, config.label_loss)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so that to be measured on it meanwhile the model has to be whole
     part = nullcontext(prepared.train) if config.patience else met_rows(model, prepared.train)

@@ -9,7 +9,8 @@ from pathlib import Path
 from bertsmith.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.columns import Columns
-from bertsmith.text.examples import Example, read_examples
+from bertsmith.text.example import Example
+from bertsmith.text.examples import read_examples
 from bertsmith.text.glue import TASKS, GlueTask
 from bertsmith.text.opening import COMPRESSED
 

@@ -10,6 +10,7 @@ from bertsmith.batches.pretraining import Place
 from bertsmith.clock import Clock
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.log import Bar, progress
 from bertsmith.models.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
@@ -20,7 +21,7 @@ from bertsmith.training.measuring import Measure, Measuring
 from bertsmith.training.optimiser import Optimiser, OptimiserConfig
 from bertsmith.training.pacing import Pacing, Timing
 from bertsmith.training.peak import matrix_peak
-from bertsmith.training.precision import Precision, keep_large_blocks
+from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.saving import Saver, saving

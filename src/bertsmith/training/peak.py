@@ -24,7 +24,7 @@ import torch
 
 from bertsmith.batches.randomness import Purpose, stream
 from bertsmith.disk import user_cache
-from bertsmith.training.precision import Precision
+from bertsmith.evaluation.forward_only import Precision
 
 # square products from one that fits a core's cache to one that fills an accelerator
 _SIDES = (256, 512, 1024, 2048, 4096, 8192)

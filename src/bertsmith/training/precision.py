@@ -6,11 +6,10 @@ import contextlib
 import ctypes
 import sys
 from contextlib import AbstractContextManager
-from typing import Literal
 
 import torch
 
-Precision = Literal["bf16", "fp32"]
+from bertsmith.evaluation.forward_only import Precision
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

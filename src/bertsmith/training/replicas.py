@@ -14,10 +14,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from bertsmith.batches.batch import Batch
+from bertsmith.evaluation.forward_only import Precision
 from bertsmith.models.model import Model, build_model
 from bertsmith.objectives.losses import Loss, Losses
 from bertsmith.training.distribution import World
-from bertsmith.training.precision import Precision, autocast
+from bertsmith.training.precision import autocast
 from bertsmith.training.shares import in_shares, whole
 
 Objective = Callable[[Model, Batch], Losses]

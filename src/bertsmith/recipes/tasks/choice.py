@@ -16,10 +16,10 @@ from bertsmith.inference.classify import option_scores
 from bertsmith.models.model import Model
 from bertsmith.objectives.choose import Choose
 from bertsmith.objectives.objective import Objective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.text.choices import Choice as Question
 from bertsmith.text.choices import describe_choices, find_label_start, read_choices
 from bertsmith.text.mctest import has_stories
@@ -85,7 +85,7 @@ class Choice(Task[Question]):
         return encoded.labelled("choose", _right(rows)) if labelled else encoded
 
     def objective(
-        self, rows: Sequence[Question], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Question], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Cross-entropy among the options of each question."""
         return Objective(terms={"choose": Choose()}, at_targets=frozenset())

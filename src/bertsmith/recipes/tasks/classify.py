@@ -16,10 +16,9 @@ from bertsmith.inference.classify import class_probabilities
 from bertsmith.models.model import Model
 from bertsmith.objectives.classify import Classify as ClassifyObjective
 from bertsmith.objectives.objective import Objective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.confidence import abstention_note, confidence_for
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
-from bertsmith.recipes.tasks.weighing import balanced_weights
+from bertsmith.recipes.tasks.weighing import LabelLoss, balanced_weights
 from bertsmith.recipes.tasks.whole_texts import (
     TextTask,
     check_labels,
@@ -27,7 +26,7 @@ from bertsmith.recipes.tasks.whole_texts import (
     count_labels,
     order_labels,
 )
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Classes = NDArray[np.int64]
@@ -91,7 +90,7 @@ class Classify(TextTask):
         return encoded.labelled("classify", classes_of(rows, labels)) if labelled else encoded
 
     def objective(
-        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Cross-entropy."""
         balanced = settings.class_weights == "balanced"

@@ -17,9 +17,9 @@ from bertsmith.inference.classify import label_probabilities
 from bertsmith.models.model import Model
 from bertsmith.objectives.multi_label import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.objective import Objective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.recipes.tasks.whole_texts import (
     TextTask,
     check_labels,
@@ -27,7 +27,7 @@ from bertsmith.recipes.tasks.whole_texts import (
     count_labels,
     order_labels,
 )
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.text.recognising_tables import label_separator
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -99,7 +99,7 @@ class MultiLabel(TextTask):
         return encoded.labelled("classify", flags_of(rows, labels).astype(np.float32))
 
     def objective(
-        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Binary cross-entropy; balanced, each label's rows with it weigh as those without."""
         weights: tuple[float, ...] = ()

@@ -16,10 +16,10 @@ from bertsmith.inference.classify import label_probabilities
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.regress import Relevance
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.recipes.tasks.whole_texts import TextTask
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 RELEVANCE = ("relevance",)
@@ -75,7 +75,7 @@ class Rank(TextTask):
         return encoded.labelled("rank", relevance / max(float(relevance.max()), 1e-9))
 
     def objective(
-        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Binary cross-entropy of each pair."""
         return Objective(terms={"rank": Relevance()}, at_targets=frozenset())

@@ -17,10 +17,10 @@ from bertsmith.inference.classify import text_outputs
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.regress import Regress
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.recipes.tasks.whole_texts import TextTask
-from bertsmith.text.examples import Example
+from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 NUMBER = ("number",)
@@ -61,7 +61,7 @@ class Regression(TextTask):
         return encoded.labelled("regress", numbers_of(rows).astype(np.float32))
 
     def objective(
-        self, rows: Sequence[Example], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """The squared error, in units of the numbers' spread."""
         mean, spread = _mean_and_spread(rows)

@@ -18,11 +18,11 @@ from bertsmith.inference.span import Candidate, candidates, span_logits
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.span import Span as SpanObjective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.question_windows import QuestionWindows, question_windows
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.recipes.tasks.thresholds import best_threshold, with_threshold
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.text.squad import Question, is_table, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ class Span(Task[Question]):
         return question_windows(tokenizer, rows, room, labelled=labelled)
 
     def objective(
-        self, rows: Sequence[Question], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Question], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Cross-entropy of the first and the last token."""
         return Objective(terms={"span": SpanObjective()})

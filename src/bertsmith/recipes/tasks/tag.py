@@ -18,11 +18,10 @@ from bertsmith.inference.tag import tag_probabilities
 from bertsmith.models.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tag import Tag as TagObjective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.raw_texts import raw_text
 from bertsmith.recipes.tasks.task import Evidence, Room, Scores, Task
-from bertsmith.recipes.tasks.weighing import balanced_weights
+from bertsmith.recipes.tasks.weighing import LabelLoss, balanced_weights
 from bertsmith.recipes.tasks.whole_texts import count_labels, order_labels
 from bertsmith.recipes.tasks.word_windows import WordWindows, word_windows
 from bertsmith.text.conll import read_tagged, tag_scheme
@@ -147,7 +146,7 @@ class Tag(Task[Tagged]):
         return word_windows(tokenizer, rows, tags, room)
 
     def objective(
-        self, rows: Sequence[Tagged], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[Tagged], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Cross-entropy of each word."""
         weights: tuple[float, ...] = ()

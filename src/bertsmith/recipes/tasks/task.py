@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import Fit
 from bertsmith.config import Config
 from bertsmith.errors import ConfigError
+from bertsmith.evaluation.intervals import Interval, bootstrap_interval
 from bertsmith.models.heads import Predicts
 from bertsmith.models.model import Model, ModelConfig
+from bertsmith.models.preprocessing import Fit
 from bertsmith.objectives.objective import Objective
-from bertsmith.recipes.finetune_settings import FinetuneConfig
 from bertsmith.recipes.reading import Reading
+from bertsmith.recipes.tasks.weighing import LabelLoss
 from bertsmith.text.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -188,7 +189,7 @@ class Task(ABC, Generic[R]):
 
     @abstractmethod
     def objective(
-        self, rows: Sequence[R], labels: tuple[str, ...], settings: FinetuneConfig
+        self, rows: Sequence[R], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """What is made smaller in training on some rows."""
 
@@ -286,3 +287,20 @@ class Task(ABC, Generic[R]):
     ) -> tuple[str, float] | None:
         """Who has learned nothing, and what that scores on dev; None for no such thing."""
         return None
+
+
+def interval_of(
+    task: Task[Any], evidence: Evidence, labels: tuple[str, ...], name: str | None = None
+) -> Interval:
+    """The 95 % interval of a score, the one that counts most where none is named.
+
+    Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
+    tuning for each draw, that will be asked on other rows.
+    """
+    task = task.tuned(evidence)
+
+    def score(drawn: NDArray[np.int64]) -> float:
+        scores = task.scores(evidence[drawn], labels)
+        return next(iter(scores.values())) if name is None else scores[name]
+
+    return bootstrap_interval(score, len(evidence), resamples=1000)

@@ -6,9 +6,8 @@ Rows of evidence are exact match, F1, doubt, and whether there is an answer.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Evidence = NDArray[np.float64]
+from bertsmith.recipes.tasks.task import Evidence
 
 
 def with_threshold(evidence: Evidence, threshold: float) -> Evidence:

@@ -15,7 +15,8 @@ from bertsmith.inference.windows import text_length
 from bertsmith.recipes.reading import Reading
 from bertsmith.recipes.tasks.task import Room, Task
 from bertsmith.text.described import describe_examples
-from bertsmith.text.examples import Example, Kind, has_labels, read_examples
+from bertsmith.text.example import Example
+from bertsmith.text.examples import Kind, has_labels, read_examples
 from bertsmith.text.glue import GlueTask
 from bertsmith.text.glue_files import read_glue, task_of
 from bertsmith.text.opening import kind_of
