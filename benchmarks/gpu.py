@@ -32,7 +32,7 @@ from rich.table import Table
 
 from accelerator.contestants import Plan, train_ours, train_rival
 from accelerator.text import Text, text_for
-from bertsmith.models.bert import SIZES
+from bertsmith.network.families.bert import SIZES
 from bertsmith.recipes.devices import device_named
 
 PARTS = ("throughput", "rival", "ours", "table")

@@ -14,7 +14,7 @@ has 128 tokens, nobody pads. Table "text": a line a sequence as it comes, tokens
 Real text is read from BERTSMITH_DATA; without it, invented text of like lengths.
 
 The utilisation is that of the best matrix product measured in the same run, from the operations
-that the result needs (models/flops.py).
+that the result needs (network/flops.py).
 """
 
 from __future__ import annotations

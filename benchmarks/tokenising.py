@@ -33,9 +33,9 @@ from rich.table import Table
 from tokenizers import Tokenizer as Compiled
 from transformers import BertTokenizer
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.text.corpus import Corpus
-from bertsmith.tokens.documents import DocumentEncoder
+from bertsmith.store.preparing import prepare_store
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Encode = Callable[[list[str]], list[list[int]]]

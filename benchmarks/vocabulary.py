@@ -24,9 +24,9 @@ from rich.table import Table
 from tokenizers import Tokenizer as Trained
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from bertsmith.text.corpus import Corpus
+from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.learning import learn_wordpiece
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.wordpiece import CONTINUES
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

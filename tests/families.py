@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.models.catalog import Family
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.catalog import Family
+from bertsmith.network.model import ModelConfig
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

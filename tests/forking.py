@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertsmith.cli import main
+from bertsmith.cli.main import main
 
 # what the user's shell finds under the name bertsmith; -I and -S make it quick to start
 _CLIENT = """#!{python} -IS
@@ -33,8 +33,8 @@ answer = server.recv(1)
 sys.exit(answer[0] if answer else 1)
 """
 _IMPORTED = (
-    "bertsmith.recipes.finetune", "bertsmith.recipes.pretrain",
-    "bertsmith.recipes.embed", "bertsmith.recipes.predict", "bertsmith.recipes.convert",
+    "bertsmith.recipes.finetune.recipe", "bertsmith.recipes.pretrain.recipe",
+    "bertsmith.recipes.embed", "bertsmith.recipes.predict.recipe", "bertsmith.recipes.convert",
     "tensorboard.compat.proto.event_pb2", "matplotlib.figure", "matplotlib.backends.backend_svg",
 )  # fmt: skip
 

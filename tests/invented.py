@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.store import TokenStore
-from bertsmith.text.documents import Document
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.command import read_arguments
-from bertsmith.verbs import VERBS
+from bertsmith.cli.command import read_arguments
+from bertsmith.cli.verbs import VERBS
 from forking import started
 from invented import invented_documents
 

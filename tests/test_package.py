@@ -18,8 +18,8 @@ from beartype.roar import BeartypeCallHintParamViolation
 from jaxtyping import TypeCheckError
 
 import bertsmith
-from bertsmith.batches.batch import Batch
-from bertsmith.log import short_number
+from bertsmith.core.log import short_number
+from bertsmith.network.batch import Batch
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bertsmith"

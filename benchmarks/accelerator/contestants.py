@@ -14,17 +14,16 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from accelerator.text import LENGTH, Text, blocks
-from bertsmith.batches.phases import PhasedBatches
-from bertsmith.clock import Clock
-from bertsmith.models.bert import SIZES
-from bertsmith.models.model import Model
+from bertsmith.batches.pretraining import PhasedBatches
+from bertsmith.core.clock import Clock
+from bertsmith.network.families.bert import SIZES
+from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain import resolve, start
-from bertsmith.recipes.pretrain_settings import fit_config
-from bertsmith.recipes.quick import quick
+from bertsmith.recipes.pretrain.published import quick
+from bertsmith.recipes.pretrain.recipe import resolve, start
+from bertsmith.recipes.pretrain.settings import fit_config
 from bertsmith.training.loop import fit
-from bertsmith.training.pacing import Timing
-from bertsmith.training.schedule import Budget
+from bertsmith.training.schedule import Budget, Timing
 from bertsmith.weights.folder import save_model
 
 _JUDGED, _CHUNK = 800, 100

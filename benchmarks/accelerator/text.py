@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.store import INDEX, TokenStore
-from bertsmith.recipes.demo_corpus import as_documents, read_documentation
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.documents import Document
-from bertsmith.tokens.learning import learn_wordpiece
+from bertsmith.recipes.demo.corpus import as_documents, read_documentation
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import INDEX, TokenStore
+from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 
 LENGTH = 128

@@ -46,7 +46,7 @@ json.dump({
 }, open(report, "w"))
 sys.exit(status)
 """
-ENTRY_POINTS = (("bertsmith.engine", "bertsmith.inference"), ("bertsmith.recipes.predict",))
+ENTRY_POINTS = (("bertsmith.engine", "bertsmith.inference"), ("bertsmith.recipes.predict.recipe",))
 """Modules whose import is measured: of several names, the first that is there."""
 
 

@@ -27,9 +27,9 @@ from transformers import (
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from bertsmith.inference.span import candidates
-from bertsmith.recipes.tasks.span import Answer, SpanAnswer
-from bertsmith.recipes.tasks.tag import TagAnswer
+from bertsmith.engine.answers import candidates
+from bertsmith.tasks.span import Answer, SpanAnswer
+from bertsmith.tasks.tag import TagAnswer
 from finetuning.sides import Ended, Sample, Steps
 from finetuning.tasks import Learned
 

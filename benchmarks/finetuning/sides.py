@@ -8,15 +8,14 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.examples import ExampleBatches
 from bertsmith.batches.pretraining import Place
-from bertsmith.models.model import Model
-from bertsmith.recipes.finetune import model_maker
-from bertsmith.recipes.finetune_inputs import room_of
-from bertsmith.recipes.met_rows import met_rows
-from bertsmith.recipes.starting import prepare_model
-from bertsmith.recipes.trial import Prepared, measure, prepare, run_trial
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.inputs import room_of
+from bertsmith.recipes.finetune.recipe import model_maker
+from bertsmith.recipes.finetune.starting import met_rows, prepare_model
+from bertsmith.recipes.finetune.trial import Prepared, measure, prepare, run_trial
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
 from finetuning.tasks import Learned

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.labelled import LabelledData, split
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.table import GLUE, TASKS
-from bertsmith.recipes.tasks.task import Task
-from bertsmith.text.columns import Columns
+from bertsmith.recipes.finetune.labelled import LabelledData, split
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.table import GLUE, TASKS
+from bertsmith.tasks.task import Task
+from bertsmith.text.examples.columns import Columns
 
 SETTINGS = FinetuneConfig(epochs=3, batch=32, rate=5e-5, baseline=False)
 # so few rows learn nothing in three epochs of 32

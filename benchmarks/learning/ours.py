@@ -8,22 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.phases import PhasedBatches
-from bertsmith.batches.pretraining import Place, PretrainingBatches
-from bertsmith.clock import Clock as WallClock
-from bertsmith.models.model import Model
+from bertsmith.batches.pretraining import PhasedBatches, Place, PretrainingBatches
+from bertsmith.core.clock import Clock as WallClock
+from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain import resolve, start
-from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun, fit_config
-from bertsmith.recipes.quick import quick
+from bertsmith.recipes.pretrain.published import quick
+from bertsmith.recipes.pretrain.recipe import resolve, start
+from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import fit
-from bertsmith.training.optimiser import Optimiser
-from bertsmith.training.pacing import Timing
+from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Replica
-from bertsmith.training.schedule import Budget
+from bertsmith.training.schedule import Budget, Timing
 from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import save_model
 from learning.clock import Clock

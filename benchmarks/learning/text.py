@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.store import INDEX, TokenStore
-from bertsmith.text.corpus import Corpus
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import INDEX, TokenStore
+from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.tokenizer import Tokenizer
 
 LENGTH = 128

@@ -69,10 +69,10 @@ class Bertsmith:
 
     def __init__(self, plan: Plan, sequences: Sequences) -> None:
         from bertsmith.batches.masking import Masking, MaskingConfig
-        from bertsmith.models.encoder import EncoderConfig
-        from bertsmith.models.model import ModelConfig, build_model
+        from bertsmith.network.encoder import EncoderConfig
+        from bertsmith.network.model import ModelConfig, build_model
         from bertsmith.tokens.tokenizer import Tokenizer
-        from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+        from bertsmith.training.optimisers import Optimiser, OptimiserConfig
         from bertsmith.training.precision import keep_large_blocks
 
         keep_large_blocks()
@@ -99,8 +99,8 @@ class Bertsmith:
 
     def step(self, sequences: int) -> Step:
         """As the training loop: a budget of tokens, sequences packed into it end to end."""
-        from bertsmith.batches.randomness import Purpose, stream
-        from bertsmith.models.flops import training_flops, work_of
+        from bertsmith.core.streams import Purpose, stream
+        from bertsmith.network.flops import training_flops, work_of
         from bertsmith.objectives.pretraining import PRETRAINING
         from bertsmith.training.precision import autocast
 
@@ -122,8 +122,8 @@ class Bertsmith:
         )
 
     def _batch(self, budget: int) -> Any:  # noqa: ANN401
-        from bertsmith.batches.batch import Target, pack
-        from bertsmith.batches.randomness import Purpose, bits, stream
+        from bertsmith.core.streams import Purpose, bits, stream
+        from bertsmith.network.batch import Target, pack
 
         numbers, tokens = [], 0
         lengths = self.sequences.lengths

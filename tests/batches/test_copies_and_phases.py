@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.phases import Phase, PhasedBatches
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import (
+    Phase,
+    PhasedBatches,
+    Place,
+    PretrainingBatches,
+    SampleConfig,
+)
 from bertsmith.batches.segments import Text
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import ConfigError
+from bertsmith.core.errors import ConfigError
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Sequence = tuple[tuple[int, ...], tuple[int, ...], int | None]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bertsmith.batches.fitting import fitted, window_starts
-from bertsmith.batches.text_windows import window_of
-from bertsmith.models.preprocessing import Fit
+from bertsmith.network.preprocessing import Fit
+from bertsmith.tasks.windows import window_of
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from transformers import AlbertTokenizerFast, BertTokenizer, RobertaTokenizer
 
-from bertsmith.batches.pairs import encode_pair, second_begins, specials_around
+from bertsmith.batches.fitting import encode_pair, second_begins, specials_around
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.byte_learning import learn_byte_bpe
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
 from bertsmith.tokens.vocabulary import SPECIALS
 
 TEXTS = ["some words of a text, and some more words of it"] * 3

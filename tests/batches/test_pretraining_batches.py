@@ -13,14 +13,14 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.masking import Masking, MaskingConfig
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import IS_RANDOM, Text
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import ConfigError, StoreError
-from bertsmith.text.documents import Document
+from bertsmith.core.errors import ConfigError, StoreError
+from bertsmith.network.batch import Batch
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 
 MILLION = 1_000_000

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.batches.store import TokenStore
-from bertsmith.batches.windows import Windows
+from bertsmith.batches.segments import Windows
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 
 

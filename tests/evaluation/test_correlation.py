@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from bertsmith.evaluation.correlation import pearson, ranks, spearman
+from bertsmith.evaluation.metrics import pearson, ranks, spearman
 from bounds import metric
 
 scipy = pytest.importorskip("scipy.stats")

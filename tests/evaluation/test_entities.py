@@ -15,7 +15,7 @@ from bertsmith.evaluation.entities import (
     score_entities,
     scores_by_type,
 )
-from bertsmith.text.schemes import entity_spans, names_entities
+from bertsmith.text.examples.tagged import entity_spans, names_entities
 from bounds import metric
 
 CASES = 400

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bertsmith.batches.randomness import Purpose, stream
-from bertsmith.evaluation.intervals import bootstrap_interval, draws
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.evaluation.significance import bootstrap_interval, draws
 from bounds import metric
 
 scipy = pytest.importorskip("scipy.stats")

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import sklearn.metrics as sklearn
 
-from bertsmith.evaluation.multi_label import Average, exact_match, multi_label_f1
+from bertsmith.evaluation.metrics import Average, exact_match, multi_label_f1
 from bounds import metric
 
 AVERAGES: tuple[Average, ...] = ("micro", "macro", "samples")

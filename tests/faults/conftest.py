@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from
 from faults.shell import Shell

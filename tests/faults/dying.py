@@ -16,9 +16,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from bertsmith import cli, disk
-from bertsmith.batches import duplicates, journal, preparing, unfinished, writing
-from bertsmith.text import sections
+from bertsmith.cli import main as cli
+from bertsmith.core import files as disk
+from bertsmith.store import duplicates, preparing, unfinished, writing
+from bertsmith.text.corpus import sections
 
 
 class Moments:
@@ -60,10 +61,9 @@ def main() -> None:
     defaults = writing.StoreWriter.__init__.__kwdefaults__
     assert defaults is not None
     defaults["shard_bytes"] = 20_000
-    for module in (duplicates, journal, writing):
+    for module in (duplicates, unfinished, writing):
         module.write_whole = moments.write_whole  # type: ignore[attr-defined]
-    for module in (journal, unfinished):
-        module.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
+    unfinished.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
     Path.rename = moments.before(Path.rename)  # type: ignore[method-assign]
     unfinished.shutil.rmtree = moments.before(unfinished.shutil.rmtree)  # type: ignore[attr-defined]
     status = cli.main(sys.argv[2:])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli import main
+from bertsmith.cli.main import main
 
 
 class Shell:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.claims import claimed, new_folder, staging_folder
-from bertsmith.errors import DiskError, OutputTaken
+from bertsmith.core.errors import DiskError, OutputTaken
+from bertsmith.core.ownership import claimed, new_folder, staging_folder
 from faults.shell import Shell, everything
 
 HOLD = """
 import os, sys
 from pathlib import Path
-from bertsmith.claims import claimed, unfinished
+from bertsmith.core.ownership import claimed, unfinished
 out = Path(sys.argv[1])
 with claimed(out):
     unfinished(out).write_text("half")

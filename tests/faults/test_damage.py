@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.store import TokenStore
-from bertsmith.batches.verifying import verify_store
-from bertsmith.errors import RunFolderError, StoreError
-from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.core.errors import RunFolderError, StoreError
+from bertsmith.store.store import TokenStore, verify_store
+from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
 from faults.shell import Shell
 
 FEW = 60

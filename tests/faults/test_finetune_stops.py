@@ -19,17 +19,17 @@ pytestmark = pytest.mark.faults
 # the process that trains stops itself in the middle of the so-manyth step of all its trainings
 _PROGRAM = """
 import os, sys
-from bertsmith import cli
-from bertsmith.training import standing
+from bertsmith.cli import main
+from bertsmith.training import state
 after, number = int(sys.argv[1]), int(sys.argv[2])
-step, made = standing.Standing.step, [0]
+step, made = state.Standing.step, [0]
 def stepping(self, *given):
     step(self, *given)
     made[0] += 1
     if made[0] == after:
         os.kill(os.getpid(), number)
-standing.Standing.step = stepping
-sys.exit(cli.main(sys.argv[3:]))
+state.Standing.step = stepping
+sys.exit(main.main(sys.argv[3:]))
 """
 
 

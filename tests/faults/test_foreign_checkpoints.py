@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.errors import RunFolderError
-from bertsmith.recipes.trial import TrialResult
-from bertsmith.recipes.trial_folder import read_result
-from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.records import write_record
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.core.errors import RunFolderError
+from bertsmith.recipes.finetune.trial import TrialResult
+from bertsmith.recipes.finetune.trial_folder import read_result
+from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run.folder import RunFolder, write_record
 from faults.shell import Shell
 
 

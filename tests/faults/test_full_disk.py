@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.errors import DiskError
-from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.core.errors import DiskError
+from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget
 from faults.shell import Shell, everything
 
@@ -55,8 +55,8 @@ def test_a_store_goes_on_when_there_is_room(
     Path("a.txt").write_text(documents, encoding="utf-8")
     command = "prepare a.txt --vocab {vocab} --workers 1 --layout documents --out"
     assert shell.run(f"{command} whole")[0] == 0
-    monkeypatch.setattr("bertsmith.text.sections.SECTION_BYTES", 4_000)
-    monkeypatch.setattr("bertsmith.batches.preparing.GROUP_BYTES", 4_000)
+    monkeypatch.setattr("bertsmith.text.corpus.sections.SECTION_BYTES", 4_000)
+    monkeypatch.setattr("bertsmith.store.preparing.GROUP_BYTES", 4_000)
     told = []
     for size in (12_000, 20_000):
         with limited(size):
@@ -242,7 +242,7 @@ def test_finetuning_goes_on_with_the_same_command(
 def test_answers_that_nobody_can_keep(shared: dict[str, str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "bertsmith.cli", "predict", shared["classifier"]],
+            [sys.executable, "-m", "bertsmith.cli.main", "predict", shared["classifier"]],
             input="gabo\n" * 3,
             stdout=full,
             stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = (sys.executable, "-m", "bertsmith.cli")
+COMMAND = (sys.executable, "-m", "bertsmith.cli.main")
 TEXT = "gabo dela kuri moti. " * 50
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.conll import read_tagged
-from bertsmith.text.glue import TASKS
-from bertsmith.text.glue_files import read_glue
+from bertsmith.text.examples.formats.conll import read_tagged
+from bertsmith.text.examples.glue import TASKS, read_glue
 
 pytestmark = pytest.mark.faults
 

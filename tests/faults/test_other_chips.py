@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = ("parity", "layers", "models", "objectives", "inference", "contracts", "conversion")
+FOLDERS = ("parity", "network", "objectives", "engine", "contracts", "weights/conversion")
 FILES = ("training/test_optimiser.py", "training/test_loop.py", "recipes/test_embed.py")
 SETTINGS = (
     "ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1",

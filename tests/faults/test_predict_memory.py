@@ -14,8 +14,8 @@ pytestmark = pytest.mark.faults
 
 _PROGRAM = """
 import resource, sys
-from bertsmith import cli
-status = cli.main(sys.argv[1:])
+from bertsmith.cli import main
+status = main.main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(status)
 """

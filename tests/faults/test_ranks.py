@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import parse_args as parse_torchrun_options
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place
-from bertsmith.cli import main
-from bertsmith.command import read_arguments
-from bertsmith.training.feeding import Feed
-from bertsmith.verbs import VERBS
+from bertsmith.cli.command import read_arguments
+from bertsmith.cli.main import main
+from bertsmith.cli.verbs import VERBS
+from bertsmith.network.batch import Batch
+from bertsmith.training.loading import Feed
 from bounds import close_losses
 from launching import Launched, ours, torchrun
 

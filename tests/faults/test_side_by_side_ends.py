@@ -18,14 +18,14 @@ pytestmark = pytest.mark.faults
 # in the third step of seed 1 its process ends the one that started it, and waits for its own end
 _PROGRAM = """
 import sys
-from bertsmith import cli
-from bertsmith.recipes import finetune
+from bertsmith.cli import main
+from bertsmith.recipes.finetune import recipe
 from recipes.signalling import Signalling, Step
-maker = finetune.model_maker
-finetune.model_maker = lambda *given: Signalling(
+maker = recipe.model_maker
+recipe.model_maker = lambda *given: Signalling(
     make=maker(*given), steps={1: Step(number=3, kill_parent=True)} if int(sys.argv[1]) else {}
 )
-sys.exit(cli.main(sys.argv[2:]))
+sys.exit(main.main(sys.argv[2:]))
 """
 
 

@@ -22,25 +22,24 @@ from typing import Any
 import torch
 import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.phases import Phase, PhasedBatches
-from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.clock import Clock
-from bertsmith.errors import UserError
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives.losses import Losses
+from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
+from bertsmith.core.clock import Clock
+from bertsmith.core.errors import UserError
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes import pretrain_evaluation
-from bertsmith.training import checkpoints, loop, saving, standing
+from bertsmith.recipes.pretrain import evaluation
+from bertsmith.store.store import TokenStore
+from bertsmith.training import loop, state
 from bertsmith.training.interruption import Interrupted
-from bertsmith.training.optimiser import OptimiserConfig
-from bertsmith.training.pacing import Timing
+from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.peak import Peak
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget
-from bertsmith.weights import writing
+from bertsmith.training.run import checkpoints, saving
+from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.schedule import Budget, Timing
+from bertsmith.weights import tensors
 
 INTERVAL = 5
 """Steps between two checkpoints."""
@@ -94,8 +93,8 @@ def set_traps(passing: Callable[[str], None]) -> None:
 
     sys.addaudithook(audit)
     setattr(os, "fsync", flushing)  # noqa: B010
-    setattr(writing, "hashlib", SimpleNamespace(sha256=Digest))  # noqa: B010
-    writing._BLOCK = 5000
+    setattr(tensors, "hashlib", SimpleNamespace(sha256=Digest))  # noqa: B010
+    tensors._BLOCK = 5000
 
 
 class MadeUpTime:
@@ -128,9 +127,9 @@ class Diary:
 
     def keep(self) -> None:
         """Have everything that is to be told written down from now on."""
-        resume, save = standing.Standing.resume, saving.Saver.save
+        resume, save = state.Standing.resume, saving.Saver.save
 
-        def resumed(now: standing.Standing, *arguments: Any) -> None:  # noqa: ANN401
+        def resumed(now: state.Standing, *arguments: Any) -> None:  # noqa: ANN401
             resume(now, *arguments)
             self.write(began=now.state.step)
 
@@ -140,7 +139,7 @@ class Diary:
             self.write(saving=checkpoint.state.step)
             save(saver, checkpoint)
 
-        setattr(standing.Standing, "resume", resumed)  # noqa: B010
+        setattr(state.Standing, "resume", resumed)  # noqa: B010
         setattr(saving.Saver, "save", saved)  # noqa: B010
 
     def shown(self, batch: Batch) -> None:
@@ -186,8 +185,8 @@ def live(life: dict[str, Any]) -> None:
             time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
-    setattr(pretrain_evaluation, "PRETRAINING", objective)  # noqa: B010
-    measure = pretrain_evaluation.measure_held_out(tokenizer, store, samples, "bf16")
+    setattr(evaluation, "PRETRAINING", objective)  # noqa: B010
+    measure = evaluation.measure_held_out(tokenizer, store, samples, "bf16")
     assert measure is not None
     folder = RunFolder(Path(life["run"]))
     with folder.owned():

@@ -119,7 +119,7 @@ class Laboratory:
 
 def bertsmith(*arguments: str | Path) -> str:
     """Run a command in this process; return what it printed, or raise where it fails."""
-    from bertsmith.cli import main
+    from bertsmith.cli.main import main
 
     printed, complaints = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaints):

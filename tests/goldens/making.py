@@ -64,7 +64,7 @@ def folder_hashes(laboratory: Laboratory) -> dict[str, dict[str, Any]]:
 
 def help_texts(_: Laboratory | None = None) -> dict[str, list[str]]:
     """Return the lines of the help of the program and of each verb, 200 columns wide."""
-    from bertsmith.verbs import VERBS
+    from bertsmith.cli.verbs import VERBS
 
     with mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"}):
         return {name: help_of(name) for name in ("", *VERBS)}
@@ -72,7 +72,7 @@ def help_texts(_: Laboratory | None = None) -> dict[str, list[str]]:
 
 def help_of(verb: str) -> list[str]:
     """Return the help of one verb, by lines."""
-    from bertsmith.cli import main
+    from bertsmith.cli.main import main
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.errors import UserError
+from bertsmith.core.errors import UserError
 from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model

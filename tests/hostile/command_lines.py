@@ -24,13 +24,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.cli import main
-from bertsmith.command import _parser
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.cli.command import _parser
+from bertsmith.cli.main import main
+from bertsmith.cli.verbs import VERBS
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.verbs import VERBS
 from bertsmith.weights.folder import save_model, start_from
 from invented import SYLLABLES, invented_documents, syllable_tokenizer
 

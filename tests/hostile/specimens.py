@@ -11,18 +11,16 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.layers.after_pooling import Dense, UnitLength
-from bertsmith.models.catalog import Family, family
-from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.tokens.byte_learning import learn_byte_bpe
+from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.pooling import Dense, UnitLength
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
-from bertsmith.tokens.unigram_rules import UnigramRules
+from bertsmith.tokens.unigram.rules import UnigramRules
 from bertsmith.weights.folder import save_model
-from bertsmith.weights.sentence_folder import SentenceSettings
-from bertsmith.weights.sentence_writing import save_sentence_folder
-from bertsmith.weights.tensors import TensorFile
-from bertsmith.weights.writing import write_tensors
+from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
+from bertsmith.weights.tensors import TensorFile, write_tensors
 from families import ENCODERS, MODELS, TOKENIZERS
 
 _HEADS = ("class", "tags", "span", "choice", "classes", "number")

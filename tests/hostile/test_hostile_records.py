@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.store import TokenStore
-from bertsmith.batches.verifying import verify_store
-from bertsmith.errors import StoreError, UserError
+from bertsmith.core.errors import StoreError, UserError
+from bertsmith.core.files import names_a_file_inside, read_bytes
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.untrusted import names_a_file_inside, read_bytes
 from hostile.conftest import Opened
 from hostile.files import SPECIAL
 from hostile.test_hostile_folders import harmless
@@ -110,7 +109,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
     os.mkfifo(path)
     file.touch()
     state = file.stat()
-    monkeypatch.setattr("bertsmith.untrusted.os.stat", lambda path: state)
+    monkeypatch.setattr("bertsmith.core.files.os.stat", lambda path: state)
     with pytest.raises(UserError, match="is no regular file"):
         read_bytes(path, UserError, largest=10)
 

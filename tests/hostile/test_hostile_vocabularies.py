@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.charsmap import CharsMap
-from bertsmith.tokens.files import LARGEST_FILE, read_json, read_lines
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.tokens.folder.files import LARGEST_FILE, read_json, read_lines
+from bertsmith.tokens.unigram.rules import CharsMap
 from hostile.worker import peak
 
 MOST_MEMORY = 2**30

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli import main
-from bertsmith.errors import ExampleError
-from bertsmith.recipes import texts
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ExampleError
+from bertsmith.recipes.predict import rows
 
 SOURCE = Path(__file__).parents[2] / "src"
 SCRIPT = """
 import os, sys, warnings
 from pathlib import Path
-from bertsmith.cli import main
-from bertsmith.command import Verb
-from bertsmith.log import Table, console, progress, progress_of_several, say
-from bertsmith.output import print_json, print_line, print_table
+from bertsmith.cli.main import main
+from bertsmith.cli.command import Verb
+from bertsmith.core.log import Table, console, progress, progress_of_several, say
+from bertsmith.core.output import print_json, print_line, print_table
 
 def train(*, bug: bool = False) -> None:
     '''Show progress, and write a file in the end.
@@ -116,10 +116,10 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(("encoding", "unit"), [("auto", "bytes"), ("utf-16-le", "characters")])
 def test_a_line_without_an_end(encoding: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    monkeypatch.setattr(texts, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(rows, "LONGEST_LINE", 100_000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(endless)))
     with pytest.raises(ExampleError, match=f"standard input:1: a line of over 100,000 {unit}; "):
-        next(texts.standard_input(encoding))
+        next(rows.standard_input(encoding))
     assert endless.taken < 500_000
 
 

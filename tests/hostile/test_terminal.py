@@ -15,7 +15,7 @@ import yaml
 from markdown_it import MarkdownIt
 from safetensors.numpy import load_file, save_file
 
-from bertsmith.cli import main
+from bertsmith.cli.main import main
 
 # a title, a colour, a bidirectional control, an invisible letter, a forged line, and markup of
 # rich, HTML, Markdown and matplotlib

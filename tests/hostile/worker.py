@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 import bertsmith
-from bertsmith.errors import UserError
-from bertsmith.recipes.predict import predict
+from bertsmith.core.errors import UserError
+from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.conversion.fairseq import find_fairseq
 from bertsmith.weights.conversion.google import find_checkpoint

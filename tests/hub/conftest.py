@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.hub import models as names
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights import hub as names
 from bertsmith.weights.folder import save_model
 from hub.fake_hub import FakeHub, Files, serving
 from invented import tokenizer

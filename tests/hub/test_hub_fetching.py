@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.errors import DiskError, HubError, ModelFolderError
-from bertsmith.weights import hub as names
+from bertsmith.core.errors import DiskError, HubError, ModelFolderError
+from bertsmith.hub import models as names
+from bertsmith.hub.client import HubUnreachable
+from bertsmith.hub.models import model_folder, origin
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.hub import model_folder, origin
-from bertsmith.weights.hub_client import HubUnreachable
 from hub.fake_hub import FakeHub, Files, Refusal, told
 
 NAME = "hub:owner/name"

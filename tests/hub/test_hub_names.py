@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import HubError, ModelFolderError
-from bertsmith.weights.hub import HubName, hub_name, model_folder, origin
+from bertsmith.core.errors import HubError, ModelFolderError
+from bertsmith.hub.models import HubName, hub_name, model_folder, origin
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import pytest
 import torch
 import yaml
 
-from bertsmith.errors import ConfigError, HubError, ModelFolderError
-from bertsmith.layers.after_pooling import Dense, UnitLength
+from bertsmith.core.errors import ConfigError, HubError, ModelFolderError
+from bertsmith.hub.models import model_folder
+from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.recipes.push import push
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.hub import model_folder
-from bertsmith.weights.sentence_folder import SentenceSettings
-from bertsmith.weights.sentence_writing import save_sentence_folder
+from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from hub.fake_hub import FakeHub, Files, Refusal
 
 WEIGHTS = "model.safetensors"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.cli import main
-from bertsmith.printable import markdown
-from bertsmith.recipes.finetune import FinetuneConfig, finetune
-from bertsmith.recipes.pretrain import pretrain
-from bertsmith.recipes.pretrain_settings import PretrainRun
+from bertsmith.cli.main import main
+from bertsmith.core.printable import markdown
+from bertsmith.hub import models as names
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
+from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.settings import PretrainRun
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights import hub as names
 from hub.fake_hub import FakeHub, Files
 from hub.test_hub_push import head_of
 from invented import SYLLABLES, invented_documents

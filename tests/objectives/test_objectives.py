@@ -11,15 +11,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives.classify import Classify
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
-from bertsmith.objectives.losses import Losses
-from bertsmith.objectives.masked_lm import masked_lm
-from bertsmith.objectives.next_sentence import next_sentence
-from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.objective import Losses, Objective
+from bertsmith.objectives.pretraining import masked_lm, next_sentence
+from bertsmith.objectives.texts import Classify
 from bounds import close_gradients, close_losses
 
 ENCODER = EncoderConfig(

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.errors import ConfigError
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives import left_to_right as module
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.objectives import pretraining as module
 from bertsmith.objectives.pretraining import PRETRAINING
 from bounds import close_gradients, close_losses
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bertsmith.objectives.scratch import Scratch
+from bertsmith.objectives.cross_entropy import Scratch
 
 
 def test_memory_goes_to_the_next_one_once_it_is_free() -> None:

@@ -8,18 +8,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.heads import Predicts
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives.choose import Choose
-from bertsmith.objectives.classify import Classify
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import Predicts
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
-from bertsmith.objectives.multi_label import MultiLabel
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.regress import Regress, Relevance
-from bertsmith.objectives.span import Span
-from bertsmith.objectives.tag import Tag
+from bertsmith.objectives.texts import Choose, Classify, MultiLabel, Regress, Relevance
+from bertsmith.objectives.words import Span, Tag
 from bounds import close_losses
 
 ENCODER = EncoderConfig(

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, pack
-from bertsmith.models.model import Model
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.model import Model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ModelFolderError
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.byte_rules import ByteRules
-from bertsmith.tokens.documents import DocumentEncoder
+from bertsmith.tokens.bpe.pairs import ByteRules
+from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from parity.other_process import Transformers

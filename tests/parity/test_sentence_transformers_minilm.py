@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertModel, BertTokenizer
 
-from bertsmith.inference.features import FeatureConfig, features
+from bertsmith.engine.features import FeatureConfig, features
 from bertsmith.recipes.embed import Embedder, open_embedder, vectors
-from bertsmith.text.examples import Example
+from bertsmith.text.examples.reading import Example
 from bounds import close_to_transformers, close_unit_vectors
 
 LENGTHS = (12, 40, 120, 400, 1200, 5000)

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from bertsmith.text.documents import tidy
-from bertsmith.text.sentences import split_sentences
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.corpus.sentences import split_sentences
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.documents import DocumentEncoder
-from bertsmith.tokens.learning import learn_wordpiece
+from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 

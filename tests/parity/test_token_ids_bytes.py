@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from transformers import RobertaTokenizer, RobertaTokenizerFast
 
-from bertsmith.text.documents import tidy
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.byte_pairs import BytePairs, written
-from bertsmith.tokens.byte_rules import ByteRules, words
-from bertsmith.tokens.documents import DocumentEncoder
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.tokens.bpe.pairs import BytePairs, ByteRules, words, written
+from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 from parity.test_token_ids import HARD_PAGE, HOSTILE_LINES, real_lines
 

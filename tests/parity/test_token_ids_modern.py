@@ -18,10 +18,10 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from bertsmith.errors import ModelFolderError, VocabularyError
-from bertsmith.text.documents import tidy
-from bertsmith.tokens.documents import DocumentEncoder
-from bertsmith.tokens.modern_rules import ModernRules, composed
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.tokens.bpe.modern import ModernRules, composed
+from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from parity.test_token_ids import HARD_PAGE

@@ -22,13 +22,13 @@ from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.trainers import UnigramTrainer
 from transformers import AlbertTokenizer, AlbertTokenizerFast
 
-from bertsmith.text.documents import tidy
-from bertsmith.text.sentences import split_sentences
-from bertsmith.tokens.documents import DocumentEncoder
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram import SPACE, Unigram
-from bertsmith.tokens.unigram_learning import learn_unigram
-from bertsmith.tokens.unigram_rules import UnigramRules
+from bertsmith.tokens.unigram.pieces import SPACE, Unigram
+from bertsmith.tokens.unigram.rules import UnigramRules
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 from parity.test_token_ids import HARD_PAGE, HOSTILE_LINES, real_lines
 

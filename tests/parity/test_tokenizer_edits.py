@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from bertsmith.errors import UserError
+from bertsmith.core.errors import UserError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.learning import learn_wordpiece
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
 from parity.other_process import TheirError, Transformers
 
 CORPUS = (

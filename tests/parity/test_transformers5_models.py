@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.models.catalog import family
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.families.catalog import family
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model
 from families import MODELS, TOKENIZERS
 from parity.comparing import compare, varied

@@ -23,19 +23,19 @@ from transformers import (
     AutoTokenizer,
 )
 
-from bertsmith.batches.batch import Target
 from bertsmith.batches.segments import EXCHANGED, IN_ORDER
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.layers.feed_forward import Activation
-from bertsmith.layers.positions import Positions
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.network.batch import Target
+from bertsmith.network.block import Activation
+from bertsmith.network.embeddings import Positions
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.extend import with_pieces
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model
-from bertsmith.weights.growing import with_pieces
+from bertsmith.weights.names import table
 from bounds import check, close_gradients, close_losses, close_when_regrouped
 from families import LABELS
 from parity.comparing import TOKENIZER, compare, sequences, varied
@@ -130,14 +130,14 @@ def test_the_table_has_the_tensors_of_transformers() -> None:
             AlbertForPreTraining(there()).state_dict()
             | AlbertForSequenceClassification(there(**NAMED)).state_dict()
         )
-    for copy in names.LAYOUTS["albert"].tied:
+    for copy in table.LAYOUTS["albert"].tied:
         del theirs[copy]
-    rows = names.rows(config)
+    rows = table.rows(config)
     assert len({row.hub for row in rows}) == len({row.ours for row in rows}) == len(rows)
-    assert {row.ours: names.shape(row, config) for row in rows} == {
+    assert {row.ours: table.shape(row, config) for row in rows} == {
         name: tuple(each.shape) for name, each in ours.items()
     }
-    assert {row.hub: names.shape(row, config) for row in rows} == {
+    assert {row.hub: table.shape(row, config) for row in rows} == {
         name: tuple(each.shape) for name, each in theirs.items()
     }
 
@@ -172,7 +172,7 @@ def test_losses_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     found.backward()
     close_losses(found, expected)
     gradients = {name: each.grad for name, each in theirs.named_parameters()}
-    for row in names.rows(ours.config):
+    for row in table.rows(ours.config):
         mine, other = ours.get_parameter(row.ours).grad, gradients[row.hub]
         assert mine is not None
         assert other is not None

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.models.model import Model
-from bertsmith.objectives.left_to_right import left_to_right
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.model import Model
+from bertsmith.objectives.pretraining import left_to_right
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -13,8 +13,8 @@ import pytest
 import torch
 from transformers import BertModel, BertTokenizer
 
-from bertsmith.batches.batch import Batch, pack
-from bertsmith.models.model import Model
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers, close_when_regrouped

@@ -21,11 +21,11 @@ from transformers import (
     BertModel,
 )
 
-from bertsmith.batches.batch import pack
-from bertsmith.layers.feed_forward import Activation
-from bertsmith.layers.positions import Positions
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.network.batch import pack
+from bertsmith.network.block import Activation
+from bertsmith.network.embeddings import Positions
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_when_regrouped
 from families import LABELS

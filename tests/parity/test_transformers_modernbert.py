@@ -13,17 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.models.modernbert import modernbert
-from bertsmith.objectives.classify import Classify
-from bertsmith.objectives.losses import Loss
-from bertsmith.objectives.objective import Objective
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.modernbert import modernbert
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.objectives.objective import Loss, Objective
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.weights import names
+from bertsmith.objectives.texts import Classify
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bertsmith.weights.names import table
 from bounds import close_gradients, close_losses, close_to_transformers, close_when_regrouped
 from families import ENCODERS, LABELS
 from parity.comparing import TOKENIZER, compare, sequences, varied
@@ -91,7 +90,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
     found.backward()
     close_losses(found, expected)
     gradients = {name: each.grad for name, each in theirs.named_parameters()}
-    rows = names.rows(ours.config)
+    rows = table.rows(ours.config)
     assert {row.hub for row in rows} == gradients.keys()
     for row in rows:
         mine, other = ours.get_parameter(row.ours).grad, gradients[row.hub]

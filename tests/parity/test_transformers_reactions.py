@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AlbertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 
-from bertsmith.batches.batch import pack
-from bertsmith.models.model import Model
+from bertsmith.network.batch import pack
+from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -26,7 +26,7 @@ def undrawn() -> Iterator[None]:
     draw.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertsmith.training.report.curves_svg", lambda series, **_: "<svg></svg>")
+        patch.setattr("bertsmith.reports.page.curves_svg", lambda series, **_: "<svg></svg>")
         yield
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bertsmith.errors import TrainingDiverged
-from bertsmith.models.model import Model
+from bertsmith.core.errors import TrainingDiverged
+from bertsmith.network.model import Model
 
 TERM = {signal.SIGTERM}
 

@@ -7,23 +7,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertsmith.errors import ConfigError
-from bertsmith.models.bert import bert
-from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.recipes.abreast import (
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.finetune.experiment import Asked
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.parallel import (
     AtOnce,
     Machine,
     abreast,
     threads_of_torch,
     training_need,
 )
-from bertsmith.recipes.contest import Asked
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.task import Room
-from bertsmith.recipes.trial import Prepared, prepare
-from bertsmith.text.examples import Example
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import Prepared, prepare
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.task import Room
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 GIGABYTE = 10**9

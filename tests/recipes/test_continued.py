@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError, RunFolderError, StoreError
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.recipes.continuing import continued
-from bertsmith.recipes.preflight import TRIAL_STEPS
-from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
-from bertsmith.recipes.pretrain_settings import PretrainConfig
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.pretrain.continuing import continued
+from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.schedule import Budget

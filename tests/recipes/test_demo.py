@@ -17,15 +17,18 @@ import pytest
 import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.errors import RunFolderError
-from bertsmith.recipes import demo as demo_module
-from bertsmith.recipes import demo_corpus, demo_fillings, demo_gaps, demo_search, demo_task
-from bertsmith.recipes.demo import demo
-from bertsmith.recipes.demo_missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
-from bertsmith.recipes.demo_search import BM25, BOTH, VECTORS, bm25_scores
-from bertsmith.recipes.demo_task import BASELINE, PRETRAINED, RANDOM
-from bertsmith.text.documentation import TOPICS, ModuleFile, documentation_files
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.core.errors import RunFolderError
+from bertsmith.recipes.demo import corpus as demo_corpus
+from bertsmith.recipes.demo import gaps, package_task
+from bertsmith.recipes.demo import recipe as demo_module
+from bertsmith.recipes.demo import report as demo_fillings
+from bertsmith.recipes.demo import search as demo_search
+from bertsmith.recipes.demo.missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
+from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM
+from bertsmith.recipes.demo.recipe import demo
+from bertsmith.recipes.demo.search import BM25, BOTH, VECTORS, bm25_scores
+from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.weights.folder import load_model
 
 FIGURES = {
@@ -68,13 +71,13 @@ def small() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_corpus, "documentation_files", lambda: files)
         patch.setattr(demo_module, "PIECES", 1024)
-        patch.setattr(demo_task, "CLASSES", CLASSES)
-        patch.setattr(demo_task, "LABELS_A_CLASS", LABELS_A_CLASS)
-        patch.setattr(demo_task, "DEV_A_CLASS", DEV_A_CLASS)
-        patch.setattr(demo_task, "SEEDS", SEEDS)
-        patch.setattr(demo_task, "SETTINGS", replace(demo_task.SETTINGS, epochs=1))
-        patch.setattr(demo_gaps, "TRAIN_A_WORD", 20)
-        patch.setattr(demo_gaps, "DEV_A_WORD", GAPS_A_WORD)
+        patch.setattr(package_task, "CLASSES", CLASSES)
+        patch.setattr(package_task, "LABELS_A_CLASS", LABELS_A_CLASS)
+        patch.setattr(package_task, "DEV_A_CLASS", DEV_A_CLASS)
+        patch.setattr(package_task, "SEEDS", SEEDS)
+        patch.setattr(package_task, "SETTINGS", replace(package_task.SETTINGS, epochs=1))
+        patch.setattr(gaps, "TRAIN_A_WORD", 20)
+        patch.setattr(gaps, "DEV_A_WORD", GAPS_A_WORD)
         patch.setattr(demo_search, "QUERIES", 12)
         patch.setattr(demo_search, "TEXTS", 30)
         yield patch
@@ -140,7 +143,7 @@ def test_ranks_of_the_search_are_those_of_its_scores(done: Done) -> None:
 
 def test_missing_words_are_told_with_both_questions(done: Done) -> None:
     found = done.figures["missing_word"]
-    assert set(found["candidates"]) <= set(demo_gaps.PREPOSITIONS)
+    assert set(found["candidates"]) <= set(gaps.PREPOSITIONS)
     assert 0 < found["dev"] <= 4 * GAPS_A_WORD
     for name in (BAG, NEIGHBOURS, MODEL):
         assert 0 <= found[name][WORD] <= 1
@@ -210,9 +213,9 @@ def test_a_second_demo_takes_the_place_of_the_first(
     folder = tmp_path / "demo"
     shutil.copytree(done.folder, folder)
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
-    small.setattr(demo_task, "SEEDS", 1)
+    small.setattr(package_task, "SEEDS", 1)
     figures = demo(minutes=0.01, out=folder, seed=3)
-    small.setattr(demo_task, "SEEDS", SEEDS)
+    small.setattr(package_task, "SEEDS", SEEDS)
     settings = RunFolder(folder / "pretraining").settings("pretrain")
     assert settings is not None
     assert settings["settings"]["seed"] == 3

@@ -11,13 +11,11 @@ import pytest
 import torch
 from transformers import BertForMaskedLM, BertTokenizer
 
-from bertsmith.batches.preparing import held_out_documents, prepare_store
-from bertsmith.batches.store import TokenStore
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.recipes import demo_gaps
-from bertsmith.recipes.demo_corpus import as_documents
-from bertsmith.recipes.demo_gaps import (
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.demo import gaps as demo_gaps
+from bertsmith.recipes.demo.corpus import as_documents
+from bertsmith.recipes.demo.gaps import (
     PLACES,
     Gap,
     GapTask,
@@ -25,7 +23,7 @@ from bertsmith.recipes.demo_gaps import (
     choose_candidates,
     make_gap_task,
 )
-from bertsmith.recipes.demo_missing_word import (
+from bertsmith.recipes.demo.missing_word import (
     BAG,
     MODEL,
     NEIGHBOURS,
@@ -36,7 +34,9 @@ from bertsmith.recipes.demo_missing_word import (
     model_answers,
     neighbour_answers,
 )
-from bertsmith.text.documentation import ModuleText
+from bertsmith.store.preparing import held_out_documents, prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bertsmith.errors import ConfigError
+from bertsmith.core.errors import ConfigError
 from bertsmith.recipes.devices import best_device, device_named
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from bertsmith.evaluation.intervals import Interval
-from bertsmith.recipes.difference import Difference, difference_of, from_constant
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.task import Evidence
+from bertsmith.evaluation.significance import Interval
+from bertsmith.recipes.finetune.baselines.rivals import Difference, difference_of, from_constant
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.task import Evidence
 
 LABELS = ("x", "y")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError
-from bertsmith.models import bert
-from bertsmith.recipes.pretrain_preview import Wanted, look
-from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.families import bert
+from bertsmith.recipes.pretrain.preview import Wanted, look
+from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
 

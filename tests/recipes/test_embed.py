@@ -15,15 +15,14 @@ import torch
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError, DiskError, ExampleError, ModelFolderError
-from bertsmith.inference.features import FeatureConfig, TextFeatures, features
-from bertsmith.layers.after_pooling import Dense, UnitLength
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
+from bertsmith.engine.features import FeatureConfig, TextFeatures, features
+from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.embed import embed, open_embedder
-from bertsmith.text.examples import Example
+from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.sentence_folder import SentenceSettings
-from bertsmith.weights.sentence_writing import save_sentence_folder
+from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from bounds import close_unit_vectors, close_when_regrouped
 
 LINES = ["word1 good", "", "WORD2  bad,", "été 中", "word3 " * 50, "word4"]

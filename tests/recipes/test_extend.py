@@ -10,18 +10,21 @@ import pytest
 import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer, BertTokenizer
 
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
-from bertsmith.layers.after_pooling import UnitLength
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.extend import ExtendOutcome, describe, extend
-from bertsmith.text.corpus import Corpus
-from bertsmith.tokens.statistics import measure_fit
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.tokens.learning.statistics import measure_fit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
-from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
-from bertsmith.weights.sentence_writing import save_sentence_folder
+from bertsmith.weights.sentence_folder import (
+    SentenceSettings,
+    read_sentence_folder,
+    save_sentence_folder,
+)
 from bounds import close_to_float64
 from invented import SYLLABLES, invented_documents, tokenizer
 

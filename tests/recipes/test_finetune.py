@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from bertsmith.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.rivals import TFIDF
-from bertsmith.recipes.trial_folder import DEV
-from bertsmith.training.records import read_record, write_record
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.training.run.folder import read_record, write_record
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)

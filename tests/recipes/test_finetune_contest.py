@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from bertsmith.errors import ConfigError, RunFolderError
-from bertsmith.models.heads import Predicts
-from bertsmith.recipes.compare import compare
-from bertsmith.recipes.contest import RANDOM, curve_points
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.finetune_settings import SearchConfig
-from bertsmith.recipes.frozen import STATIC
-from bertsmith.recipes.grid import cells_of
-from bertsmith.recipes.rivals import TFIDF
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.network.heads import Predicts
+from bertsmith.recipes.finetune.baselines.frozen import STATIC
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF
+from bertsmith.recipes.finetune.compare import compare
+from bertsmith.recipes.finetune.experiment import RANDOM, curve_points
+from bertsmith.recipes.finetune.grid import cells_of
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.settings import SearchConfig
 from bertsmith.weights.folder import start_from
 
 QUICK = FinetuneConfig(
@@ -141,7 +141,7 @@ def test_a_run_goes_on_in_the_middle_of_everything(
         trained.append(seed)
         return start_from(folder, predicts=predicts, labels=labels, seed=seed)
 
-    monkeypatch.setattr("bertsmith.recipes.finetune.start_from", counting)
+    monkeypatch.setattr("bertsmith.recipes.finetune.recipe.start_from", counting)
     again = finetune(
         base_folder, train, out=folder, seeds=2, settings=QUICK, grid=True, curve=True,
         baselines=True,

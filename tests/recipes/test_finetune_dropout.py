@@ -18,13 +18,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batches.batch import Batch, pack
-from bertsmith.cli import main
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.heads import Predicts
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.starting import prepare_model
+from bertsmith.cli.main import main
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import Predicts
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.starting import prepare_model
 from bertsmith.weights.folder import load_as, save_model, start_from
 from bounds import close_when_regrouped
 from families import ENCODERS, LABELS, TOKENIZERS

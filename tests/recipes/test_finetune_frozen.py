@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch
-from bertsmith.recipes.frozen import frozen_rivals
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.linear import linear_answers
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.regression import Regression
-from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.trial import prepare
-from bertsmith.text.examples import Example
+from bertsmith.network.batch import Batch
+from bertsmith.recipes.finetune.baselines.frozen import frozen_rivals
+from bertsmith.recipes.finetune.baselines.linear import linear_answers
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.trial import prepare
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.task import Room, Task
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 

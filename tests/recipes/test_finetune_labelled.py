@@ -5,14 +5,14 @@ from itertools import permutations
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.recipes.labelled import split
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.rank import Rank
-from bertsmith.recipes.tasks.span import Span
-from bertsmith.recipes.tasks.whole_texts import order_labels
-from bertsmith.text.examples import Example
-from bertsmith.text.squad import Answer, Question
+from bertsmith.core.errors import ExampleError
+from bertsmith.recipes.finetune.labelled import split
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.rank import Rank
+from bertsmith.tasks.span import Span
+from bertsmith.tasks.whole_texts import order_labels
+from bertsmith.text.examples.formats.squad import Answer, Question
+from bertsmith.text.examples.reading import Example
 
 TASK = Classify()
 

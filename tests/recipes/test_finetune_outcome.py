@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.evaluation.intervals import Interval
-from bertsmith.recipes.difference import Difference
-from bertsmith.recipes.finetune import FinetuneConfig, finetune
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.outcome import FinetuneOutcome
-from bertsmith.recipes.rivals import TFIDF, Rival
-from bertsmith.recipes.scores import tell
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.trial import TrialResult
-from bertsmith.text.examples import Example
+from bertsmith.evaluation.significance import Interval
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Difference, Rival
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
+from bertsmith.recipes.finetune.scores import tell
+from bertsmith.recipes.finetune.trial import TrialResult
+from bertsmith.tasks.classify import Classify
+from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import read_config, save_model, start_from
 
 

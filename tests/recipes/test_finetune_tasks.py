@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.errors import ConfigError, ExampleError
-from bertsmith.models.preprocessing import Fit
-from bertsmith.recipes.evaluate import evaluate
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.predict import Thresholds, predict
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.starting import abstaining
-from bertsmith.recipes.tasks.table import TASKS, task_named
-from bertsmith.recipes.trial_folder import DEV
-from bertsmith.text.columns import Columns
-from bertsmith.training.records import read_record
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.network.preprocessing import Fit
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.starting import abstaining
+from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.recipes.predict.evaluate import evaluate
+from bertsmith.recipes.predict.recipe import Thresholds, predict
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.table import TASKS, task_named
+from bertsmith.text.examples.columns import Columns
+from bertsmith.training.run.folder import read_record
 from bertsmith.weights.folder import load_model, read_config
 from bounds import metric
 

@@ -7,16 +7,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.linear import STRENGTHS, Choosing, linear_answers
-from bertsmith.recipes.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.multi_label import MultiLabel
-from bertsmith.recipes.tasks.regression import Regression
-from bertsmith.recipes.tasks.task import Room, Task
-from bertsmith.recipes.tfidf import Plan, plan, tfidf_rival
-from bertsmith.recipes.trial import Prepared, prepare
-from bertsmith.text.examples import Example
+from bertsmith.recipes.finetune.baselines.linear import STRENGTHS, Choosing, linear_answers
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
+from bertsmith.recipes.finetune.baselines.tfidf import Plan, plan, tfidf_rival
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.trial import Prepared, prepare
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.multi_label import MultiLabel
+from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.task import Room, Task
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -132,7 +132,9 @@ def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
 def test_the_rarest_features_are_left_out_where_memory_is_short(
     tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.recipes.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0)
+    monkeypatch.setattr(
+        "bertsmith.recipes.finetune.baselines.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0
+    )
     random = np.random.default_rng(0)
     names = ["red", "green", "blue"]
     rows = [

@@ -13,19 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.errors import ConfigError
-from bertsmith.models.model import Model
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.met_rows import met_rows
-from bertsmith.recipes.starting import check_layers, prepare_model
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.task import Room
-from bertsmith.recipes.trial import Prepared, TrialResult, prepare, run_trial
-from bertsmith.text.examples import Example
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.starting import check_layers, met_rows, prepare_model
+from bertsmith.recipes.finetune.trial import Prepared, TrialResult, prepare, run_trial
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.task import Room
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.weights.folder import start_from
 from bounds import close_after_training, close_losses
 
@@ -156,7 +155,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     # without decay the others would not move anyway: it is the same training
     config = replace(CONFIG, weight_decay=0.0)
     found = run_trial(make_model, few, config, 1)
-    monkeypatch.setattr("bertsmith.recipes.met_rows._MOST", 0.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.starting._MOST", 0.0)
     whole = run_trial(make_model, few, config, 1)
     losses = [[loss for _, loss in each[0].losses] for each in (found, whole)]
     assert len(losses[0]) == len(losses[1])

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cli import main
-from bertsmith.recipes.asked import asked_of_task
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.choice import Choice
-from bertsmith.recipes.tasks.span import Span
-from bertsmith.recipes.tasks.task import Task
+from bertsmith.cli.main import main
+from bertsmith.recipes.predict.rows import asked_of_task
+from bertsmith.tasks.choice import Choice
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.span import Span
+from bertsmith.tasks.task import Task
 
 ROWS = 32
 

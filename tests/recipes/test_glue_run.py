@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.errors import ConfigError
-from bertsmith.recipes.finetune import FinetuneConfig
-from bertsmith.recipes.glue import glue
-from bertsmith.recipes.glue_table import COLUMNS, PUBLISHED, glue_rows, header
-from bertsmith.text import glue_files
-from bertsmith.text.glue import TASKS
+from bertsmith.core.errors import ConfigError
+from bertsmith.recipes.finetune.recipe import FinetuneConfig
+from bertsmith.recipes.glue.recipe import glue
+from bertsmith.recipes.glue.table import COLUMNS, PUBLISHED, glue_rows, header
+from bertsmith.text.examples import glue as glue_files
+from bertsmith.text.examples.glue import TASKS
 
 QUICK = FinetuneConfig(epochs=1, batch=16, rate=1e-3, precision="fp32", baseline=False)
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.models.model import Model
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.grid import search
-from bertsmith.recipes.labelled import LabelledData
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.task import Room
-from bertsmith.recipes.trial import TrialResult, prepare
-from bertsmith.recipes.trial_folder import Trial
-from bertsmith.recipes.trials import Trials
-from bertsmith.text.examples import Example
+from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.grid import search
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import TrialResult, prepare
+from bertsmith.recipes.finetune.trial_folder import Trial
+from bertsmith.recipes.finetune.trials import Trials
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.task import Room
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.folder import RunFolder
 
 
 class MinuteTrials(Trials):

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bertsmith.errors import ExampleError, ModelFolderError
-from bertsmith.recipes.evaluate import evaluate
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.tasks.table import GLUE
-from bertsmith.text.examples import Example
+from bertsmith.core.errors import ExampleError, ModelFolderError
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.predict.evaluate import evaluate
+from bertsmith.tasks.table import GLUE
+from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=5, batch=16, rate=3e-3, dropout=0.0, precision="fp32", baseline=False)

@@ -17,18 +17,18 @@ from transformers import (
     BertModel,
 )
 
-from bertsmith.batches.batch import pack
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.inference.continuation import ContinuationConfig
-from bertsmith.inference.features import FeatureConfig
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.heads import Predicts
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.engine.continuation import ContinuationConfig
+from bertsmith.engine.features import FeatureConfig
+from bertsmith.network.batch import pack
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import Predicts
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.embed import open_embedder, vectors
-from bertsmith.recipes.evaluate import evaluate
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.finetune_inputs import dry_run
-from bertsmith.recipes.predict import predict
+from bertsmith.recipes.finetune.inputs import dry_run
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.predict.evaluate import evaluate
+from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers

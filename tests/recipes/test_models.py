@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from bertsmith.cli import main
-from bertsmith.models.presets import PRESETS, preset_config
+from bertsmith.cli.main import main
+from bertsmith.network.families.catalog import PRESETS, preset_config
 from bertsmith.recipes.models import (
     TOKENS,
     ModelFacts,
@@ -23,9 +23,9 @@ from bertsmith.recipes.models import (
 # one batch through the encoder, in a process of its own
 RUN = """
 import sys, torch, numpy as np
-from bertsmith.batches.batch import pack
-from bertsmith.models.model import build_model
-from bertsmith.models.presets import PRESETS, preset_config
+from bertsmith.network.batch import pack
+from bertsmith.network.model import build_model
+from bertsmith.network.families.catalog import PRESETS, preset_config
 model = build_model(preset_config(PRESETS[sys.argv[1]]), seed=0).eval()
 if sys.argv[2] == "2":
     model = model.bfloat16()

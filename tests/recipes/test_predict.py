@@ -11,14 +11,14 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.errors import ConfigError, ExampleError, ModelFolderError
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.models.preprocessing import Preprocessing
-from bertsmith.recipes.evaluate import evaluate
-from bertsmith.recipes.predict import Thresholds, predict
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.tag import Tag
-from bertsmith.text.columns import Columns
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.preprocessing import Preprocessing
+from bertsmith.recipes.predict.evaluate import evaluate
+from bertsmith.recipes.predict.recipe import Thresholds, predict
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.tag import Tag
+from bertsmith.text.examples.columns import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 

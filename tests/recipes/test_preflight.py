@@ -8,25 +8,24 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.batches.phases import Phase, PhasedBatches
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.batches.survey import survey
-from bertsmith.errors import StoreError
-from bertsmith.models.bert import bert
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.batches.pretraining import Phase, PhasedBatches, PretrainingBatches, SampleConfig
+from bertsmith.core.errors import StoreError
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.findings import Findings
-from bertsmith.recipes.preflight import check, check_room
-from bertsmith.recipes.preflight_corpus import look_at_vocabulary
-from bertsmith.recipes.preflight_speed import Pace, Trial, look_at_budget
-from bertsmith.recipes.pretrain_settings import PretrainConfig, PretrainRun
-from bertsmith.text.documents import Document
+from bertsmith.recipes.pretrain.preflight.check import check, check_room
+from bertsmith.recipes.pretrain.preflight.corpus import look_at_vocabulary
+from bertsmith.recipes.pretrain.preflight.speed import Pace, Trial, look_at_budget
+from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.store.survey import survey
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.peak import Peak
 from bertsmith.training.schedule import Budget
 from invented import SYLLABLES, invented_documents, tokenizer

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.models.bert import bert
-from bertsmith.models.model import ModelConfig, build_model
-from bertsmith.models.modernbert import modernbert
-from bertsmith.recipes import preflight_room
-from bertsmith.recipes.preflight_room import Need, free_memory, look_at_room, need
-from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.network.families.bert import bert
+from bertsmith.network.families.modernbert import modernbert
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes import room
+from bertsmith.recipes.room import Need, free_memory, look_at_room, need
+from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 
 CPU = torch.device("cpu")
 SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
@@ -25,12 +25,12 @@ SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
 # a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
 import sys, torch
-from bertsmith.models.bert import bert
-from bertsmith.models.model import ModelConfig, build_model
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.training.optimiser import Optimiser, OptimiserConfig
+from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.precision import autocast
-from bertsmith.batches.batch import Target, pack
+from bertsmith.network.batch import Target, pack
 import numpy as np
 random = np.random.default_rng(0)
 ids = [random.integers(5, 20_000, 64) for _ in range(64)]
@@ -110,7 +110,7 @@ def test_too_little_room_is_said_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Need(weights=4, moments=8, passing=4, activations=10**9)
-    monkeypatch.setattr(preflight_room, "free_memory", lambda device: 2 * 10**9)
+    monkeypatch.setattr(room, "free_memory", lambda device: 2 * 10**9)
     memory, disk = look_at_room(wanted, tmp_path / "not" / "there", CPU, checkpoints=4)
     assert (memory.verdict, disk.verdict) == ("fine", "fine")
     memory, _ = look_at_room(wanted, tmp_path, CPU, checkpoints=4, processes=2)
@@ -145,4 +145,4 @@ def test_limits_of_control_groups_count(tmp_path: Path, version: int) -> None:
         (folder / limit).write_text(f"{most}\n")
         (folder / used).write_text(f"{now}\n")
     (outer / "memory.stat").write_text("anon 7\ninactive_file 500\n")
-    assert preflight_room._of_the_groups(root, own) == [2500]
+    assert room._of_the_groups(root, own) == [2500]

@@ -13,21 +13,21 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.clock import Clock
-from bertsmith.errors import ConfigError, RunFolderError, StoreError
-from bertsmith.layers.positions import Positions
-from bertsmith.models import bert
-from bertsmith.recipes.preflight import TRIAL_STEPS
-from bertsmith.recipes.pretrain import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain_evaluation import evaluate_held_out
-from bertsmith.recipes.pretrain_settings import NetworkConfig, PretrainConfig
+from bertsmith.core.clock import Clock
+from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.network.batch import Batch
+from bertsmith.network.embeddings import Positions
+from bertsmith.network.families import bert
+from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
+from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.checkpoints import State
 from bertsmith.training.interruption import Interrupted
+from bertsmith.training.run.checkpoints import State
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer

@@ -9,15 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from bertsmith.batches.batch import pack
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.errors import ConfigError
-from bertsmith.models.catalog import Family, family
-from bertsmith.models.distilbert import distilbert
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.recipes.pretrain import pretrain
-from bertsmith.recipes.pretrain_settings import PretrainConfig
-from bertsmith.recipes.published import roberta
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.batch import pack
+from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.families.distilbert import distilbert
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.recipes.pretrain.published import roberta
+from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.folder import load_model, save_model

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError, ExampleError
-from bertsmith.recipes.finetune_inputs import dry_run
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.text.columns import Columns
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.recipes.finetune.inputs import dry_run
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.text.examples.columns import Columns
 
 
 def file(folder: Path, name: str, *lines: str) -> Path:

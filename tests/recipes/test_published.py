@@ -10,18 +10,24 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
-from bertsmith.batches.phases import Phase
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.cli import main
-from bertsmith.errors import ConfigError
-from bertsmith.recipes.catalog import RECIPES, default_settings
-from bertsmith.recipes.pretrain import pretrain
-from bertsmith.recipes.pretrain_settings import PretrainConfig
-from bertsmith.recipes.published import albert, modern, paper, roberta
+from bertsmith.batches.pretraining import Phase
+from bertsmith.cli.main import main
+from bertsmith.cli.verbs import VERBS
+from bertsmith.cli.verbs import pretrain as verb
+from bertsmith.core.errors import ConfigError
+from bertsmith.recipes.pretrain.published import (
+    RECIPES,
+    albert,
+    default_settings,
+    modern,
+    paper,
+    roberta,
+)
+from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
-from bertsmith.verbs import VERBS
-from bertsmith.verbs import pretrain as verb
 from bertsmith.weights.folder import load_model
 from invented import invented_documents, tokenizer
 

@@ -12,16 +12,15 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import ConfigError
-from bertsmith.models import bert
-from bertsmith.recipes.pretrain import PretrainOutcome, pretrain, resolve, start
-from bertsmith.recipes.pretrain_settings import PretrainConfig
-from bertsmith.recipes.published import paper
-from bertsmith.recipes.quick import quick
-from bertsmith.text.documents import Document
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.families import bert
+from bertsmith.recipes.pretrain.published import paper, quick
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.folder import load_model

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.models.bert import bert
-from bertsmith.models.model import ModelConfig
-from bertsmith.recipes.finetune_settings import FinetuneConfig
-from bertsmith.recipes.reading_length import reading_length
-from bertsmith.recipes.tasks.classify import Classify
-from bertsmith.recipes.tasks.tag import Tag
-from bertsmith.text.examples import Example
-from bertsmith.text.glue import TASKS
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import ModelConfig
+from bertsmith.recipes.finetune.inputs import reading_length
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.tag import Tag
+from bertsmith.text.examples.glue import TASKS
+from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 

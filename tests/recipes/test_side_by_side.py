@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.errors import TrainingDiverged, WorkerDied
-from bertsmith.recipes.abreast import threads_of_torch
-from bertsmith.recipes.finetune import FinetuneConfig, FinetuneOutcome, finetune, model_maker
-from bertsmith.recipes.trials import Trials
+from bertsmith.core.errors import TrainingDiverged, WorkerDied
+from bertsmith.recipes.finetune.parallel import threads_of_torch
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune, model_maker
+from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.training.interruption import Interrupted
 from recipes.signalling import Signalling, Step
 
@@ -35,7 +35,7 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
         def maker(*given: Any) -> Signalling:  # noqa: ANN401
             return Signalling(make=model_maker(*given), **does)
 
-        monkeypatch.setattr("bertsmith.recipes.finetune.model_maker", maker)
+        monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_maker", maker)
         return finetune(
             base_folder, labelled, out=out, seeds=3, settings=QUICK, side_by_side=side_by_side
         )

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import ConfigError, CorpusError, StoreError, VocabularyError
+from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
 from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.recipes.prepare import describe as describe_store
 from bertsmith.recipes.prepare import prepare
@@ -20,7 +19,8 @@ from bertsmith.recipes.vocabulary import (
     learn_from,
     learn_vocabulary,
 )
-from bertsmith.text.documents import Document
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.text.opening import TextFile
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from bad_files.glue import of_glue
 from bad_files.tables import of_csv, of_jsonl, of_lines, of_parquet, of_tsv
 from bad_files.tagged import of_marked_texts, of_tags
 from bad_files.whole import of_whole_files
-from bertsmith.errors import ExampleError
+from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import BadRows
 from reading import READERS
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.text.choices import describe_choices, read_choices
-from bertsmith.text.columns import Columns
-from bertsmith.text.recognising import recognise
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.choices import describe_choices, read_choices
+from bertsmith.text.examples.recognising import recognise
 
 HEAD = "question\tA\tB\tC\tlabel\n"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.choices import Choice, read_choices
-from bertsmith.text.columns import Columns
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.choices import Choice, read_choices
 
 SWAG = """,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
 7,1,"Ann sits, he","Ann sits, still.",He,gold,runs.,"walks, then runs.",sings.,falls.,2

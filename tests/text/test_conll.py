@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.text.conll import read_tagged, tag_scheme
-from bertsmith.text.conll_columns import TagColumns
-from bertsmith.text.schemes import BadTag, Scheme, recognise_scheme, to_bio2
-from bertsmith.text.tagged import Entity, entities_of, joined, tags_of, words_of
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.examples.formats.conll import read_tagged, tag_scheme
+from bertsmith.text.examples.formats.conll_columns import TagColumns
+from bertsmith.text.examples.tagged import (
+    BadTag,
+    Entity,
+    Scheme,
+    entities_of,
+    joined,
+    recognise_scheme,
+    tags_of,
+    to_bio2,
+    words_of,
+)
 
 # one sentence in each scheme
 SAME: dict[Scheme, list[str]] = {

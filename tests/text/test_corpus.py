@@ -11,9 +11,9 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from bertsmith.errors import CorpusError
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.documents import LONGEST_DOCUMENT
+from bertsmith.core.errors import CorpusError
+from bertsmith.text.corpus.documents import LONGEST_DOCUMENT
+from bertsmith.text.corpus.files import Corpus
 
 Pack = Callable[[bytes], bytes]
 PACKS: dict[str, Pack] = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text import documentation
-from bertsmith.text.documentation import (
+from bertsmith.text.corpus import documentation
+from bertsmith.text.corpus.documentation import (
     ModuleFile,
     docstring_paragraphs,
     documentation_files,

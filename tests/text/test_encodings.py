@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, CorpusError, ExampleError
-from bertsmith.text.columns import Columns
-from bertsmith.text.corpus import Corpus
+from bertsmith.core.errors import ConfigError, CorpusError, ExampleError
+from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.encodings import codec_named, judge
-from bertsmith.text.examples import read_examples
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.opening import TextFile
 
 FRENCH = (

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bertsmith.errors import ExampleError
-from bertsmith.text.columns import Columns
-from bertsmith.text.examples import Example, read_examples
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.reading import Example, read_examples
 
 Read = list[tuple[str, str | None, str | None]]
 

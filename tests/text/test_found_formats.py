@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, ExampleError
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.tag import Tag
-from bertsmith.recipes.texts import Texts
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.recipes.predict.rows import Texts
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.tag import Tag
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.choices import read_choices
-from bertsmith.text.columns import Columns
-from bertsmith.text.conll import read_tagged
-from bertsmith.text.conll_columns import TagColumns
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.examples import read_examples
-from bertsmith.text.joined_tags import joining_sign
-from bertsmith.text.literals import literal
-from bertsmith.text.recognising import recognise
-from bertsmith.text.squad import read_questions
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.choices import read_choices
+from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
+from bertsmith.text.examples.formats.conll_columns import TagColumns
+from bertsmith.text.examples.formats.squad import read_questions
+from bertsmith.text.examples.reading import read_examples
+from bertsmith.text.examples.recognising import recognise
+from bertsmith.text.structured import literal
 
 ROWS = [{"text": "Good film", "label": "pos"}, {"text": "Bad film", "label": "neg"}]
 CONTEXT = "Ann is in Rome. Bob is in Oslo."

@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.evaluation.catalog import METRICS
+from bertsmith.core.errors import ExampleError
+from bertsmith.evaluation.metrics import METRICS
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.choices import read_choices
-from bertsmith.text.columns import Columns
-from bertsmith.text.conll import read_tagged
-from bertsmith.text.examples import read_examples
-from bertsmith.text.glue import TASKS
-from bertsmith.text.glue_files import find_glue, read_glue, task_of
-from bertsmith.text.recognising import recognise
-from bertsmith.text.squad import read_questions
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.choices import read_choices
+from bertsmith.text.examples.formats.conll import read_tagged
+from bertsmith.text.examples.formats.squad import read_questions
+from bertsmith.text.examples.glue import TASKS, find_glue, read_glue, task_of
+from bertsmith.text.examples.reading import read_examples
+from bertsmith.text.examples.recognising import recognise
 
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 MNLI = "index\tsentence1\tsentence2\tlabel1\tlabel2\tgold_label\n"

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bertsmith.errors import CorpusError, ExampleError
-from bertsmith.text.columns import USUAL_NAMES, Columns
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.described import without_header
-from bertsmith.text.examples import Kind, read_examples
+from bertsmith.core.errors import CorpusError, ExampleError
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.examples.columns import USUAL_NAMES, Columns
+from bertsmith.text.examples.described import without_header
+from bertsmith.text.examples.reading import Kind, read_examples
+from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.headers import detect_header
-from bertsmith.text.recognising import recognise
 
 NEWS = [f"{n % 4 + 1},item {n} of the news of the day" for n in range(40)]
 

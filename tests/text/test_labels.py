@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.columns import Columns
-from bertsmith.text.examples import Example, Kind, read_examples
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.reading import Example, Kind, read_examples
 
 
 def read(path: Path, kind: Kind, **columns: object) -> list[Example]:

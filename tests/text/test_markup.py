@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import CorpusError
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.markup import documents_of_markup
+from bertsmith.core.errors import CorpusError
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.markup import documents_of_markup
 from bertsmith.text.opening import TextFile
 
 PAGE = """<!DOCTYPE html>

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.choices import read_choices
-from bertsmith.text.columns import Columns
-from bertsmith.text.recognising import recognise
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.choices import read_choices
+from bertsmith.text.examples.recognising import recognise
 
 
 def story(number: int) -> str:

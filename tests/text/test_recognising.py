@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.recognising import recognise
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.examples.columns import USUAL, Columns
+from bertsmith.text.examples.recognising import recognise
 from mutated import good_files
 
 SQUAD_ROW = {

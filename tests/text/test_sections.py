@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from bertsmith.errors import CorpusError
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.documents import Document
-from bertsmith.text.layout import Layout, documents_of_lines, measure_start
-from bertsmith.text.sections import Position, Section, cut_text
+from bertsmith.core.errors import CorpusError
+from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.layout import Layout, documents_of_lines, measure_start
+from bertsmith.text.corpus.sections import Position, Section, cut_text
 
 WORDS = ["gabo", "dela", "Kuri", "moti.", "ze", "é", "mila", "文", "zu"]
 ENDS = ["\n", "\r\n", "\r"]
@@ -23,8 +23,8 @@ ENDS = ["\n", "\r\n", "\r"]
 
 @pytest.fixture(autouse=True)
 def small_sections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsmith.text.sections.SECTION_BYTES", 3_000)
-    monkeypatch.setattr("bertsmith.text.sections.LONGEST_DOCUMENT", 12_000)
+    monkeypatch.setattr("bertsmith.text.corpus.sections.SECTION_BYTES", 3_000)
+    monkeypatch.setattr("bertsmith.text.corpus.sections.LONGEST_DOCUMENT", 12_000)
 
 
 def text(seed: int, end: str, *, documents: int = 60) -> str:

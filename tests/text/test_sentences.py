@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.sentences import split_sentences
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.sentences import split_sentences
 
 # the bar marks where sentences end
 CASES = """

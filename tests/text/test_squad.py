@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from bertsmith.text.squad import Answer, Question, read_questions
+from bertsmith.text.examples.formats.squad import Answer, Question, read_questions
 
 CONTEXT = "Ann  is in Rome.\nRome is  old \U0001f600 \u2014 Rome."
 

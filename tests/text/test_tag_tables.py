@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, ExampleError
-from bertsmith.recipes.reading import Reading
-from bertsmith.recipes.tasks.tag import Tag
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.tag import Tag
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.columns import Columns
-from bertsmith.text.conll import read_tagged
-from bertsmith.text.conll_columns import USUAL_TAGS, TagColumns
-from bertsmith.text.recognising import recognise
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.formats.conll import read_tagged
+from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS, TagColumns
+from bertsmith.text.examples.recognising import recognise
 
 SENTENCES = [
     [("Anna", "B-PER"), ("visits", "O"), ("New", "B-LOC"), ("York", "I-LOC"), (".", "O")],

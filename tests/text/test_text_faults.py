@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from bertsmith.errors import CorpusError, ExampleError
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.examples import read_examples
-from bertsmith.text.layout import Layout
+from bertsmith.core.errors import CorpusError, ExampleError
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.layout import Layout
+from bertsmith.text.examples.reading import read_examples
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 LAYOUTS: tuple[Layout, ...] = ("auto", "documents", "prose", "wrapped")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ExampleError
-from bertsmith.text.columns import Columns
-from bertsmith.text.examples import read_examples
-from bertsmith.text.recognising import recognise
-from bertsmith.text.recognising_tables import label_separator
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.reading import read_examples
+from bertsmith.text.examples.recognising import label_separator, recognise
 
 TEXTS = [f"text number {n} about it all" for n in range(20)]
 TWO = ["pos", "neg"] * 10

@@ -16,9 +16,9 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
-from bertsmith.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.byte_rules import ByteRules
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.tokens.bpe.pairs import ByteRules
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 
 CORPUS = (
@@ -112,7 +112,7 @@ def test_we_read_what_transformers_saves(
 
 def test_learning_is_the_same_in_every_process() -> None:
     code = (
-        "from bertsmith.tokens.byte_learning import learn_byte_bpe\n"
+        "from bertsmith.tokens.learning.bpe import learn_byte_bpe\n"
         "texts = [' '.join(f'{a}{b}{c}' for c in 'xyzéß' for b in 'uvw') for a in 'abcdefghi']\n"
         "print(learn_byte_bpe(texts * 3, size=400).fingerprint)"
     )

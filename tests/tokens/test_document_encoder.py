@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.text.documents import tidy
-from bertsmith.text.sentences import split_sentences
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.corpus.sentences import split_sentences
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.chunks import ChunkTable, Encoded
-from bertsmith.tokens.documents import DocumentEncoder
-from bertsmith.tokens.encoded import EncodedText
+from bertsmith.tokens.bulk.chunks import ChunkTable, Encoded
+from bertsmith.tokens.bulk.documents import DocumentEncoder, EncodedText
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 

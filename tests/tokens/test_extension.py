@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, BertTokenizerFast
 
-from bertsmith.errors import VocabularyError
+from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import count_words
-from bertsmith.tokens.cutting import PieceTable
-from bertsmith.tokens.extension import extend_vocabulary
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.mining import PieceMiner, rarest_worth_adding
-from bertsmith.tokens.statistics import measure_fit, measure_words
-from bertsmith.tokens.stretches import frequent_lengths
+from bertsmith.tokens.learning.counting import count_words
+from bertsmith.tokens.learning.extension import extend_vocabulary
+from bertsmith.tokens.learning.mining import (
+    PieceMiner,
+    PieceTable,
+    frequent_lengths,
+    rarest_worth_adding,
+)
+from bertsmith.tokens.learning.statistics import measure_fit, measure_words
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.tokens.wordpiece import WordPiece

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.tokens import refining
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import count_words
-from bertsmith.tokens.cutting import PieceTable
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.refining import refine
-from bertsmith.tokens.statistics import measure_words
+from bertsmith.tokens.learning import wordpiece
+from bertsmith.tokens.learning.counting import count_words
+from bertsmith.tokens.learning.mining import PieceTable
+from bertsmith.tokens.learning.statistics import measure_words
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece, refine
 from bertsmith.tokens.vocabulary import SPECIALS
 
 LETTERS = ["a", "b", "c", *("##a", "##b", "##c")]
@@ -41,7 +40,7 @@ def test_what_nothing_useful_can_replace_stays() -> None:
 
 
 def test_only_the_commonest_words_count_in_large_corpora(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refining, "_MOST_WORDS", 3)
+    monkeypatch.setattr(wordpiece, "_MOST_WORDS", 3)
     words = {"abcab": 9, "cc": 5, "ba": 3, "cb": 2}
     joined = [*LETTERS, "ab", "abc", "abcab", "cc"]
     assert refine(joined, words, fixed=LETTERS, rarest=2) == [*LETTERS, "abcab", "cc", "ba", "abc"]
@@ -54,7 +53,9 @@ def test_fewer_pieces_in_novels_than_by_joining_alone(
     texts = [novel.read_text(encoding="utf-8", errors="replace")[:80_000] for novel in novels]
     held_out: Counter[str] = count_words(texts[:2], BasicRules(lowercase=True))
     ours = learn_wordpiece(texts[2:], size=2000)
-    monkeypatch.setattr("bertsmith.tokens.learning.refine", lambda pieces, *_, **__: pieces)
+    monkeypatch.setattr(
+        "bertsmith.tokens.learning.wordpiece.refine", lambda pieces, *_, **__: pieces
+    )
     joined = learn_wordpiece(texts[2:], size=2000)
     assert ours.size == joined.size == 2000
     assert ours.vocabulary[:5] == SPECIALS

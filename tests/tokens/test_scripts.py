@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, BertTokenizer
 
-from bertsmith.errors import VocabularyError
-from bertsmith.tokens import counting
-from bertsmith.tokens.accents import AccentDecision, decide_accents
-from bertsmith.tokens.alphabet import Alphabet
+from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import WordCounter, count_words
-from bertsmith.tokens.documents import DocumentEncoder
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.observing import LearningObserver
-from bertsmith.tokens.statistics import measure_fit
+from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.learning import counting
+from bertsmith.tokens.learning.alphabet import AccentDecision, Alphabet, decide_accents
+from bertsmith.tokens.learning.counting import LearningObserver, WordCounter, count_words
+from bertsmith.tokens.learning.statistics import measure_fit
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
 
 TEXTS = {
     "Hindi": "नदी के किनारे एक छोटा गाँव है। वहाँ की हवा मीठी है।",

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from bertsmith.errors import VocabularyError
-from bertsmith.tokens import remembering
+from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens import spans
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -71,8 +71,8 @@ def test_a_text_of_a_hundred_thousand_words() -> None:
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the{mark} hands{mark} un{mark}" for mark in ("", ",", ",,", "é")] * 3
     expected = [ids.tolist() for ids in tokenizer().encode(texts)]
-    monkeypatch.setattr(remembering, "_REMEMBERED", 2)
-    monkeypatch.setattr(remembering, "_LONGEST_REMEMBERED", 4)
+    monkeypatch.setattr(spans, "_REMEMBERED", 2)
+    monkeypatch.setattr(spans, "_LONGEST_REMEMBERED", 4)
     assert [ids.tolist() for ids in tokenizer().encode(texts)] == expected
 
 
@@ -120,7 +120,7 @@ def test_a_worker_process_gets_an_equal_tokenizer() -> None:
 
 def test_encoding_needs_neither_torch_nor_compiled_tokenizers() -> None:
     code = (
-        "import sys, bertsmith.tokens.tokenizer, bertsmith.tokens.statistics\n"
+        "import sys, bertsmith.tokens.tokenizer, bertsmith.tokens.learning.statistics\n"
         "sys.exit(bool({'torch', 'tokenizers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

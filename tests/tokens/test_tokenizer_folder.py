@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast
 
-from bertsmith.errors import DiskError, ModelFolderError, UserError, VocabularyError
+from bertsmith.core.errors import DiskError, ModelFolderError, UserError, VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

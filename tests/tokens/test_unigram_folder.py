@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from transformers import AlbertTokenizerFast, AutoTokenizer
 
-from bertsmith.errors import ModelFolderError, VocabularyError
-from bertsmith.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
-from bertsmith.tokens.charsmap import CharsMap
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
+from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
-from bertsmith.tokens.unigram_rules import UnigramRules
+from bertsmith.tokens.unigram.rules import CharsMap, UnigramRules
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 CORPUS = (
@@ -59,7 +58,7 @@ def test_what_is_learned(made: Tokenizer) -> None:
 
 def test_learning_is_the_same_in_every_process() -> None:
     code = (
-        "from bertsmith.tokens.unigram_learning import learn_unigram\n"
+        "from bertsmith.tokens.learning.unigram import learn_unigram\n"
         "texts = [' '.join(f'{a}{b}{c}' for c in 'xyzéß' for b in 'uvw') for a in 'abcdefghi']\n"
         "print(learn_unigram(texts * 3, size=90).fingerprint)"
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from bertsmith.batches.preparing import prepare_store
-from bertsmith.text.documents import Document
+from bertsmith.store.preparing import prepare_store
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
 from bertsmith.tokens.vocabulary import SPECIALS
 
 SPACED = ("The harbour lies still, and the boats lie still.", "She counted 12 boats; he, none.")

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bertsmith.errors import VocabularyError
-from bertsmith.tokens import counting
+from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import count_words
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.statistics import measure_fit
+from bertsmith.tokens.learning import counting
+from bertsmith.tokens.learning.counting import count_words
+from bertsmith.tokens.learning.statistics import measure_fit
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.vocabulary import SPECIALS
 
 TEXTS = (
@@ -50,7 +50,7 @@ def test_the_rules_are_applied_and_every_text_can_be_told(lowercase: bool) -> No
 
 def test_learning_is_the_same_in_every_process() -> None:
     code = (
-        "from bertsmith.tokens.learning import learn_wordpiece\n"
+        "from bertsmith.tokens.learning.wordpiece import learn_wordpiece\n"
         "texts = [' '.join(f'{a}{b}{c}' for c in 'xyzéß' for b in 'uvw') for a in 'abcdefghi']\n"
         "print(learn_wordpiece(texts * 3, size=150).fingerprint)"
     )

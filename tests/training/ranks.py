@@ -13,23 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import UserError
-from bertsmith.evaluation.forward_only import forward_only
-from bertsmith.log import say
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.core.errors import UserError
+from bertsmith.core.log import say
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.store.store import TokenStore
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.replicas import complete
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget
-from bertsmith.weights.writing import write_tensors
+from bertsmith.weights.tensors import write_tensors
 
 STEPS = 5
 Method = Literal["adamw", "lamb", "muon"]

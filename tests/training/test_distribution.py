@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_with_torch
 
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import ConfigError
-from bertsmith.training.checkpoints import Checkpoints
+from bertsmith.core.errors import ConfigError
+from bertsmith.store.store import TokenStore
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.checkpoints import Checkpoints
+from bertsmith.training.run.folder import RunFolder
 from bounds import check, close_losses
 from launching import ours, ran, torchrun
 from training.ranks import CASES, STEPS, Case, train

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.phases import Phase, PhasedBatches
-from bertsmith.batches.pretraining import Place, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import StoreError, WorkerDied
+from bertsmith.batches.pretraining import Phase, PhasedBatches, Place, SampleConfig
+from bertsmith.core.errors import StoreError, WorkerDied
+from bertsmith.network.batch import Batch
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.feeding import feeding
+from bertsmith.training.loading import feeding
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.batch import Batch, Target, pack
 from bertsmith.batches.pretraining import Place
-from bertsmith.models.bert import bert
-from bertsmith.models.flops import training_flops, work_of
-from bertsmith.models.model import ModelConfig
-from bertsmith.objectives.losses import Loss, Losses
-from bertsmith.training.checkpoints import State
-from bertsmith.training.figures import Figures
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.families.bert import bert
+from bertsmith.network.flops import training_flops, work_of
+from bertsmith.network.model import ModelConfig
+from bertsmith.objectives.objective import Loss, Losses
+from bertsmith.training.run.checkpoints import State
+from bertsmith.training.state import Figures
 
 CONFIG = ModelConfig(encoder=bert("tiny", 97, longest=41), masked_lm=True)
 

@@ -12,30 +12,28 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import RunFolderError, TrainingDiverged
-from bertsmith.evaluation.forward_only import Precision
-from bertsmith.models.bert import bert
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import (
+from bertsmith.core.errors import RunFolderError, TrainingDiverged
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import (
     Model,
     ModelConfig,
+    Precision,
     build_model,
     start_positions_as_sinusoids,
 )
-from bertsmith.objectives.losses import Losses
-from bertsmith.objectives.masked_lm import masked_lm
-from bertsmith.objectives.next_sentence import next_sentence
-from bertsmith.objectives.objective import Objective
-from bertsmith.text.documents import Document
+from bertsmith.objectives.objective import Losses, Objective
+from bertsmith.objectives.pretraining import masked_lm, next_sentence
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget
 from bounds import close_after_training
 from invented import SYLLABLES

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from bertsmith.training.muon import Muon, orthogonalise
+from bertsmith.training.optimisers import Muon, orthogonalise
 
 SHAPES = [(13, 13), (13, 13), (37, 13), (13, 37), (5, 7)]
 

@@ -10,11 +10,10 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining
 from transformers.trainer_pt_utils import get_parameter_names
 
-from bertsmith.models.bert import bert
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.training.lamb import Lamb
-from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.weights import names
+from bertsmith.network.families.bert import bert
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.training.optimisers import Lamb, Optimiser, OptimiserConfig
+from bertsmith.weights.names import table as names
 from bounds import close_to_float64
 
 Vector = NDArray[np.float64]

@@ -11,23 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.preparing import prepare_store
 from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.clock import Clock
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives.masked_lm import masked_lm
+from bertsmith.core.clock import Clock
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.pretraining import masked_lm
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.pacing import Costs, Pacing, Timing
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget
+from bertsmith.training.run.checkpoints import State
+from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.schedule import Budget, Costs, Pacing, Timing
 from invented import invented_documents
 
 OBJECTIVE = Objective({"masked_lm": masked_lm})

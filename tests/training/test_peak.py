@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith import disk
+from bertsmith.core import files
 from bertsmith.training import peak
 from bertsmith.training.peak import Peak, describe_machine, fastest, known_peak, matrix_peak
 
@@ -191,10 +191,10 @@ def test_the_cache_follows_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("Linux", ".cache"), ("Darwin", "Library/Caches"), ("Windows", "AppData/Local"),
     ):  # fmt: skip
         monkeypatch.setattr(platform, "system", partial(str, system))
-        assert disk.user_cache() == home / below / "bertsmith"
+        assert files.user_cache() == home / below / "bertsmith"
     monkeypatch.setattr(platform, "system", partial(str, "Linux"))
     for value, place in ((str(tmp_path), tmp_path), ("relative", home / ".cache")):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert disk.user_cache() == place / "bertsmith"
+        assert files.user_cache() == place / "bertsmith"
     monkeypatch.setenv("BERTSMITH_CACHE", str(tmp_path / "own"))
-    assert disk.user_cache() == tmp_path / "own"
+    assert files.user_cache() == tmp_path / "own"

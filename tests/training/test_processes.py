@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import DiskError, StoreError
+from bertsmith.core.errors import DiskError, StoreError
 from bertsmith.training.processes import Failed, failure
 
 

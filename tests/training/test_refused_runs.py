@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.config import Config
-from bertsmith.errors import StoreError
-from bertsmith.training.run_folder import HELD_OUT_PLAN, PREFLIGHT, RunFolder, write_json
+from bertsmith.core.config import Config
+from bertsmith.core.errors import StoreError
+from bertsmith.training.run.folder import HELD_OUT_PLAN, PREFLIGHT, RunFolder, write_json
 
 
 @dataclass(frozen=True, kw_only=True)

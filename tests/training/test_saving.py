@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertsmith.disk import writing as refused_as_disk_error
-from bertsmith.errors import DiskError
-from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.saving import saving
-from bertsmith.weights.writing import write_tensors
+from bertsmith.core.errors import DiskError
+from bertsmith.core.files import writing as refused_as_disk_error
+from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run.saving import saving
+from bertsmith.weights.tensors import write_tensors
 
 
 def checkpoint(step: int, **state: object) -> Checkpoint:

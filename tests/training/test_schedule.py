@@ -14,7 +14,7 @@ from transformers import (
     get_wsd_schedule,
 )
 
-from bertsmith.errors import ConfigError
+from bertsmith.core.errors import ConfigError
 from bertsmith.training.schedule import Budget, ScheduleConfig
 
 shares = st.floats(0, 1)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bertsmith.training import watching
-from bertsmith.training.watching import RankWatch
+from bertsmith.training import distribution
+from bertsmith.training.distribution import RankWatch
 
 
 class DictStore:
@@ -59,9 +59,9 @@ def test_silence_is_told_once_and_so_is_its_end(
     rank: int,
     stopped: bool,
 ) -> None:
-    monkeypatch.setattr(watching, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(distribution, "_LOOK_SECONDS", 0.005)
     store, other = DictStore(), 1 - rank
-    store.set(f"rank/{other}", json.dumps(watching._me() | {"pid": peer.pid}))
+    store.set(f"rank/{other}", json.dumps(distribution._me() | {"pid": peer.pid}))
     store.set(f"beat/{other}", "1")
     watch = RankWatch(store, rank, 2)
     said: list[str] = []

@@ -9,22 +9,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
-from bertsmith.batches.store import TokenStore
-from bertsmith.errors import TrainingDiverged
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
-from bertsmith.objectives.losses import Losses
+from bertsmith.core.errors import TrainingDiverged
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain_settings import PretrainConfig
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
-from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.peak import Peak
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.checkpoints import Checkpoints
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.stepping import Gradient, Watch
 

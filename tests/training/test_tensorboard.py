@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import MissingExtra
+from bertsmith.core.errors import MissingExtra
 from bertsmith.training import tensorboard
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.tensorboard import events, tag
 
 installed = pytest.mark.skipif(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertsmith.batches.batch import Batch, pack
-from bertsmith.errors import DiskError, ModelFolderError
-from bertsmith.layers.positions import Positions, sinusoidal_table
-from bertsmith.models.model import Model, ModelConfig
+from bertsmith.core.errors import DiskError, ModelFolderError
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.embeddings import Positions, sinusoidal_table
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError, UserError
-from bertsmith.models.model import Model
+from bertsmith.core.errors import ModelFolderError, UserError
+from bertsmith.network.model import Model
 from bertsmith.weights.folder import load_model, save_model, start_from
 
 Tensors = dict[str, Tensor]

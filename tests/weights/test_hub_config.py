@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from transformers import BertConfig
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.layers.feed_forward import Activation
-from bertsmith.layers.positions import Positions
-from bertsmith.models.model import ModelConfig
-from bertsmith.weights.hub_classes import architecture
-from bertsmith.weights.hub_config import HubConfig
-from bertsmith.weights.hub_settings import hub_config
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.block import Activation
+from bertsmith.network.embeddings import Positions
+from bertsmith.network.model import ModelConfig
+from bertsmith.weights.config.reading import HubConfig
+from bertsmith.weights.config.settings import architecture, hub_config
 
 PLAIN: dict[str, Any] = {
     "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
-from bertsmith.models.model import Model, ModelConfig
-from bertsmith.weights import names
+from bertsmith.network.model import Model, ModelConfig
+from bertsmith.weights.names import table as names
 
 
 def test_table_is_reversible(config: ModelConfig) -> None:

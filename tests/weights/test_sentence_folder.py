@@ -14,10 +14,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.layers.after_pooling import ACTIVATIONS, Dense, UnitLength
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
 from bertsmith.recipes.embed import open_embedder
 from bertsmith.recipes.embed import vectors as our_vectors
 from bertsmith.tokens.basic import BasicRules
@@ -28,8 +28,8 @@ from bertsmith.weights.sentence_folder import (
     POOLINGS,
     SentenceSettings,
     read_sentence_folder,
+    save_sentence_folder,
 )
-from bertsmith.weights.sentence_writing import save_sentence_folder
 from bounds import close_to_transformers
 
 HIDDEN = 24

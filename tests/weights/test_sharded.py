@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.models.model import Model
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.sharded import INDEX_FILE, weights_hash
+from bertsmith.weights.tensors import INDEX_FILE, weights_hash
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 Index = dict[str, Any]

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from bertsmith.errors import DiskError, ModelFolderError
-from bertsmith.weights.tensors import TensorFile
-from bertsmith.weights.writing import write_tensors
+from bertsmith.core.errors import DiskError, ModelFolderError
+from bertsmith.weights.tensors import TensorFile, write_tensors
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.batches.batch import Batch, Target, pack
-from bertsmith.batches.fitting import fitted
-from bertsmith.batches.pairs import Ids, Segments
+from bertsmith.batches.fitting import Ids, Segments, fitted
 from bertsmith.batches.pretraining import Place
-from bertsmith.batches.randomness import Purpose, permuted, stream
-from bertsmith.models.preprocessing import Fit
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.preprocessing import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # MiniLM on one CPU thread: 512 to 4,096 tokens do alike, 16,384 are 18 % slower

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.randomness import Bits, below, bits, uniform
-from bertsmith.config import Config
-from bertsmith.errors import ConfigError
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.streams import Bits, below, bits, uniform
 from bertsmith.tokens.tokenizer import Tokenizer
 
 Numbers = NDArray[np.int64]

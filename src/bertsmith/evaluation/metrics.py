@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,3 +84,90 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
 def _check(true: Classes, predicted: Classes) -> None:
     assert true.shape == predicted.shape
     assert len(true)
+
+
+Numbers = NDArray[np.float64]
+
+
+def pearson(true: Numbers, predicted: Numbers) -> float:
+    """Pearson's correlation, -1 to 1; NaN where one side is constant or there is one example."""
+    assert true.shape == predicted.shape
+    if len(true) < 2 or _constant(true) or _constant(predicted):
+        return float("nan")
+    product = np.dot(_unit(true), _unit(predicted))
+    return float(np.clip(product, -1.0, 1.0))
+
+
+def spearman(true: Numbers, predicted: Numbers) -> float:
+    """Pearson's correlation of the ranks, those of equal numbers being their mean."""
+    return pearson(ranks(true), ranks(predicted))
+
+
+def ranks(numbers: Numbers) -> Numbers:
+    """The place of each number among all, from 1; equal numbers share the mean of their places."""
+    _, group, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    means: Numbers = last - (counts - 1) / 2
+    return means[group]
+
+
+def _constant(numbers: Numbers) -> bool:
+    return bool(np.all(numbers == numbers[0]))
+
+
+def _unit(numbers: Numbers) -> Numbers:
+    """The deviations from the mean, as a vector of length 1."""
+    deviations = numbers - numbers.mean()
+    # scaled first, so that the squares of small and large numbers stay in range
+    deviations = deviations / np.abs(deviations).max()
+    unit: Numbers = deviations / np.linalg.norm(deviations)
+    return unit
+
+
+Sets = NDArray[np.bool_]
+Average = Literal["micro", "macro", "samples"]
+
+
+def exact_match(true: Sets, predicted: Sets) -> float:
+    """Share of the examples whose classes are all right and no others."""
+    _check_sets(true, predicted)
+    return float(np.mean(np.all(true == predicted, axis=1)))
+
+
+def multi_label_f1(true: Sets, predicted: Sets, average: Average = "micro") -> float:
+    """F1 of all decisions together, or the mean of that of each label, or of each example.
+
+    A label or example for which nothing is true and nothing predicted counts 0.
+    """
+    _check_sets(true, predicted)
+    axis = {"micro": None, "macro": 0, "samples": 1}[average]
+    both = np.asarray(np.sum(true & predicted, axis=axis))
+    seen = np.asarray(np.sum(true, axis=axis) + np.sum(predicted, axis=axis))
+    f1 = np.divide(2 * both, seen, out=np.zeros(seen.shape), where=seen > 0)
+    return float(np.mean(f1))
+
+
+def _check_sets(true: Sets, predicted: Sets) -> None:
+    assert true.shape == predicted.shape
+    assert true.size
+
+
+Score = Callable[[NDArray[Any], NDArray[Any]], float]
+"""Takes what is true and what was predicted, a row an example; higher is better, 1 is the most."""
+
+CLASS_SCORES: dict[str, Score] = {
+    "accuracy": accuracy,
+    "f1": binary_f1,
+    "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
+    "matthews": matthews,
+}
+"""Of class numbers (examples,); ``f1`` is that of class 1."""
+
+CLASSES_SCORES: dict[str, Score] = {"exact_match": exact_match, "multi_label_f1": multi_label_f1}
+"""Of which labels apply, (examples, labels)."""
+
+NUMBER_SCORES: dict[str, Score] = {"pearson": pearson, "spearman": spearman}
+"""Of numbers (examples,)."""
+
+METRICS = CLASS_SCORES | CLASSES_SCORES | NUMBER_SCORES

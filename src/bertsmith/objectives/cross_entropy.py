@@ -1,12 +1,13 @@
-"""Cross-entropy in float32 whatever the logits are, some targets at a time.
+"""Memory for the largest array of a training step, kept from one step to the next.
 
-Slices of float32 logits stay in the cache; the gradient is made with the loss, and only scaled in
-the backward pass. `linear_cross_entropy` takes the last linear layer along, so that there is one
-array of the size of the logits in place of five: logits become their gradient where they lie.
+Its size changes with every batch. Freed and asked for again it would find its place taken by
+smaller arrays, and new pages, each cleared by the system, would cost as much as the arithmetic
+(docs/log.md).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,9 +15,27 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertsmith.objectives.losses import Loss
-from bertsmith.objectives.scratch import Scratch
-from bertsmith.shapes import Table, TargetIds
+from bertsmith.core.shapes import Table, TargetIds
+from bertsmith.objectives.objective import Loss
+
+_free: dict[torch.dtype, list[Tensor]] = {}
+
+
+class Scratch:
+    """A tensor whose memory goes to the next one that asks, once this object is gone."""
+
+    def __init__(self, shape: tuple[int, ...], kind: torch.dtype) -> None:
+        count, free = math.prod(shape), _free.setdefault(kind, [])
+        self._free = free
+        self._memory = free.pop() if free else torch.empty(0, dtype=kind)
+        if len(self._memory) < count:
+            # a little more, so that it seldom grows
+            self._memory = torch.empty(count + count // 8, dtype=kind)
+        self.tensor = self._memory[:count].view(shape)
+
+    def __del__(self) -> None:
+        self._free.append(self._memory)
+
 
 # float32 logits at once: what the caches of a few cores hold
 _LOGITS = 2**20

@@ -1,4 +1,4 @@
-"""An objective: a model and a batch become losses."""
+"""What an objective returns."""
 
 from __future__ import annotations
 
@@ -8,10 +8,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch, Target
-from bertsmith.models.model import Model
-from bertsmith.objectives.losses import Loss, Losses
-from bertsmith.shapes import Hidden, Places, SequencePlaces
+from bertsmith.core.shapes import Hidden, Places, SequencePlaces
+from bertsmith.network.batch import Batch, Target
+from bertsmith.network.model import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """One objective's loss over the targets of a batch.
+
+    `sum` is the loss summed over `count` targets, float32 with gradient; `correct` counts targets
+    predicted right, without gradient.
+    """
+
+    sum: Tensor
+    count: int
+    correct: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The losses of a batch by objective."""
+
+    parts: Mapping[str, Loss]
+
+    def total(self, counts: Mapping[str, int] | None = None) -> Tensor:
+        """The sum of mean losses, a scalar.
+
+        `counts` are the targets of all batches that share one step: with them, the totals of
+        these batches add up to the loss of one large batch.
+        """
+        shares = [
+            loss.sum / max(counts[name] if counts else loss.count, 1)
+            for name, loss in self.parts.items()
+        ]
+        return torch.stack(shares).sum()
+
 
 Term = Callable[[Model, Hidden, Batch, Target], Loss]
 

@@ -1,8 +1,4 @@
-"""Models in other formats become model folders, and model folders Google's checkpoints.
-
-bertsmith convert uncased_L-2_H-128_A-2 bert-tiny
-bertsmith convert bert-tiny checkpoint --to tensorflow
-"""
+"""How far the answers of two models that should be one are from each other."""
 
 from __future__ import annotations
 
@@ -13,16 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from torch import Tensor
+
 from bertsmith import __version__
-from bertsmith.claims import new_folder, staging_folder
-from bertsmith.errors import ModelFolderError, VocabularyError
-from bertsmith.evaluation.agreement import largest_differences
-from bertsmith.log import say
-from bertsmith.models.catalog import family
-from bertsmith.models.model import Model
-from bertsmith.recipes.card import base_of, head_of, written
-from bertsmith.weights import names
-from bertsmith.weights.conversion.beside import vocabulary_above
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.log import say
+from bertsmith.core.ownership import new_folder, staging_folder
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.families.catalog import family
+from bertsmith.network.model import Model, forward_only
+from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
 from bertsmith.weights.conversion.google import (
     WRITTEN,
@@ -31,14 +30,61 @@ from bertsmith.weights.conversion.google import (
     write_checkpoint,
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
-from bertsmith.weights.conversion.recognising import recognised
-from bertsmith.weights.conversion.staging import Change, Move, Moves, write_json
-from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors
+from bertsmith.weights.conversion.recognising import find_safetensors, read_safetensors, recognised
+from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above, write_json
 from bertsmith.weights.folder import load_model, read_config, save_model
-from bertsmith.weights.hub import model_folder, origin
-from bertsmith.weights.sentence_folder import read_sentence_folder
-from bertsmith.weights.sentence_writing import write_sentence_files
-from bertsmith.weights.sharded import INDEX_FILE, WEIGHTS_FILE, Weights
+from bertsmith.weights.names import table
+from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files
+from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, Weights
+
+_LENGTHS = (3, 17, 64, 128)
+
+
+def largest_differences(one: Model, other: Model) -> dict[str, float]:
+    """The largest absolute difference of hidden states, and of the answers of heads both have.
+
+    Both read the same ids, drawn once and for all, in sequences of several lengths; float32.
+    """
+    batch = _drawn(one, other)
+    mine, its = _answers(one, batch), _answers(other, batch)
+    return {
+        name: float((mine[name] - its[name]).abs().max())
+        for name in mine
+        if name in its and mine[name].shape == its[name].shape
+    }
+
+
+def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
+    with forward_only(model, "fp32"):
+        hidden = model.encoder(batch)
+        found = {"hidden states": hidden}
+        if "masked_lm" in model.heads:
+            found["masked tokens"] = model.masked_lm(hidden)
+        if "next_sentence" in model.heads:
+            found["next sentence"] = model.next_sentence(hidden, batch)
+        if "classify" in model.heads:
+            found["classes"] = model.classify(hidden, batch)
+        if "tag" in model.heads:
+            found["tags"] = model.tag(hidden)
+        if "span" in model.heads:
+            found["spans"] = model.span(hidden)
+        if "choose" in model.heads:
+            found["choices"] = model.choose(hidden, batch)
+    return found
+
+
+def _drawn(one: Model, other: Model) -> Batch:
+    """Some sequences, their second half of another segment."""
+    configs = [model.config.encoder for model in (one, other)]
+    longest = min(config.longest for config in configs)
+    vocabulary = min(config.vocabulary for config in configs)
+    several = all(config.segments != 1 for config in configs)
+    random = np.random.default_rng(int(stream(Purpose.AGREEMENT)))
+    lengths = [min(each, longest) for each in _LENGTHS]
+    ids = [random.integers(0, vocabulary, length) for length in lengths]
+    segments = [np.arange(length) * 2 // length * several for length in lengths]
+    return pack(ids, segments)
+
 
 REPORT_FILE = "conversion.json"
 
@@ -174,17 +220,17 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
 def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     """What became of a folder's tensors when its model was loaded and saved."""
     kind = family(model.config.encoder)
-    tied, moves = names.LAYOUTS[kind].tied, Moves()
-    found = {names.standard(each, kind): each for each in Weights(saved).entries}
+    tied, moves = table.LAYOUTS[kind].tied, Moves()
+    found = {table.standard(each, kind): each for each in Weights(saved).entries}
     for name in Weights(folder).entries:
-        standard = names.standard(name, kind)
+        standard = table.standard(name, kind)
         target = found.get(standard)
         if target is not None:
             change: Change = "same" if name == target else "renamed"
             moves.done.append(Move(source=name, target=target, change=change))
         elif standard in tied:
             moves.dropped[name] = "a copy of another"
-        elif standard.removeprefix(f"{kind}.") in names.COUNTERS:
+        elif standard.removeprefix(f"{kind}.") in table.COUNTERS:
             moves.dropped[name] = "a constant"
         else:
             moves.dropped[name] = "no head that is known"

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from bertsmith.config import Config
-from bertsmith.log import say
-from bertsmith.text.corpus import Corpus, shown_kinds
+from bertsmith.core.config import Config
+from bertsmith.core.log import say
+from bertsmith.core.printable import printable
+from bertsmith.hub.models import model_folder
+from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.files import Corpus, shown_kinds
+from bertsmith.text.corpus.layout import Layout
 from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import HeaderOption
-from bertsmith.text.layout import Layout
+from bertsmith.text.opening import kind_of
+from bertsmith.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +60,53 @@ class CorpusReading(Config):
                 "(--text-files '*.ext' reads others as text)"
             )
         return corpus
+
+
+_DOCUMENTS = 2
+_PARAGRAPHS = 2
+_TOKENS = 12
+
+
+def dry_run(corpus: Corpus, vocab: str | Path) -> None:
+    """Show what `prepare` would read and how the vocabulary cuts it, and write nothing."""
+    tell_corpus(corpus, Tokenizer.load(model_folder(vocab, "vocabulary")))
+    say("dry run: nothing was written")
+
+
+def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
+    """Say which files a corpus has and how they are read, and show its first documents."""
+    width = max(40, shutil.get_terminal_size().columns)
+    say(_files(corpus))
+    for path in _one_of_each_kind(corpus.files):
+        say(f"{printable(path.name)}: {printable(corpus.layout_of(path), 600)}")
+    for number, document in enumerate(islice(corpus, _DOCUMENTS), 1):
+        for line in _document(number, document, tokenizer):
+            say(printable(line, width))
+
+
+def _files(corpus: Corpus) -> str:
+    kinds = Counter(kind_of(path) or "without extension" for path in corpus.files)
+    count = len(corpus.files)
+    shown = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
+    size = corpus.total_bytes / 1e6
+    return f"corpus: {count:,} file{'s' * (count != 1)} ({shown}), {size:,.1f} MB on the disk"
+
+
+def _one_of_each_kind(files: tuple[Path, ...]) -> list[Path]:
+    """Return the first file of each kind."""
+    first: dict[str, Path] = {}
+    for path in files:
+        first.setdefault(kind_of(path), path)
+    return list(first.values())
+
+
+def _document(number: int, document: Document, tokenizer: Tokenizer) -> list[str]:
+    """Return the lines that show a document: where it begins, its paragraphs, its first tokens."""
+    count = len(document.paragraphs)
+    place = f"{Path(document.source).name}, line {document.line}"
+    lines = [f"document {number} ({place}), {count:,} paragraph{'s' * (count != 1)}:"]
+    lines += [f"  {paragraph}" for paragraph in document.paragraphs[:_PARAGRAPHS]]
+    ids = tokenizer.encode([document.paragraphs[0][:1000]])[0][:_TOKENS].tolist()
+    lines.append(f"  pieces: {' '.join(tokenizer.shown(each) for each in ids)}")
+    lines.append(f"  ids:    {' '.join(map(str, ids))}")
+    return lines

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from bertsmith.errors import ConfigError
+from bertsmith.core.errors import ConfigError
 
 
 def best_device() -> torch.device:

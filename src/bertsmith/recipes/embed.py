@@ -1,30 +1,248 @@
-"""Vectors of the texts of a file, written to another file."""
+"""Files of vectors, written as they come: .npy, .parquet or .jsonl.
+
+Each takes its name once all of it is on the disk; what was there before stays until then.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.errors import ConfigError
-from bertsmith.inference.features import FeatureConfig, features, width
-from bertsmith.layers.after_pooling import Dense, UnitLength
-from bertsmith.log import progress, say
-from bertsmith.models.model import Model
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.files import flush_to_disk, made_folder, writing
+from bertsmith.core.log import progress, say
+from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.engine.features import FeatureConfig, TextFeatures, Unit, features, width
+from bertsmith.hub.models import model_folder
+from bertsmith.network.model import Model
+from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.texts import Texts
-from bertsmith.recipes.vector_files import check_kind, vector_file
-from bertsmith.text.columns import USUAL, Columns
-from bertsmith.text.described import without_header
-from bertsmith.text.example import Example
+from bertsmith.recipes.predict.rows import Texts
+from bertsmith.text.examples.columns import USUAL, Columns
+from bertsmith.text.examples.described import without_header
+from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.hub import model_folder
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
+
+# vectors that are put into one row group
+_GROUP_BYTES = 2**24
+
+
+class VectorFile(Protocol):
+    """Where features go."""
+
+    def add(self, features: TextFeatures) -> None:
+        """Write the features of one more text."""
+
+
+class _NewFiles:
+    """Files that take their names together, at the end, the first of them last."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Path, Path] = {}
+        self.claims = ExitStack()
+        self.open_until_end = ExitStack()
+
+    def open(self, path: Path) -> BinaryIO:
+        """A new file, below another name until the end."""
+        self.claims.enter_context(claimed(path))
+        part = self._parts[path] = unfinished(path)
+        return self.open_until_end.enter_context(part.open("wb"))
+
+    def take_names(self) -> None:
+        """Replace what has the names now; everything is on the disk before."""
+        for part in self._parts.values():
+            flush_to_disk(part)
+        for path, part in reversed(self._parts.items()):
+            part.replace(path)
+            flush_to_disk(path.parent)
+
+    def remove(self) -> None:
+        """Remove what has not taken its name."""
+        for part in self._parts.values():
+            part.unlink(missing_ok=True)
+
+
+Writer = Callable[[Path, int, Unit, _NewFiles], VectorFile]
+
+
+@contextmanager
+def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
+    """A file to write features to, by its extension; a file of that name is replaced at the end.
+
+    .npy holds the vectors alone, (texts, width). Where a text has several, all rows stand in it one
+    after another; ``NAME.offsets.npy`` (texts + 1,) tells where those of each text begin, and
+    ``NAME.spans.npy`` (rows, 2) the characters of each. Raises `ConfigError`, `DiskError`, and
+    `OutputTaken` when another process is writing one of them.
+    """
+    writer, files = check_kind(out), _NewFiles()
+    with writing(out), made_folder(out.parent), files.claims:
+        try:
+            with files.open_until_end:
+                yield writer(out, width, unit, files)
+            files.take_names()
+        finally:
+            files.remove()
+
+
+def check_kind(out: Path) -> Writer:
+    """What writes files of this extension; `ConfigError` if nothing does."""
+    if out.suffix not in _WRITERS:
+        raise ConfigError(
+            f"--out is {str(out)!r}", remedy=f"name a file that ends in {', '.join(_WRITERS)}"
+        )
+    return _WRITERS[out.suffix]
+
+
+class _Rows:
+    """An .npy of rows whose number is known only at the end."""
+
+    def __init__(self, path: Path, kind: str, shape: tuple[int, ...], files: _NewFiles) -> None:
+        self._shape, self._kind, self.count = shape, np.dtype(kind), 0
+        self._file = files.open(path)
+        self._file.write(self._header())
+        files.open_until_end.callback(self._end)
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Append rows of the shape."""
+        assert rows.shape[1:] == self._shape
+        self._file.write(np.ascontiguousarray(rows, self._kind).data)
+        self.count += len(rows)
+
+    def _header(self) -> bytes:
+        said = {
+            "descr": self._kind.str,
+            "fortran_order": False,
+            "shape": (self.count, *self._shape),
+        }
+        # as long whatever the number of rows, and data begin at a multiple of 64
+        text = f"{said!r:<117}\n"
+        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("latin-1")
+
+    def _end(self) -> None:
+        self._file.seek(0)
+        self._file.write(self._header())
+
+
+class _Arrays:
+    """One .npy, or three for rows of texts of different lengths."""
+
+    def __init__(self, path: Path, width: int, unit: Unit, files: _NewFiles) -> None:
+        self._unit = unit
+        self._vectors = _Rows(path, "<f4", (width,), files)
+        if unit != "text":
+            self._offsets = _Rows(path.with_suffix(".offsets.npy"), "<i8", (), files)
+            self._offsets.write(np.zeros(1, np.int64))
+            self._spans = _Rows(path.with_suffix(".spans.npy"), "<i8", (2,), files)
+
+    def add(self, features: TextFeatures) -> None:
+        """Append the row, or the rows, of one text."""
+        if self._unit == "text":
+            self._vectors.write(features.vectors[None])
+            return
+        self._vectors.write(features.vectors)
+        self._spans.write(features.spans)
+        self._offsets.write(np.array([self._vectors.count]))
+
+
+class _Lines:
+    """A JSON object a line."""
+
+    def __init__(self, path: Path, width: int, unit: Unit, files: _NewFiles) -> None:
+        self._unit = unit
+        # nine digits say which float32 it is
+        self._form = f"[{','.join(['%.9g'] * width)}]"
+        self._file = files.open(path)
+
+    def add(self, features: TextFeatures) -> None:
+        """Write the line of one text."""
+        said: dict[str, Any] = {"line": features.example.line, "text": features.example.text}
+        if features.example.text_pair is not None:
+            said["text_pair"] = features.example.text_pair
+        if self._unit != "text":
+            said[f"{self._unit}s"] = features.names
+            said["spans"] = features.spans.tolist()
+        rows = features.vectors if self._unit != "text" else features.vectors[None]
+        vectors = ",".join([self._form % tuple(row) for row in rows.tolist()])
+        vectors = f'"vector": {vectors}' if self._unit == "text" else f'"vectors": [{vectors}]'
+        start = json.dumps(said, ensure_ascii=False)[:-1]
+        self._file.write(f"{start}, {vectors}}}\n".encode())
+
+
+class _Table:
+    """A Parquet file, row group by row group."""
+
+    def __init__(self, path: Path, width: int, unit: Unit, files: _NewFiles) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        self._unit, self._width = unit, width
+        vector = pa.list_(pa.float32(), width)
+        columns = [("line", pa.int64()), ("text", pa.string()), ("text_pair", pa.string())]
+        if unit == "text":
+            columns.append(("vector", vector))
+        else:
+            places = pa.list_(pa.int64())
+            columns += [(f"{unit}s", pa.list_(pa.string())), ("starts", places), ("ends", places)]
+            columns.append(("vectors", pa.list_(vector)))
+        self._schema = pa.schema(columns)
+        written = parquet.ParquetWriter(files.open(path), self._schema)
+        self._writer: Any = files.open_until_end.enter_context(written)
+        self._waiting: list[TextFeatures] = []
+        self._bytes = 0
+        files.open_until_end.callback(self._write)
+
+    def add(self, features: TextFeatures) -> None:
+        """Take the features of one text; those of several are written at once."""
+        self._waiting.append(features)
+        self._bytes += features.vectors.nbytes + len(features.example.text)
+        if self._bytes >= _GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if not waiting:
+            return
+        examples = [each.example for each in waiting]
+        columns: list[Any] = [
+            [example.line for example in examples],
+            [example.text for example in examples],
+            [example.text_pair for example in examples],
+        ]
+        flat = np.concatenate([each.vectors.reshape(-1) for each in waiting])
+        vectors: Any = pa.FixedSizeListArray.from_arrays(pa.array(flat), self._width)
+        if self._unit != "text":
+            columns += [
+                [each.names for each in waiting],
+                [each.spans[:, 0] for each in waiting],
+                [each.spans[:, 1] for each in waiting],
+            ]
+            vectors = pa.ListArray.from_arrays(_offsets(waiting), vectors)
+        arrays = [
+            pa.array(column, kind)
+            for column, kind in zip(columns, self._schema.types, strict=False)
+        ]
+        self._writer.write_table(pa.Table.from_arrays([*arrays, vectors], schema=self._schema))
+
+
+def _offsets(waiting: Sequence[TextFeatures]) -> NDArray[np.int32]:
+    """Where the rows of each text begin, (texts + 1,)."""
+    counts = [len(each.vectors) for each in waiting]
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+
+_WRITERS: dict[str, Writer] = {".npy": _Arrays, ".parquet": _Table, ".jsonl": _Lines}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,35 +1,66 @@
-"""Giving a model the pieces that a domain's text is full of.
-
-bertsmith vocab extend model notes/ --add 1000 --out extended
-"""
+"""A model for a vocabulary that has grown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from bertsmith import __version__
-from bertsmith.claims import claimed
-from bertsmith.disk import made_folder
-from bertsmith.errors import ConfigError, ModelFolderError, VocabularyError
-from bertsmith.log import progress, say
-from bertsmith.models.model import ModelConfig
-from bertsmith.recipes.card import base_of, head_of, written
+from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
+from bertsmith.core.files import made_folder
+from bertsmith.core.log import progress, say
+from bertsmith.core.ownership import claimed
+from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.heads import MaskedLMHead
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.corpora import CorpusReading
-from bertsmith.recipes.learning_progress import watched_learning
-from bertsmith.text.corpus import Corpus
-from bertsmith.text.documents import Document
+from bertsmith.recipes.vocabulary import watched_learning
+from bertsmith.reports.model_card import base_of, head_of, written
+from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.counting import WordCounter
-from bertsmith.tokens.extension import Extension, extend_vocabulary
-from bertsmith.tokens.statistics import VocabularyFit, measure_words
+from bertsmith.tokens.learning.counting import WordCounter
+from bertsmith.tokens.learning.extension import Extension, extend_vocabulary
+from bertsmith.tokens.learning.statistics import VocabularyFit, measure_words
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.growing import with_pieces
-from bertsmith.weights.hub import model_folder, origin
-from bertsmith.weights.sentence_writing import save_like
+from bertsmith.weights.sentence_folder import save_like
+
+
+def with_pieces(model: Model, size: int, replaced: Sequence[Sequence[int]]) -> Model:
+    """A copy of a model with vectors for the new pieces `size`, `size` + 1, ... of its vocabulary.
+
+    `replaced[i]` are the ids that stood for the piece `size` + i. Its row of the token table is the
+    mean of theirs, and so is its bias in the masked-LM head: with both, its logit starts as the
+    mean of theirs, whatever the hidden state. Rows that the table had to spare are used first.
+    """
+    grown = copy.deepcopy(model)
+    tokens = grown.encoder.embeddings.tokens
+    table = _grown(tokens.weight.detach(), size, replaced)
+    encoder = dataclasses.replace(model.config.encoder, vocabulary=len(table))
+    grown.config = dataclasses.replace(model.config, encoder=encoder)
+    grown.encoder.config = encoder
+    tokens.num_embeddings, tokens.weight = len(table), nn.Parameter(table)
+    if "masked_lm" in grown.heads:
+        head = grown.heads["masked_lm"]
+        assert isinstance(head, MaskedLMHead)
+        head.bias = nn.Parameter(_grown(head.bias.detach(), size, replaced))
+    return grown
+
+
+def _grown(old: Tensor, size: int, replaced: Sequence[Sequence[int]]) -> Tensor:
+    new = old.new_zeros((max(len(old), size + len(replaced)), *old.shape[1:]))
+    new[: len(old)] = old
+    for number, ids in enumerate(replaced, start=size):
+        new[number] = old[list(ids)].mean(dim=0)
+    return new
+
 
 _HELD_OUT = 20
 _SHOWN = 8

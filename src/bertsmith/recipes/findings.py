@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.errors import StoreError
-from bertsmith.log import say
+from bertsmith.core.errors import StoreError
+from bertsmith.core.log import say
 
 Verdict = Literal["fine", "look", "stop"]
 

@@ -20,13 +20,13 @@ import torch
 from rich.box import SIMPLE_HEAD
 
 from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.log import Table
-from bertsmith.models.encoder import EncoderConfig
-from bertsmith.models.model import Model, ModelConfig
-from bertsmith.models.presets import PRESETS, Preset, preset_config
-from bertsmith.output import print_table
-from bertsmith.recipes.preflight_room import need
-from bertsmith.training.optimiser import OptimiserConfig
+from bertsmith.core.log import Table
+from bertsmith.core.output import print_table
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.catalog import PRESETS, Preset, preset_config
+from bertsmith.network.model import Model, ModelConfig
+from bertsmith.recipes.room import need
+from bertsmith.training.optimisers import OptimiserConfig
 
 TOKENS = 4096
 """Tokens of the batch that memory is told for, 32 sequences of 128."""

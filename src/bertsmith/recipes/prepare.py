@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bertsmith.batches.preparing import prepare_corpus
-from bertsmith.batches.store import HELD_OUT, StoreIndex, TokenStore
-from bertsmith.errors import ConfigError
-from bertsmith.log import progress, say, short_number
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.log import progress, say, short_number
+from bertsmith.hub.models import model_folder
 from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.store.preparing import prepare_corpus
+from bertsmith.store.store import HELD_OUT, StoreIndex, TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.hub import model_folder
 
 
 def prepare(

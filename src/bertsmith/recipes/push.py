@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith import __version__
-from bertsmith.claims import claimed, unfinished
-from bertsmith.disk import writing
-from bertsmith.errors import ConfigError, HubError
-from bertsmith.log import say, short_number
-from bertsmith.models.catalog import family
-from bertsmith.models.model import Model
-from bertsmith.output import print_line
-from bertsmith.printable import markdown
-from bertsmith.recipes.card import base_of, head_of, read_card, read_head, with_head
+from bertsmith.core.errors import ConfigError, HubError
+from bertsmith.core.files import writing
+from bertsmith.core.log import say, short_number
+from bertsmith.core.output import print_line
+from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.printable import markdown
+from bertsmith.hub.client import hub_api
+from bertsmith.hub.files import index_file, settings_files, weights_files
+from bertsmith.hub.models import PREFIX, hub_name
+from bertsmith.hub.transfers import send
+from bertsmith.network.families.catalog import family
+from bertsmith.network.model import Model
+from bertsmith.reports.model_card import base_of, head_of, read_card, read_head, with_head
 from bertsmith.weights.folder import CARD_FILE, load_model
-from bertsmith.weights.hub import PREFIX, hub_name
-from bertsmith.weights.hub_client import hub_api
-from bertsmith.weights.hub_files import index_file, settings_files, weights_files
-from bertsmith.weights.hub_sending import send
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
 _ASKED_FOR = {"language": "--language en", "license": "--license apache-2.0"}

@@ -1,29 +1,71 @@
-"""Learning a vocabulary from a corpus."""
+"""Progress bars for the phases of learning a vocabulary, and what was decided in them."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.randomness import Purpose, stream
-from bertsmith.claims import new_folder
-from bertsmith.errors import VocabularyError
-from bertsmith.log import say
+from bertsmith.core.errors import VocabularyError
+from bertsmith.core.log import Bar, progress, say
+from bertsmith.core.ownership import new_folder
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.recipes.corpora import CorpusReading
-from bertsmith.recipes.learning_progress import WatchedLearning, watched_learning
-from bertsmith.text.documents import Document
-from bertsmith.tokens.alphabet import Alphabet
-from bertsmith.tokens.byte_learning import learn_byte_bpe
-from bertsmith.tokens.learning import learn_wordpiece
-from bertsmith.tokens.statistics import VocabularyFit, measure_fit
+from bertsmith.text.corpus.documents import Document
+from bertsmith.tokens.learning.alphabet import AccentDecision, Alphabet
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
+from bertsmith.tokens.learning.counting import LearningObserver
+from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram_learning import learn_unigram
 from bertsmith.tokens.vocabulary import KindName
+
+
+class WatchedLearning(LearningObserver):
+    """Shows a bar for each phase, one after the other, and keeps what was decided."""
+
+    def __init__(self, shown: ExitStack) -> None:
+        self.accents: AccentDecision | None = None
+        self.alphabet: Alphabet | None = None
+        self._shown = shown
+        self._bar: Bar | None = None
+
+    def phase(self, name: str, total: float | None, unit: str = "") -> None:
+        """Show a bar for a phase, in place of the one before."""
+        self._shown.close()
+        self._bar = self._shown.enter_context(progress(name, total, unit))
+
+    def advance(self, amount: float = 1) -> None:
+        """Move the bar on."""
+        if self._bar is not None:
+            self._bar.advance(amount)
+
+    def move_to(self, done: float) -> None:
+        """Move the bar to an absolute number of units."""
+        if self._bar is not None:
+            self._bar.move_to(done)
+
+    def decided(self, accents: AccentDecision) -> None:
+        """Keep what was decided about accents."""
+        self.accents = accents
+
+    def covered(self, alphabet: Alphabet) -> None:
+        """Keep which characters are known."""
+        self.alphabet = alphabet
+
+
+@contextmanager
+def watched_learning() -> Iterator[WatchedLearning]:
+    """Show the phases of learning until the block ends."""
+    with ExitStack() as shown:
+        yield WatchedLearning(shown)
+
 
 StripAccents = Literal["auto", "yes", "no"]
 

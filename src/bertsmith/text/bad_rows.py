@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TextIO
 
-from bertsmith.disk import writing
-from bertsmith.errors import BlankText, UserError
+from bertsmith.core.errors import BlankText, UserError
+from bertsmith.core.files import writing
 from bertsmith.text.opening import TextFile
 
 OnBad = Literal["fail", "skip", "quarantine"]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from bertsmith.errors import UserError
+from bertsmith.core.errors import UserError
 from bertsmith.text.opening import TextFile
 
 HeaderOption = Literal["auto", "yes", "no"]

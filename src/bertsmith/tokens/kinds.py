@@ -13,18 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.byte_pairs import BLANK, read
-from bertsmith.tokens.byte_rules import ByteRules
-from bertsmith.tokens.byte_text import ByteText
-from bertsmith.tokens.modern_rules import ModernRules
-from bertsmith.tokens.modern_text import ModernText
+from bertsmith.tokens.bpe.modern import ModernRules, ModernText
+from bertsmith.tokens.bpe.pairs import BLANK, ByteRules, read
+from bertsmith.tokens.bpe.text import ByteText
 from bertsmith.tokens.spans import Stretch
-from bertsmith.tokens.unigram import SPACE
-from bertsmith.tokens.unigram_rules import UnigramRules
-from bertsmith.tokens.unigram_text import UnigramText
+from bertsmith.tokens.unigram.pieces import SPACE
+from bertsmith.tokens.unigram.rules import UnigramRules
+from bertsmith.tokens.unigram.text import UnigramText
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, KindName
-from bertsmith.tokens.wordpiece import CONTINUES
-from bertsmith.tokens.wordpiece_text import WordPieceText
+from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
 Rules = BasicRules | ByteRules | ModernRules | UnigramRules
 

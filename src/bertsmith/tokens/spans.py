@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,3 +50,28 @@ def joined(stretches: Iterable[Stretch]) -> Encoding:
         starts=flat(part.starts for part in parts) + places,
         ends=flat(part.ends for part in parts) + places,
     )
+
+
+_REMEMBERED = 200_000
+_LONGEST_REMEMBERED = 48
+
+Worked = TypeVar("Worked")
+
+
+class Remembered(dict[str, Worked]):
+    """The ids of a stretch of text, or whatever else depends on nothing but the stretch.
+
+    Memory is bounded: when it is full, everything is forgotten; long stretches are not kept.
+    """
+
+    def __init__(self, work_out: Callable[[str], Worked]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def __missing__(self, stretch: str) -> Worked:
+        found = self._work_out(stretch)
+        if len(stretch) <= _LONGEST_REMEMBERED:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[stretch] = found
+        return found

@@ -1,7 +1,7 @@
 """Text to token ids and back, with a vocabulary of any kind.
 
 Ids are those of the reference Python tokenizers on any string, or of the compiled ones where a
-folder follows them (`bertsmith.tokens.following`). The compiled tokenizers are not used here:
+folder follows them (`bertsmith.tokens.folder.files`). The compiled tokenizers are not used here:
 remembering the ids of each stretch of text makes plain Python several times faster than they are on
 one thread.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.errors import VocabularyError
-from bertsmith.tokens import folder as folders
+from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens.folder import folder as folders
 from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.spans import Encoding, joined
 from bertsmith.tokens.vocabulary import KindName, check_vocabulary, is_placeholder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.errors import VocabularyError
+from bertsmith.core.errors import VocabularyError
 
 KindName = Literal["wordpiece", "byte-bpe", "unigram"]
 """The kinds of vocabularies; `bertsmith.tokens.kinds` tells them apart."""

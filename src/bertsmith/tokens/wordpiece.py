@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, NamedTuple
+
+from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
+from bertsmith.tokens.spans import Remembered, Stretch
+from bertsmith.tokens.vocabulary import SPECIALS
 
 LONGEST_WORD = 100
 CONTINUES = "##"
@@ -56,3 +65,258 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     for piece in pieces:
         sizes.setdefault(piece[:_PREFIX], set(_SHORT)).add(len(piece))
     return {prefix: tuple(sorted(found, reverse=True)) for prefix, found in sizes.items()}
+
+
+class _Character(NamedTuple):
+    """A character with the places in the text of what it decomposes into, (parts,)."""
+
+    text: str
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWord:
+    """A word; `starts` and `ends` (characters,) of its characters in the text."""
+
+    text: str
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[AlignedWord]:
+    """What `rules.words_keeping(text, kept)` gives, each word with the places of its characters.
+
+    Without `kept` that is `rules.words(text)`.
+    """
+    if text.isascii() and not kept and not ASCII_REMOVED.search(text):
+        lowered = text.lower() if rules.lowercase else text
+        return [
+            AlignedWord(
+                found[0],
+                tuple(range(*found.span())),
+                tuple(range(found.start() + 1, found.end() + 1)),
+            )
+            for found in ASCII_WORD.finditer(lowered)
+        ]
+    words: list[AlignedWord] = []
+    cleaned = _composed(_cleaned(rules, text)) if rules.composes else _as_given(rules, text)
+    for word in _parted(cleaned, str.isspace):
+        bare = word if _text(word) in kept else _bare(rules, word)
+        parts = [bare] if _text(bare) in kept else _words(bare)
+        words += map(_aligned, parts)
+    return words
+
+
+def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
+    """Lower-cased and decomposed one by one, without control characters, CJK apart."""
+    table = rules.cleaning()
+    return _ordered(
+        _Character(part, (place,))
+        for place, character in enumerate(text)
+        for part in unicodedata.normalize("NFD", character.translate(table))
+    )
+
+
+def _as_given(rules: BasicRules, text: str) -> list[_Character]:
+    """Lower-cased one by one, without control characters, CJK apart."""
+    table = rules.cleaning()
+    return [
+        _Character(part, (place,))
+        for place, character in enumerate(text)
+        for part in character.translate(table)
+    ]
+
+
+def _composed(parts: list[_Character]) -> list[_Character]:
+    """Composed (NFC) from parts in canonical order, each of which keeps its place."""
+    whole = unicodedata.normalize("NFC", _text(parts))
+    waiting = parts[::-1]
+    return [_taken(character, waiting) for character in whole]
+
+
+def _taken(character: str, waiting: list[_Character]) -> _Character:
+    """A composed character with the places of its parts, which are taken off the waiting ones."""
+    places: list[int] = []
+    for part in unicodedata.normalize("NFD", character):
+        # composition may reach over marks of other classes, which then stay waiting
+        number = len(waiting) - 1
+        while waiting[number].text != part:
+            number -= 1
+        places += waiting.pop(number).places
+    return _Character(character, tuple(places))
+
+
+def _bare(rules: BasicRules, word: list[_Character]) -> list[_Character]:
+    """As `BasicRules` does it: lower-cased again, and without accents."""
+    if rules.lowercase:
+        word = [part for each in word for part in _spread(each, each.text.lower())]
+    if not rules.strips:
+        return word
+    parts = [
+        part for each in word for part in _spread(each, unicodedata.normalize("NFD", each.text))
+    ]
+    return [each for each in _ordered(parts) if unicodedata.category(each.text) != "Mn"]
+
+
+def _spread(before: _Character, after: str) -> Iterator[_Character]:
+    """What a character became: part by part where they match, or else each from all of it."""
+    if len(after) == len(before.places):
+        yield from (
+            _Character(part, (place,)) for part, place in zip(after, before.places, strict=True)
+        )
+    else:
+        yield from (_Character(part, before.places) for part in after)
+
+
+def _ordered(parts: Iterator[_Character] | list[_Character]) -> list[_Character]:
+    """In canonical order: runs of combining characters by their classes (Unicode, D108)."""
+    ordered: list[_Character] = []
+    run: list[_Character] = []
+    for each in parts:
+        if unicodedata.combining(each.text):
+            run.append(each)
+            continue
+        ordered += sorted(run, key=_class) if len(run) > 1 else run
+        ordered.append(each)
+        run = []
+    return [*ordered, *sorted(run, key=_class)]
+
+
+def _class(character: _Character) -> int:
+    return unicodedata.combining(character.text)
+
+
+def _words(text: list[_Character]) -> list[list[_Character]]:
+    words: list[list[_Character]] = []
+    for stretch in _parted(text, str.isspace):
+        word: list[_Character] = []
+        for each in stretch:
+            if is_punctuation(each.text):
+                words += [word, [each]] if word else [[each]]
+                word = []
+            else:
+                word.append(each)
+        words += [word] if word else []
+    return words
+
+
+def _parted(text: list[_Character], blank: Callable[[str], bool]) -> list[list[_Character]]:
+    stretches: list[list[_Character]] = [[]]
+    for each in text:
+        if blank(each.text):
+            stretches.append([])
+        else:
+            stretches[-1].append(each)
+    return [stretch for stretch in stretches if stretch]
+
+
+def _text(characters: Sequence[_Character]) -> str:
+    return "".join(each.text for each in characters)
+
+
+def _aligned(word: list[_Character]) -> AlignedWord:
+    return AlignedWord(
+        _text(word),
+        tuple(min(each.places) for each in word),
+        tuple(max(each.places) + 1 for each in word),
+    )
+
+
+_SPECIALS: Final = frozenset(SPECIALS)
+_LITERAL_SPECIAL: Final = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
+# str.split takes these for blanks; to the rules they are control characters, which just go
+_FALSE_BLANKS: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_STRETCH: Final = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
+_BEYOND_PLAIN: Final = re.compile(r"[^\t\n\r -~]")
+
+_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+class WordPieceText:
+    """Texts as ids by the basic rules and WordPiece."""
+
+    def __init__(self, vocabulary: Sequence[str], rules: BasicRules, unknown_id: int) -> None:
+        self._vocabulary = vocabulary
+        self._rules = rules
+        self._special = {piece: vocabulary.index(piece) for piece in SPECIALS}
+        self._pieces = WordPiece(vocabulary, unknown_id)
+        self._unknown = unknown_id
+        self._chunks = Remembered(self._chunk_ids)
+        self._chunk_spans = Remembered(self._spans_of)
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """The ids of a text, in parts; the same wherever it stands."""
+        del inside
+        if not specials_in_text or "[" not in text:
+            return self._plain(text)
+        parts = _LITERAL_SPECIAL.split(text)
+        return chain.from_iterable(
+            [(self._special[part],)] if place % 2 else self._between_specials(part)
+            for place, part in enumerate(parts)
+        )
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+        """The same with the places of the pieces."""
+        if not specials_in_text or "[" not in text:
+            yield from self._plain_spans(text, 0, len(text))
+            return
+        before = 0
+        for found in _LITERAL_SPECIAL.finditer(text):
+            yield from self._spans_between(text, before, found.start())
+            yield Stretch(found.start(), (self._special[found[0]],), (0,), (len(found[0]),))
+            before = found.end()
+        yield from self._spans_between(text, before, len(text))
+
+    def _plain(self, text: str) -> Iterator[tuple[int, ...]]:
+        if _FALSE_BLANKS.search(text):
+            text = _FALSE_BLANKS.sub("", text)
+        return map(self._chunks.__getitem__, text.split())
+
+    def _plain_spans(self, text: str, start: int, end: int) -> Iterator[Stretch]:
+        for found in _STRETCH.finditer(text, start, end):
+            yield Stretch(found.start(), *self._chunk_spans[found[0]])
+
+    def _between_specials(self, text: str) -> Iterator[Sequence[int]]:
+        if self._may_hide_special(text):
+            return iter([self._pieces.ids_of(self._rules.words_keeping(text, _SPECIALS))])
+        return self._plain(text)
+
+    def _spans_between(self, text: str, start: int, end: int) -> Iterator[Stretch]:
+        if not self._may_hide_special(text[start:end]):
+            yield from self._plain_spans(text, start, end)
+            return
+        for found in _STRETCH.finditer(text, start, end):
+            yield Stretch(found.start(), *self._spans_of(found[0], _SPECIALS))
+
+    def _may_hide_special(self, text: str) -> bool:
+        """Removing a character or an accent may leave a special token, unless lower-cased.
+
+        Only the slow tokenizer, which composes text, looks for them then.
+        """
+        cased = self._rules.composes and not self._rules.lowercase
+        return cased and "[" in text and bool(_BEYOND_PLAIN.search(text))
+
+    def _chunk_ids(self, chunk: str) -> tuple[int, ...]:
+        return tuple(self._pieces.ids_of(self._rules.words(chunk)))
+
+    def _spans_of(self, chunk: str, kept: frozenset[str] = frozenset()) -> _Spans:
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        for word in aligned_words(self._rules, chunk, kept):
+            first = 0
+            for number in self._pieces.ids(word.text):
+                last = (
+                    len(word.text) if number == self._unknown else first + self._size(number, first)
+                )
+                ids.append(number)
+                starts.append(word.starts[first])
+                ends.append(word.ends[last - 1])
+                first = last
+        return tuple(ids), tuple(starts), tuple(ends)
+
+    def _size(self, number: int, first: int) -> int:
+        """Characters of a piece, that begins a word or goes it on."""
+        return len(self._vocabulary[number]) - (len(CONTINUES) if first else 0)

@@ -1,7 +1,9 @@
-"""Several processes (ranks) train one model: who they are, what they tell each other, how they end.
+"""Watching over the ranks of a run, so that none waits for ever for one that is gone.
 
-`torchrun` starts the same command in every process and puts each one's number into the environment.
-All read the same store of tokens and share the run's folder; rank 0 alone writes there and talks.
+A thread in each rank knows within a second when another one has ended: by the kernel's word where
+both are on one machine, else by heartbeats in the launcher's store. The first to know writes the
+cause into the store, and is the one that tells the user. Whoever still hangs in a collective
+operation ten seconds later (NCCL does, gloo fails by itself) is ended.
 """
 
 from __future__ import annotations
@@ -9,22 +11,233 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
+import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import torch
 from torch import distributed
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from bertsmith.errors import ConfigError, RankLost, UserError
-from bertsmith.log import console
-from bertsmith.signals import ending_status
+from bertsmith.core.errors import ConfigError, RankLost, UserError
+from bertsmith.core.log import complain, console, say
+from bertsmith.core.signals import ending_status
 from bertsmith.training.interruption import Interrupted, interruptions
-from bertsmith.training.watching import RankWatch, wait_for
+
+_LOOK_SECONDS = 1.0
+_BEAT_LOOKS = 2
+_QUIET_LOOKS = 10
+_SILENT_LOOKS = 30
+_GRACE_SECONDS = 10.0
+
+_CAUSE = "cause"
+
+
+class Peer(TypedDict):
+    """Where a rank runs; `machine` also tells containers apart that do not see each other."""
+
+    pid: int
+    host: str
+    machine: str
+
+
+class RankWatch:
+    """One rank's view of the others; `cause` is why the run has to end, empty while all is well.
+
+    `told_here` says whether this rank is the one that knew the cause first.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:  # noqa: ANN401
+        self.cause = ""
+        self.told_here = False
+        self._rank = rank
+        self._store = store.clone()
+        store.set(f"rank/{rank}", json.dumps(_me()))
+        self.peers: dict[int, Peer] = {
+            other: json.loads(store.get(f"rank/{other}")) for other in range(size)
+        }
+        self._silent = dict.fromkeys(self._heard_of(), 0)
+        self._beats: dict[int, bytes] = {}
+        # each rank hears the one before it, so that whoever is stopped is missed by one that waits
+        self._neighbour = (rank - 1) % size
+        self._neighbour_beat = b""
+        self._quiet = 0
+        self._known = threading.Event()
+        self._left = threading.Event()
+        self._woken, self._waking = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="watching ranks", daemon=True)
+        self._thread.start()
+
+    def known(self, seconds: float) -> bool:
+        """Whether there is a cause to end, or comes to be one within some seconds."""
+        return self._known.wait(seconds)
+
+    def fail(self, cause: str) -> None:
+        """Tell all ranks why the run has to end, unless another has told them already."""
+        if self._known.is_set():
+            return
+        mine = first = f"{self._rank} {cause}"
+        with suppress(distributed.DistError):
+            first = self._store.compare_set(_CAUSE, "", mine).decode()
+        self.told_here = first == mine
+        self.cause = first.partition(" ")[2]
+        self._known.set()
+
+    def leave(self) -> None:
+        """Watch no more; the others will not take this rank's end for a failure."""
+        self._left.set()
+        os.write(self._waking, b"!")
+        self._thread.join()
+        with suppress(distributed.DistError):
+            self._store.set(f"left/{self._rank}", "1")
+
+    def _run(self) -> None:
+        handles = self._handles()
+        poll = select.poll()
+        for handle in (*handles, self._woken):
+            poll.register(handle, select.POLLIN)
+        looks = 0
+        while not self._left.is_set() and not self._known.is_set():
+            ended = [handle for handle, _ in poll.poll(1000 * _LOOK_SECONDS) if handle in handles]
+            for handle in ended:
+                poll.unregister(handle)
+            looks += 1
+            try:
+                self._look([handles[handle] for handle in ended], looks)
+            except distributed.DistError:
+                # told by each rank: nobody is left to say who was first
+                self.cause, self.told_here = "the launcher of the ranks has gone", True
+                self._known.set()
+        if self._known.is_set() and not self._left.wait(_GRACE_SECONDS):
+            self._end()
+        for handle in (*handles, self._woken, self._waking):
+            os.close(handle)
+
+    def _look(self, ended: list[int], looks: int) -> None:
+        """See whether somebody has ended or told a cause."""
+        deaths = {rank: _death(self.peers[rank], rank) for rank in ended}
+        if self._store.check([_CAUSE]):
+            self.fail("")
+            return
+        for rank, cause in deaths.items():
+            if not self._store.check([f"left/{rank}"]):
+                self.fail(cause)
+        if looks % _BEAT_LOOKS == 1:
+            self._store.set(f"beat/{self._rank}", str(looks))
+        for rank in self._silent:
+            self._listen(rank)
+        self._miss_neighbour()
+
+    def _listen(self, rank: int) -> None:
+        """Count the looks, not the seconds: whoever was stopped himself heard nothing meanwhile."""
+        beat = self._store.get(f"beat/{rank}") if self._store.check([f"beat/{rank}"]) else b""
+        self._silent[rank] = 0 if beat != self._beats.get(rank) else self._silent[rank] + 1
+        self._beats[rank] = beat
+        if self._silent[rank] >= _SILENT_LOOKS and not self._store.check([f"left/{rank}"]):
+            self.fail(f"{_named(self.peers[rank], rank)} has not been heard of for 30 seconds")
+
+    def _miss_neighbour(self) -> None:
+        """Tell when the rank before this one has fallen silent, and when it goes on."""
+        rank, before = self._neighbour, self._quiet
+        key = f"beat/{rank}"
+        beat = self._store.get(key) if self._store.check([key]) else b""
+        self._quiet = 0 if beat != self._neighbour_beat else before + 1
+        self._neighbour_beat = beat
+        named = _named(self.peers[rank], rank)
+        if before >= _QUIET_LOOKS and self._quiet == 0:
+            self._tell(f"{named} goes on")
+        elif self._quiet == _QUIET_LOOKS and not self._store.check([f"left/{rank}"]):
+            pid, me = self.peers[rank]["pid"], self.peers[self._rank]
+            stopped = self.peers[rank]["machine"] == me["machine"] and _is_stopped(pid)
+            why = f"it is stopped, kill -CONT {pid} lets it go on" if stopped else "waiting for it"
+            self._tell(f"{named} has not been heard of for {_QUIET_LOOKS} seconds: {why}")
+
+    def _tell(self, line: str) -> None:
+        """Print a line, whichever rank this is: that of the usual voice may be the silent one."""
+        if self._rank == 0:
+            say(line)
+        else:
+            complain(line)
+
+    def _heard_of(self) -> list[int]:
+        """The ranks whose heartbeats matter here: rank 0 hears all on other machines, they it."""
+        me = self.peers[self._rank]
+        far = [rank for rank, peer in self.peers.items() if peer["machine"] != me["machine"]]
+        return far if self._rank == 0 else [rank for rank in far if rank == 0]
+
+    def _handles(self) -> dict[int, int]:
+        """Handles of the other ranks' processes on this machine, with their ranks."""
+        me = self.peers[self._rank]
+        handles = {}
+        for rank, peer in self.peers.items():
+            if rank != self._rank and peer["machine"] == me["machine"]:
+                try:
+                    handles[os.pidfd_open(peer["pid"])] = rank
+                except (OSError, AttributeError):
+                    # gone already, or a system without such handles: heartbeats will tell
+                    self._silent[rank] = 0
+        return handles
+
+    def _end(self) -> None:
+        if self.told_here:
+            complain(self.cause)
+        os._exit(2)
+
+
+def wait_for(store: Any, key: str, watch: RankWatch) -> str:  # noqa: ANN401
+    """What another rank says under a key; "" once there is a cause to end."""
+    pause = 0.001
+    while not watch.known(pause):
+        # the store's own waiting complains on standard error whenever it has waited long
+        if store.check([key]):
+            return str(store.get(key).decode())
+        pause = min(2 * pause, _LOOK_SECONDS)
+    return ""
+
+
+def _me() -> Peer:
+    host = socket.gethostname()
+    machine = host
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        machine = f"{host} {boot} {Path('/proc/self/ns/pid').readlink()}"
+    return Peer(pid=os.getpid(), host=host, machine=machine)
+
+
+def _named(peer: Peer, rank: int) -> str:
+    return f"rank {rank} (pid {peer['pid']} on {peer['host']})"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process on this machine was stopped by a signal."""
+    with suppress(OSError, ValueError, IndexError):
+        line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+        return line.rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
+def _death(peer: Peer, rank: int) -> str:
+    """How a process on this machine has ended, if its parent has not yet asked."""
+    name, status = _named(peer, rank), 0
+    with suppress(OSError, ValueError, IndexError):
+        # proc_pid_stat(5): field 52 is the status in the form of waitpid
+        line = Path(f"/proc/{peer['pid']}/stat").read_text(encoding="ascii")
+        status = int(line.rpartition(")")[2].split()[49])
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"{name} was killed by signal {number} ({signal.Signals(number).name})"
+    if os.WEXITSTATUS(status):
+        return f"{name} ended with status {os.WEXITSTATUS(status)}"
+    return f"{name} was killed or has crashed"
+
 
 # gloo and NCCL give up by themselves after this; what is lost is found in seconds by `RankWatch`
 _STUCK = timedelta(minutes=10)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bertsmith.signals import handled
+from bertsmith.core.signals import handled
 
 
 class Interrupted(KeyboardInterrupt):

@@ -7,26 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bertsmith.batches.pretraining import Place
-from bertsmith.clock import Clock
-from bertsmith.config import Config
-from bertsmith.errors import ConfigError
-from bertsmith.evaluation.forward_only import Precision
-from bertsmith.log import Bar, progress
-from bertsmith.models.model import Model
-from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.core.clock import Clock
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.log import Bar, progress
+from bertsmith.network.model import Model, Precision
 from bertsmith.training.distribution import ALONE, World
-from bertsmith.training.feeding import BatchSource, feeding
 from bertsmith.training.interruption import Interrupted
+from bertsmith.training.loading import BatchSource, feeding
 from bertsmith.training.measuring import Measure, Measuring
-from bertsmith.training.optimiser import Optimiser, OptimiserConfig
-from bertsmith.training.pacing import Pacing, Timing
+from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.saving import Saver, saving
-from bertsmith.training.schedule import Budget, ScheduleConfig
-from bertsmith.training.standing import Standing
+from bertsmith.training.run.checkpoints import Checkpoints, State
+from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run.saving import Saver, saving
+from bertsmith.training.schedule import Budget, Pacing, ScheduleConfig, Timing
+from bertsmith.training.state import Standing
 from bertsmith.training.stepping import Watch, gradient_of
 
 

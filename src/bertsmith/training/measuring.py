@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bertsmith.models.model import Model
-from bertsmith.training.checkpoints import State
+from bertsmith.network.model import Model
+from bertsmith.training.run.checkpoints import State
 
 Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
 """Figures by name, ``NAME_loss`` among them, {} if there is nothing to measure on; None if the

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.batches.randomness import Purpose, stream
-from bertsmith.disk import user_cache
-from bertsmith.evaluation.forward_only import Precision
+from bertsmith.core.files import user_cache
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.network.model import Precision
 
 # square products from one that fits a core's cache to one that fills an accelerator
 _SIDES = (256, 512, 1024, 2048, 4096, 8192)

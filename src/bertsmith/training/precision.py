@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from bertsmith.evaluation.forward_only import Precision
+from bertsmith.network.model import Precision
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

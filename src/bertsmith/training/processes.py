@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.errors import UserError, WorkerDied, out_of_memory
-from bertsmith.signals import STOPPING
+from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
+from bertsmith.core.signals import STOPPING
 
 
 class Failed(NamedTuple):

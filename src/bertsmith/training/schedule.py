@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from bertsmith.config import Config
-from bertsmith.errors import ConfigError
+from bertsmith.core.clock import Clock
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.training.distribution import World
+from bertsmith.training.run.checkpoints import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +76,102 @@ class ScheduleConfig(Config):
         if self.decay == "root":
             return 1 - math.sqrt(1 - left)
         return left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs(Config):
+    """What a budget of minutes pays for besides steps, in seconds."""
+
+    measurement: float = 0.0
+    """One measurement on held-out text, until one has been made and timed."""
+    checkpoint: float = 0.0
+    """A checkpoint, until one has been written and timed."""
+    afterwards: float = 0.0
+    """What follows training: evaluation, saving, the report."""
+
+    def total(self, measurements: int) -> float:
+        """All that so many measurements leave to the steps no more."""
+        return measurements * self.measurement + self.checkpoint + self.afterwards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """When a budget of minutes began, and what it pays for besides steps."""
+
+    clock: Clock
+    """The clock that counts."""
+    costs: Costs = Costs()
+    """What is not spent on steps."""
+
+
+class Pacing:
+    """Tells the share of a budget that is spent; rank 0's clock decides for all ranks."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        timing: Timing,
+        world: World,
+        measurements_left: Callable[[State], int],
+        checkpoint_seconds: Callable[[], float | None],
+    ) -> None:
+        """`checkpoint_seconds` is what the last checkpoint took, None before the first one."""
+        self._budget = budget
+        self._clock = timing.clock
+        self._world = world
+        self._costs = timing.costs
+        self._measurements_left = measurements_left
+        self._checkpoint_seconds = checkpoint_seconds
+        self._measurement = timing.costs.measurement
+        # seconds that were left for steps when the share was last told
+        self._left = 0.0
+
+    def spent(self, state: State) -> float:
+        """The share of the budget that is spent, 0 to 1."""
+        return self._budget.progress(state.step) if self._budget.steps else state.spent
+
+    def now(self) -> float:
+        """Seconds on the clock, of which differences tell what something took."""
+        return self._clock.elapsed
+
+    def begin(self, state: State) -> State:
+        """Return the state at the beginning of a sitting, what was found in a checkpoint or new."""
+        self._clock.resume(state.elapsed)
+        # a run that has ended stays as it is
+        return replace(self.paused(state), elapsed=state.elapsed)
+
+    def stepped(self, state: State, seconds: float) -> State:
+        """Return the state after a step that took so many seconds, the same on every rank."""
+        before = self._left
+        state = self._told(state)
+        if self._budget.steps:
+            return state
+        # a step more than half of which lies beyond the end is not begun
+        over = before <= 0 or self._left <= seconds / 2
+        share = 1.0 if over else 1 - (1 - state.spent) * min(1.0, self._left / before)
+        return replace(state, spent=share)
+
+    def paused(self, state: State, seconds: float | None = None) -> State:
+        """Return the state after a pause; one of so many `seconds` was a measurement."""
+        if seconds is not None:
+            self._measurement = seconds
+        state = self._told(state)
+        # a run of no step at all would save what it began with
+        over = not self._budget.steps and self._left <= 0 and state.step > 0
+        return replace(state, spent=1.0) if over else state
+
+    def _told(self, state: State) -> State:
+        """Take note of the time on rank 0's clock."""
+        now = [self._clock.elapsed, self._for_steps(state)] if self._world.first else [0.0, 0.0]
+        elapsed, self._left = self._world.sum(now)
+        return replace(state, elapsed=elapsed)
+
+    def _for_steps(self, state: State) -> float:
+        """The seconds left for steps; none of a budget of steps, which has no end in time."""
+        if self._budget.minutes is None:
+            return 0.0
+        saving = self._checkpoint_seconds()
+        saving = self._costs.checkpoint if saving is None else saving
+        measuring = self._measurement * self._measurements_left(state)
+        total = 60 * self._budget.minutes
+        return total - self._clock.elapsed - saving - measuring - self._costs.afterwards

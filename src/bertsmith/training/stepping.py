@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bertsmith.batches.batch import Batch
-from bertsmith.batches.randomness import Purpose, stream
-from bertsmith.errors import TrainingDiverged
-from bertsmith.log import say
-from bertsmith.objectives.losses import Loss, Losses
+from bertsmith.core.errors import TrainingDiverged
+from bertsmith.core.log import say
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.network.batch import Batch
+from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
-from bertsmith.training.replicas import Replica
-from bertsmith.training.shares import whole
+from bertsmith.training.replicas import Replica, whole
 
 _RECENT = 64
 _FEW = 16

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from bertsmith.errors import MissingExtra
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.core.errors import MissingExtra
+from bertsmith.training.run.folder import RunFolder
 
 _HELD_OUT = "held_out_"
 _FIGURES = ("loss", "accuracy")

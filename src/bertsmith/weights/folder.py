@@ -1,30 +1,92 @@
-"""Model folders in the hub's layout: ours load in `transformers`, those it saved load here."""
+"""Writing a folder so that a reader finds the whole of it or none of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.layers.embeddings import FixedTable
-from bertsmith.layers.positions import sinusoidal_table
-from bertsmith.models.catalog import family
-from bertsmith.models.heads import HEADS, Predicts
-from bertsmith.models.model import Model, ModelConfig, build_model
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.files import flush_to_disk, made_folder, writing
+from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.network.embeddings import FixedTable, sinusoidal_table
+from bertsmith.network.families.catalog import family
+from bertsmith.network.heads import HEADS, Predicts
+from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights import names
-from bertsmith.weights.commit import replaced_folder, set_aside
-from bertsmith.weights.hub_classes import architecture, heads_of
-from bertsmith.weights.hub_settings import hub_config
-from bertsmith.weights.layout import POSITIONS, SEGMENTS
+from bertsmith.weights.config.settings import architecture, heads_of, hub_config
+from bertsmith.weights.names import table as names
+from bertsmith.weights.names.layout import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
-from bertsmith.weights.sharded import INDEX_FILE, WEIGHTS_FILE, shard_names
-from bertsmith.weights.writing import write_tensors
+from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names, write_tensors
+
+
+@contextmanager
+def replaced_folder(folder: Path, replaceable: Collection[str]) -> Iterator[Path]:
+    """An empty folder to fill; it takes the name asked for once all that is in it is on the disk.
+
+    A folder that already has the name is replaced if it holds nothing but `replaceable` files,
+    `ModelFolderError` otherwise, `OutputTaken` if another process is writing it. Whatever fails,
+    `DiskError` included, leaves it as it was.
+    """
+    final, fresh = folder.resolve(), unfinished(folder.resolve())
+    with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
+        _check_replaceable(final, replaceable)
+        try:
+            fresh.mkdir()
+            yield fresh
+            for path in (*fresh.iterdir(), fresh):
+                flush_to_disk(path)
+            _exchange(fresh, final)
+            flush_to_disk(final.parent)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def set_aside(folder: Path) -> Path:
+    """Where the predecessor of a folder is for the moment in which its successor moves in."""
+    return folder.with_name(f".{folder.name}.replaced")
+
+
+def _check_replaceable(folder: Path, replaceable: Collection[str]) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ModelFolderError("is a file", where=folder, remedy="name a folder")
+    foreign = (
+        sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.name not in replaceable or (path.is_dir() and not path.is_symlink())
+        )
+        if folder.is_dir()
+        else []
+    )
+    if foreign:
+        raise ModelFolderError(
+            f"would be replaced, but holds {foreign[0]!r}, which is no part of a model",
+            where=folder,
+            remedy="name another folder",
+        )
+
+
+def _exchange(fresh: Path, folder: Path) -> None:
+    aside = set_aside(folder)
+    if folder.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    try:
+        fresh.rename(folder)
+    except BaseException:
+        if aside.exists():
+            aside.rename(folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
 
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
 _TOKENIZER_FILES = (

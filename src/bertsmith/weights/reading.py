@@ -12,16 +12,16 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.layers.positions import sinusoidal_table
-from bertsmith.log import say
-from bertsmith.models.catalog import family
-from bertsmith.models.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
-from bertsmith.models.model import ModelConfig
-from bertsmith.weights import names
-from bertsmith.weights.hub_config import HubConfig
-from bertsmith.weights.layout import POSITIONS, SEGMENTS, Part, Row
-from bertsmith.weights.sharded import Weights
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.log import say
+from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.families.catalog import family
+from bertsmith.network.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
+from bertsmith.network.model import ModelConfig
+from bertsmith.weights.config.reading import HubConfig
+from bertsmith.weights.names import table as names
+from bertsmith.weights.names.layout import POSITIONS, SEGMENTS, Part, Row
+from bertsmith.weights.tensors import Weights
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}

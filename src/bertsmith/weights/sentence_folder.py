@@ -11,17 +11,21 @@ A module that we do not know is refused by its name; nothing that a file names i
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import ConfigError, ModelFolderError
-from bertsmith.layers.after_pooling import ACTIVATIONS, Dense, UnitLength
-from bertsmith.layers.pooling import Pooling
-from bertsmith.untrusted import read_json
-from bertsmith.weights.folder import check_file
-from bertsmith.weights.tensors import TensorFile
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.files import read_json
+from bertsmith.core.log import say
+from bertsmith.core.ownership import new_folder
+from bertsmith.network.model import Model
+from bertsmith.network.pooling import ACTIVATIONS, Dense, Pooling, UnitLength
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import check_file, save_model
+from bertsmith.weights.tensors import TensorFile, write_tensors
 
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
@@ -247,3 +251,102 @@ def _inside(path: Path, folder: Path) -> Path:
 
 def _refused(what: str, path: Path, remedy: str) -> ModelFolderError:
     return ModelFolderError(what, where=path, remedy=remedy)
+
+
+_CLASSES = "sentence_transformers.models"
+
+
+def save_sentence_folder(
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    settings: SentenceSettings,
+    *,
+    card: str = "",
+) -> None:
+    """Write a model folder that sentence-transformers loads, and that gives equal vectors there.
+
+    All or nothing; the name must be free. `settings.network` is not looked at: the encoder is the
+    model's. Raises `ModelFolderError`, `DiskError`.
+    """
+    if folder.exists():
+        raise ModelFolderError("exists already", where=folder, remedy="choose another name")
+    with new_folder(folder) as fresh:
+        save_model(fresh, model, tokenizer, card=card)
+        write_sentence_files(fresh, settings, hidden=model.config.encoder.hidden)
+
+
+def save_like(
+    parent: Path, folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = ""
+) -> None:
+    """Write a model made of another, as a sentence-transformers folder if `parent` is one.
+
+    What that folder asks for and we do not follow is told and left out.
+    """
+    try:
+        settings = read_sentence_folder(parent)
+    except ModelFolderError as error:
+        say(f"{error.where}: {error.what}; pooling is left out")
+        settings = None
+    if settings is None:
+        save_model(folder, model, tokenizer, card=card)
+    else:
+        save_sentence_folder(folder, model, tokenizer, settings, card=card)
+
+
+def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: int) -> None:
+    """Write what makes a model folder, whose vectors are `hidden` wide, one of the library's."""
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    for number, layer in enumerate(settings.after, start=2):
+        kind = "Dense" if isinstance(layer, Dense) else "Normalize"
+        modules.append((kind, f"{number}_{kind}"))
+    for _, place in modules[1:]:
+        (folder / place).mkdir()
+    _write(folder / modules[1][1] / "config.json", _pooling_settings(settings, hidden))
+    for (_, place), layer in zip(modules[2:], settings.after, strict=True):
+        if isinstance(layer, Dense):
+            _write_dense(folder / place, layer)
+    _write(
+        folder / TRANSFORMER_FILE,
+        {"max_seq_length": settings.longest, "do_lower_case": settings.lowercase},
+    )
+    _write(
+        folder / PROMPTS_FILE,
+        {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt},
+    )
+    _write(
+        folder / MODULES_FILE,
+        [
+            {"idx": number, "name": str(number), "path": place, "type": f"{_CLASSES}.{kind}"}
+            for number, (kind, place) in enumerate(modules)
+        ],
+    )
+
+
+def _pooling_settings(settings: SentenceSettings, hidden: int) -> dict[str, Any]:
+    names = {kind: name for name, kind in POOLINGS.items()}
+    said: dict[str, Any] = {"word_embedding_dimension": hidden, "include_prompt": True}
+    if settings.pool == tuple(kind for kind in names if kind in settings.pool):
+        return said | {flag: POOLINGS[name] in settings.pool for name, flag in FLAGS.items()}
+    # flags say no order; versions before 5.4 know nothing else
+    return said | {"pooling_mode": [names[kind] for kind in settings.pool]}
+
+
+def _write_dense(place: Path, layer: Dense) -> None:
+    tensors = {"linear.weight": layer.weight}
+    if layer.bias is not None:
+        tensors["linear.bias"] = layer.bias
+    write_tensors(place / "model.safetensors", tensors, {"format": "pt"})
+    said = {
+        "in_features": layer.inputs,
+        "out_features": layer.outputs,
+        "bias": layer.bias is not None,
+        "activation_function": f"torch.nn.modules.activation.{layer.activation}",
+    }
+    if layer.activation == "Identity":
+        said["activation_function"] = "torch.nn.modules.linear.Identity"
+    _write(place / "config.json", said)
+
+
+def _write(path: Path, data: object) -> None:
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")

@@ -5,18 +5,20 @@ The format: 8 bytes with the header's length (little-endian), the header as a JS
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.untrusted import open_regular, too_deep
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.files import open_regular, read_json, too_deep, write_whole, writing
+from bertsmith.store.store import file_hash
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {
@@ -150,3 +152,152 @@ def _check_cover(entries: Mapping[str, Entry], size: int, path: Path) -> None:
 
 def _damaged(what: str, path: Path) -> ModelFolderError:
     return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")
+
+
+_BLOCK = 4 << 20
+_KINDS = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class Record(NamedTuple):
+    """A file as it was written."""
+
+    bytes: int
+    sha256: str
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> Record:
+    """Write tensors, which must be on the CPU, as a safetensors file; raises `DiskError`.
+
+    The bytes are a pure function of the names, the values and the metadata.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    end, ordered = 0, dict(sorted(tensors.items()))
+    for name, tensor in ordered.items():
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        kind = _KINDS[tensor.dtype]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    start = len(text).to_bytes(8, "little") + text
+    return write_parts(path, [memoryview(start), *map(raw_bytes, ordered.values())])
+
+
+def write_bytes(path: Path, content: bytes) -> Record:
+    """Write a small file; raises `DiskError`."""
+    return write_parts(path, [memoryview(content)])
+
+
+def write_parts(path: Path, parts: Iterable[memoryview]) -> Record:
+    """Write a file of these parts, one after the other; raises `DiskError`."""
+    digest, size = hashlib.sha256(), 0
+    with writing(path), path.open("wb", buffering=0) as file:
+        for part in parts:
+            for begin in range(0, len(part), _BLOCK):
+                block = part[begin : begin + _BLOCK]
+                digest.update(block)
+                write_whole(file, block)
+            size += len(part)
+        os.fsync(file.fileno())
+    return Record(size, digest.hexdigest())
+
+
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor, without a copy where it is contiguous."""
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return flat.numpy().data
+
+
+WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_LARGEST_INDEX = 16 * 2**20
+_MOST_SHARDS = 1000
+
+
+class Weights:
+    """Tensors by name, wherever they lie; `path` is the file that tells of all of them.
+
+    `ModelFolderError` unless the index names files of this folder, each file holds what the index
+    says it holds, and no tensor lies in two of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        names = shard_names(folder)
+        self.path = folder / (INDEX_FILE if names else WEIGHTS_FILE)
+        self._files = [TensorFile(folder / name) for name in names or [WEIGHTS_FILE]]
+        self._homes: dict[str, TensorFile] = {}
+        for file in self._files:
+            for name in file.entries:
+                if name in self._homes:
+                    first = self._homes[name].path.name
+                    _refuse(f"tensor {name[:80]!r} is in {first} and {file.path.name}", self.path)
+                self._homes[name] = file
+        if names:
+            self._check_index(_weight_map(folder))
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """What the headers say, by the tensors' names."""
+        return {name: file.entries[name] for name, file in self._homes.items()}
+
+    def read(self, name: str) -> Tensor:
+        """One tensor as float32; raises what `TensorFile.read` raises."""
+        return self._homes[name].read(name)
+
+    def _check_index(self, index: dict[str, str]) -> None:
+        for name, home in index.items():
+            if name not in self._homes:
+                _refuse(f"{home} lacks the tensor {name[:80]!r}", self.path)
+            if self._homes[name].path.name != home:
+                found = self._homes[name].path.name
+                _refuse(f"tensor {name[:80]!r} is in {found}, not in {home}", self.path)
+        for name, file in self._homes.items():
+            if name not in index:
+                _refuse(f"{file.path.name} holds {name[:80]!r}, which is not listed", self.path)
+
+
+def shard_names(folder: Path) -> list[str]:
+    """The names of the files that hold a folder's weights together; none where there is one file.
+
+    Raises `ModelFolderError` for an index that is none or leads out of the folder.
+    """
+    if (folder / WEIGHTS_FILE).exists() or not (folder / INDEX_FILE).exists():
+        return []
+    return sorted(set(_weight_map(folder).values()))
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 of the weights' file; of several, that of their names and hashes."""
+    names = shard_names(folder)
+    if not names:
+        return file_hash(folder / WEIGHTS_FILE)
+    hashes = {name: file_hash(folder / name) for name in names}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    path = folder / INDEX_FILE
+    found = read_json(path, ModelFolderError, largest=_LARGEST_INDEX).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        _refuse("holds no weight_map", path)
+    for home in found.values():
+        # a name and nothing else, so that it cannot lead out of the folder
+        plain = isinstance(home, str) and home.isprintable() and not set(home) & set("/\\:")
+        if not plain or not home.endswith(".safetensors") or home.startswith("."):
+            _refuse(f"names the file {str(home)[:80]!r}, which no shard can be", path)
+    if len(set(found.values())) > _MOST_SHARDS:
+        _refuse(f"names {len(set(found.values())):,} files", path)
+    return found
+
+
+def _refuse(what: str, path: Path) -> NoReturn:
+    raise ModelFolderError(what, where=path, remedy="fetch the index and its files again")

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,
@@ -25,8 +25,7 @@ from bertsmith.weights.conversion.staging import (
     read_text,
     write_json,
 )
-from bertsmith.weights.tensors import TensorFile
-from bertsmith.weights.writing import write_tensors
+from bertsmith.weights.tensors import TensorFile, write_tensors
 
 DICTIONARY = "dict.txt"
 

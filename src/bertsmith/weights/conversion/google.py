@@ -1,24 +1,23 @@
-"""Checkpoints of google-research/bert and /albert: read into the hub's layout, and back.
+"""The names of variables in google-research/bert and /albert: one more reversible table.
 
-    bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001   the variables
-    bert_config.json or albert_config.json                       sizes
-    vocab.txt or 30k-clean.model                                 the vocabulary
-
-What is there besides, bert_model.ckpt.meta say, is the graph of a program and not needed.
+A variable is named for the scope of its layer: `bert/encoder/layer_3/output/dense/kernel`. Kernels
+of dense layers are stored the other way about; tables, and the outputs of heads, are not.
 """
 
 from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.models.catalog import Family
-from bertsmith.weights.conversion.google_config import CONFIG_FILES, google_config, hub_config
-from bertsmith.weights.conversion.google_names import hub_name, variable
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.families.catalog import Family
+from bertsmith.weights.config.settings import PREFIXES
 from bertsmith.weights.conversion.staging import (
     Change,
     Move,
@@ -35,8 +34,174 @@ from bertsmith.weights.conversion.tensor_bundle import (
     write_bundle,
 )
 from bertsmith.weights.folder import check_file
-from bertsmith.weights.tensors import TensorFile
-from bertsmith.weights.writing import write_tensors
+from bertsmith.weights.names import table as names
+from bertsmith.weights.tensors import TensorFile, write_tensors
+
+_HEADS = {
+    "cls.predictions": "cls/predictions",
+    "cls.seq_relationship": "cls/seq_relationship",
+    "qa_outputs": "cls/squad",
+    "classifier": "",
+    "predictions": "cls/predictions",
+    "sop_classifier.classifier": "cls/seq_relationship",
+}
+"""The hub's modules whose tensors are `output_weights` and `output_bias`, and their scopes."""
+
+_GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
+_IN_GROUP = "bert/encoder/transformer/group_{block}/inner_group_0"
+_ALBERT = {
+    "albert.encoder.embedding_hidden_mapping_in": "bert/encoder/embedding_hidden_mapping_in",
+    "albert.pooler": "bert/pooler/dense",
+    "predictions.dense": "cls/predictions/transform/dense",
+    "predictions.LayerNorm": "cls/predictions/transform/LayerNorm",
+    f"{_GROUP}.attention.query": f"{_IN_GROUP}/attention_1/self/query",
+    f"{_GROUP}.attention.key": f"{_IN_GROUP}/attention_1/self/key",
+    f"{_GROUP}.attention.value": f"{_IN_GROUP}/attention_1/self/value",
+    f"{_GROUP}.attention.dense": f"{_IN_GROUP}/attention_1/output/dense",
+    f"{_GROUP}.attention.LayerNorm": f"{_IN_GROUP}/LayerNorm",
+    f"{_GROUP}.ffn": f"{_IN_GROUP}/ffn_1/intermediate/dense",
+    f"{_GROUP}.ffn_output": f"{_IN_GROUP}/ffn_1/intermediate/output/dense",
+    f"{_GROUP}.full_layer_layer_norm": f"{_IN_GROUP}/LayerNorm_1",
+}
+_IN_VARIABLE = re.compile(r"(?<=/layer_)\d{1,6}(?=/)|(?<=/group_)\d{1,6}(?=/)")
+_IN_HUB = re.compile(r"(?<=\.layer\.)\d{1,6}(?=\.)|(?<=\.albert_layer_groups\.)\d{1,6}(?=\.)")
+
+
+class Variable(NamedTuple):
+    """A tensor in TensorFlow: its name, and whether it is stored the other way about there."""
+
+    name: str
+    transposed: bool
+
+
+def variable(hub: str, kind: Family) -> Variable | None:
+    """What holds one of the hub's tensors in Google's code; None if nothing does."""
+    template, number = _template(_IN_HUB, hub)
+    found = _tables(kind)[0].get(template)
+    return found and found._replace(name=found.name.replace("{block}", number))
+
+
+def hub_name(name: str, kind: Family) -> tuple[str, bool] | None:
+    """The hub's name for a variable, and whether it is stored the other way about; None if none."""
+    # checkpoints made from TensorFlow Hub's modules
+    template, number = _template(_IN_VARIABLE, name.removeprefix("module/"))
+    found = _tables(kind)[1].get(template)
+    return found and (found[0].replace("{block}", number), found[1])
+
+
+def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
+    """A name with a place in place of the layer's number, and that number."""
+    found = number.search(name)
+    return (number.sub("{block}", name, count=1), found[0]) if found else (name, "")
+
+
+@cache
+def _tables(kind: Family) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
+    """The table of a family, from the hub's names and from Google's."""
+    there = {row.hub: _variable(row.hub, kind) for row in names.LAYOUTS[kind].table}
+    back = {made.name: (hub, made.transposed) for hub, made in there.items()}
+    assert len(back) == len(there)
+    return there, back
+
+
+def _variable(hub: str, kind: Family) -> Variable:
+    module, _, leaf = hub.rpartition(".")
+    if module in _HEADS:
+        output = "output_weights" if leaf == "weight" else "output_bias"
+        return Variable(f"{_HEADS[module]}/{output}".removeprefix("/"), False)
+    scope = _ALBERT.get(module) or module.replace(".layer.", ".layer_").replace(".", "/")
+    if kind == "albert":
+        scope = scope.replace("albert/embeddings", "bert/embeddings")
+    if module.endswith("_embeddings"):
+        return Variable(scope, False)
+    if "norm" in module.rpartition(".")[2].lower():
+        return Variable(f"{scope}/{'gamma' if leaf == 'weight' else 'beta'}", False)
+    if leaf == "weight":
+        return Variable(f"{scope}/kernel", True)
+    return Variable(f"{scope}/bias", False)
+
+
+CONFIG_FILES: dict[Family, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
+
+_EPSILON = 1e-12
+"""What Google's code adds to a variance, whatever the config says."""
+_SIZES = (
+    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
+    "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",
+    "num_hidden_layers", "type_vocab_size", "vocab_size",
+)  # fmt: skip
+_OURS = (
+    "bertsmith_positions", "bertsmith_segments", "classifier_dropout", "id2label", "label2id",
+    "problem_type",
+)  # fmt: skip
+"""Settings that Google's code does not know, and passes over; they bring a model back as it was."""
+_ACTIVATION = "bertsmith_activation"
+_ALBERT_ONLY = {
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "inner_group_num": 1,
+}
+_FINE_TUNED = {
+    "qa_outputs.weight": "ForQuestionAnswering",
+    "classifier.weight": "ForSequenceClassification",
+}
+_PRETRAINED = {
+    (True, True): "ForPreTraining",
+    (True, False): "ForMaskedLM",
+    (False, True): "ForNextSentencePrediction",
+    (False, False): "Model",
+}
+"""Classes of `transformers`, by the heads there are: for masked tokens, for pairs of sentences."""
+_PRETRAINING: dict[Family, tuple[str, str]] = {
+    "bert": ("cls.predictions.bias", "cls.seq_relationship.bias"),
+    "albert": ("predictions.bias", "sop_classifier.classifier.bias"),
+}
+
+
+def hub_config(google: dict[str, Any], kind: Family, tensors: Collection[str]) -> dict[str, Any]:
+    """Google's settings as the hub has them, for a model of some tensors, by the hub's names.
+
+    `ModelFolderError` for a structure that we do not compute.
+    """
+    config = google | {"model_type": kind, "layer_norm_eps": _EPSILON}
+    if kind == "albert":
+        if google.get("hidden_act") == "gelu":
+            # there the name means the tanh formula
+            config["hidden_act"] = "gelu_new"
+        for key, only in _ALBERT_ONLY.items():
+            if google.get(key, only) != only:
+                raise ModelFolderError(
+                    f"{key} is {google[key]!r}, not {only}", where=CONFIG_FILES[kind]
+                )
+    config["hidden_act"] = config.pop(_ACTIVATION, config.get("hidden_act"))
+    masked, pairs = (name in tensors for name in _PRETRAINING[kind])
+    task = _PRETRAINED[masked, pairs]
+    task = next((task for name, task in _FINE_TUNED.items() if name in tensors), task)
+    return config | {"architectures": [PREFIXES[kind] + task]}
+
+
+def google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
+    """The hub's settings as Google has them; `ModelFolderError` for what it does not compute."""
+    refused = {
+        "model_type": ("bert",),
+        "layer_norm_eps": (_EPSILON,),
+        "is_decoder": (False, None),
+    }
+    for key, values in refused.items():
+        if config.get(key) not in values:
+            raise ModelFolderError(
+                f"{key} is {config.get(key)!r}, where Google's code has {values[0]!r}",
+                where=source,
+                remedy="only what it computes alike can be written for it",
+            )
+    data = {key: config[key] for key in _SIZES} | {
+        key: config[key] for key in _OURS if key in config
+    }
+    if data["hidden_act"] != "gelu":
+        data |= {"hidden_act": "gelu", _ACTIVATION: data["hidden_act"]}
+    return dict(sorted(data.items()))
+
 
 WRITTEN = "bert_model.ckpt"
 

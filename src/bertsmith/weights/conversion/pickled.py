@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.disk import disk_error
-from bertsmith.errors import ModelFolderError, UserError
-from bertsmith.weights.conversion.beside import carry_settings, config_beside
-from bertsmith.weights.conversion.staging import Moves, read_settings, unmoved
+from bertsmith.core.errors import ModelFolderError, UserError
+from bertsmith.core.files import disk_error
+from bertsmith.weights.conversion.staging import (
+    Moves,
+    carry_settings,
+    config_beside,
+    read_settings,
+    unmoved,
+)
 from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile

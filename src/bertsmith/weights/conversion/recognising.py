@@ -1,10 +1,102 @@
-"""Files of models that cannot be converted, told by their names: what they are, and what helps."""
+"""Safetensors under another name than a model folder's: model.fp16.safetensors and the like.
+
+Programs that save a model in several precisions put the precision into the file's name, and into
+those of the shards and of their index:
+
+    model.fp16.safetensors
+    model.safetensors.index.fp16.json, model.fp16-00001-of-00002.safetensors, ...
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import NamedTuple
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.weights.conversion.staging import (
+    Move,
+    Moves,
+    carry_settings,
+    config_beside,
+    read_settings,
+)
+from bertsmith.weights.folder import check_file
+from bertsmith.weights.tensors import INDEX_FILE, READABLE, WEIGHTS_FILE, TensorFile, write_tensors
+
+SUFFIX = ".safetensors"
+_INDEX = re.compile(r"[\w.-]{1,100}\.safetensors\.index(\.\w{1,20})?\.json", re.ASCII)
+_SHARD = re.compile(r".*-\d{5}-of-\d{5}\.safetensors")
+# weights that are added to a model's, and states of a training
+_NO_MODEL = ("adapter", "optimizer", "scheduler", "rng_state")
+_MOST_FILES = 1000
+
+
+def find_safetensors(source: Path) -> list[Path]:
+    """Return the safetensors files that a source is or holds, [] where there are none.
+
+    `ModelFolderError` where there are several models, or the index leads out of the folder.
+    """
+    if source.is_file():
+        return [source] if source.suffix == SUFFIX and not _is_part(source) else []
+    if not source.is_dir():
+        return []
+    if (source / WEIGHTS_FILE).exists():
+        return [source / WEIGHTS_FILE]
+    indices = [path for path in sorted(source.glob("*.json")) if _INDEX.fullmatch(path.name)]
+    found = [
+        path
+        for path in sorted(source.glob(f"*{SUFFIX}"))
+        if not _SHARD.fullmatch(path.name) and not _is_part(path)
+    ]
+    if (source / INDEX_FILE) in indices:
+        indices = [source / INDEX_FILE]
+    if len(found) + len(indices) > 1:
+        raise ModelFolderError(
+            f"holds {len(found) + len(indices)} models in safetensors",
+            where=source,
+            remedy=f"name a file: {(found or indices)[0]}",
+        )
+    return _shards(indices[0]) if indices else found
+
+
+def _is_part(path: Path) -> bool:
+    return path.name.startswith(_NO_MODEL)
+
+
+def read_safetensors(files: list[Path], folder: Path) -> Moves:
+    """Write safetensors files as a folder in the hub's layout, in float32; `ModelFolderError`."""
+    config_beside(files[0])
+    moves, tensors = Moves(), {}
+    for path in files:
+        check_file(path, path.parent.resolve())
+        file = TensorFile(path)
+        for name, entry in file.entries.items():
+            if entry.kind not in READABLE:
+                moves.dropped[name] = f"of type {entry.kind}, no weight"
+            elif name in tensors:
+                raise ModelFolderError(f"holds {name[:80]!r} a second time", where=path)
+            else:
+                tensors[name] = file.read(name)
+                moves.done.append(Move(source=name, target=name, change="same"))
+    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    carry_settings(files[0], folder)
+    return moves
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names, each in the index's own folder."""
+    named = read_settings(index).get("weight_map")
+    names = sorted({str(each) for each in named.values()}) if isinstance(named, dict) else []
+    if not 1 <= len(names) <= _MOST_FILES:
+        raise ModelFolderError("names no files of weights", where=index)
+    for name in names:
+        if Path(name).name != name or not name.endswith(SUFFIX):
+            raise ModelFolderError(
+                f"names {name[:80]!r}, which is no file of weights in its folder", where=index
+            )
+    return [index.parent / name for name in names]
+
 
 _LOOKED_AT = 2000
 """Entries of a folder."""

@@ -1,27 +1,236 @@
-"""TensorFlow's checkpoints, without TensorFlow: an index of tensors and files of their bytes.
+"""CRC-32C, the checksum of TensorFlow's files (Castagnoli's polynomial), fast enough for weights.
 
-PREFIX.index is a sorted table; its values are protocol buffers, BundleHeaderProto under the empty
-key and BundleEntryProto under each tensor's name. PREFIX.data-00000-of-00001 and the like hold the
-bytes, row by row, little-endian.
+The checksum of a text is linear in its bits. So a long one is cut into lanes of equal length whose
+checksums grow side by side, and neighbours are joined: the left one as if zeros followed it.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.errors import ModelFolderError
-from bertsmith.protocol_buffers import bytes_field, fields, fixed_field, number_field
-from bertsmith.untrusted import open_regular, read_bytes
-from bertsmith.weights.conversion.checksum import crc32c, masked
-from bertsmith.weights.conversion.sorted_table import END, is_table, read_table, written_table
-from bertsmith.weights.writing import raw_bytes, write_bytes, write_parts
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.files import open_regular, read_bytes
+from bertsmith.core.protocol_buffers import (
+    bytes_field,
+    fields,
+    fixed_field,
+    number_field,
+    read_varint,
+    varint,
+)
+from bertsmith.weights.tensors import raw_bytes, write_bytes, write_parts
+
+_POLYNOMIAL = 0x82F63B78
+_ONES = 0xFFFFFFFF
+_MASK = 0xA282EAD8
+_LANE = 2048
+"""Bytes of a lane."""
+_MOST_LANES = 4096
+
+_Words = NDArray[np.uint32]
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """The checksum of some bytes."""
+    state, begin = _ONES, 0
+    while lanes := min((len(data) - begin) // _LANE, _MOST_LANES):
+        end = begin + lanes * _LANE
+        state = _in_lanes(np.frombuffer(data[begin:end], dtype="<u2"), lanes, state)
+        begin = end
+    table = _bytewise()
+    for byte in bytes(data[begin:]):
+        state = table[(state ^ byte) & 0xFF] ^ (state >> 8)
+    return state ^ _ONES
+
+
+def masked(checksum: int) -> int:
+    """As files hold it, so that the checksum of a text with checksums in it is none of them."""
+    return ((checksum >> 15 | checksum << 17) + _MASK) & _ONES
+
+
+def _in_lanes(words: NDArray[Any], lanes: int, state: int) -> int:
+    """The register after some text of whole lanes, from the one before it."""
+    # lanes of nothing in front, to a power of two of them, change nothing
+    registers = np.zeros(1 << (lanes - 1).bit_length(), dtype=np.uint32)
+    own = registers[len(registers) - lanes :]
+    own[0] = state
+    table = _pairwise()
+    for column in np.ascontiguousarray(words.reshape(lanes, -1).T):
+        own[:] = table[(own ^ column) & 0xFFFF] ^ (own >> 16)
+    shift = _shift()
+    while len(registers) > 1:
+        registers = _applied(shift, registers[0::2]) ^ registers[1::2]
+        shift = _applied(shift, shift)
+    return int(registers[0])
+
+
+def _applied(matrix: _Words, values: _Words) -> _Words:
+    """A matrix of bits, one word a column, times every value."""
+    result = np.zeros_like(values)
+    for bit in range(32):
+        result ^= np.where(values >> np.uint32(bit) & 1, matrix[bit], np.uint32(0))
+    return result
+
+
+@cache
+def _bytewise() -> list[int]:
+    """What each byte does to a register."""
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)  # noqa: PLW2901
+        table.append(value)
+    return table
+
+
+@cache
+def _pairwise() -> _Words:
+    """What each two bytes do to a register."""
+    single = np.array(_bytewise(), dtype=np.uint32)
+    once = single[np.arange(1 << 16) & 0xFF] ^ (np.arange(1 << 16, dtype=np.uint32) >> 8)
+    return np.asarray(single[once & 0xFF] ^ (once >> 8), dtype=np.uint32)
+
+
+@cache
+def _shift() -> _Words:
+    """What a lane of zeros does to a register."""
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    single = np.array(_bytewise(), dtype=np.uint32)
+    matrix = np.asarray(single[bits & 0xFF] ^ (bits >> 8), dtype=np.uint32)
+    for _ in range(_LANE.bit_length() - 1):
+        matrix = _applied(matrix, matrix)
+    return matrix
+
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+END = len(_MAGIC)
+"""Bytes that tell a table, at the end of the file."""
+_FOOTER = 48
+_TRAILER = 5
+"""Bytes after a block: how it is compressed, and its checksum."""
+_LONGEST_KEY = 512
+_MOST_ENTRIES = 2**14
+_WRITTEN_BLOCK = 16_384
+_KEYS_A_RESTART = 16
+
+_Handle = tuple[int, int]
+"""Where a block is, and how long without its trailer."""
+
+
+def is_table(end: bytes) -> bool:
+    """Whether a file that ends like this can be a table."""
+    return end.endswith(_MAGIC)
+
+
+def read_table(data: bytes) -> dict[bytes, bytes]:
+    """The entries of a table, sorted; `ValueError` if it is damaged.
+
+    What is allocated is bounded by the bytes given, a key's length and a number of entries.
+    """
+    if len(data) < _FOOTER or not is_table(data):
+        raise ValueError("no sorted table ends like this")
+    footer = data[-_FOOTER:]
+    _, at = _handle(footer, 0)  # of blocks about blocks, of which there are none
+    index, _ = _handle(footer, at)
+    found: dict[bytes, bytes] = {}
+    last = b""
+    for bound, place in _entries(_block(data, index)):
+        for key, value in _entries(_block(data, _handle(place, 0)[0])):
+            # also what keeps blocks from being read twice
+            if found and key <= last:
+                raise ValueError("the keys are out of order")
+            if len(found) == _MOST_ENTRIES:
+                raise ValueError(f"more than {_MOST_ENTRIES} entries")
+            found[key], last = value, key
+        if last > bound:
+            raise ValueError("a block holds more than the index says")
+    return found
+
+
+def written_table(entries: Mapping[bytes, bytes]) -> bytes:
+    """The bytes of a table with these entries."""
+    data, index = bytearray(), {}
+    block: dict[bytes, bytes] = {}
+    size = 0
+    for key, value in sorted(entries.items()):
+        block[key] = value
+        size += len(key) + len(value)
+        if size >= _WRITTEN_BLOCK:
+            index[key] = _append(data, block)
+            block, size = {}, 0
+    if block:
+        index[max(block)] = _append(data, block)
+    footer = _append(data, {}) + _append(data, index)
+    return bytes(data) + footer.ljust(_FOOTER - len(_MAGIC), b"\0") + _MAGIC
+
+
+def _handle(data: bytes, at: int) -> tuple[_Handle, int]:
+    offset, at = read_varint(data, at)
+    size, at = read_varint(data, at)
+    return (offset, size), at
+
+
+def _block(data: bytes, handle: _Handle) -> bytes:
+    offset, size = handle
+    if offset + size + _TRAILER > len(data) - _FOOTER:
+        raise ValueError("a block lies outside of the file")
+    end = offset + size
+    kind, checksum = data[end], int.from_bytes(data[end + 1 : end + _TRAILER], "little")
+    if masked(crc32c(data[offset : end + 1])) != checksum:
+        raise ValueError("a block has not the checksum that was written with it")
+    if kind:
+        raise ValueError("a block is compressed, which TensorFlow's own never are")
+    return data[offset:end]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    if len(block) < 4 or end < 0:
+        raise ValueError("a block without its list of places")
+    key, at = b"", 0
+    while at < end:
+        shared, at = read_varint(block, at)
+        fresh, at = read_varint(block, at)
+        size, at = read_varint(block, at)
+        if shared > len(key) or shared + fresh > _LONGEST_KEY or fresh + size > end - at:
+            raise ValueError("an entry does not fit into its block")
+        key = key[:shared] + block[at : at + fresh]
+        at += fresh + size
+        yield key, block[at - size : at]
+
+
+def _append(data: bytearray, entries: Mapping[bytes, bytes]) -> bytes:
+    """Put a block behind the data; returns its handle."""
+    offset, block, restarts, before = len(data), bytearray(), [], b""
+    for number, (key, value) in enumerate(entries.items()):
+        shared = 0
+        if number % _KEYS_A_RESTART == 0:
+            restarts.append(len(block))
+        else:
+            pairs = zip(key, before, strict=False)
+            shared = next(
+                (i for i, (a, b) in enumerate(pairs) if a != b), min(len(key), len(before))
+            )
+        block += varint(shared) + varint(len(key) - shared) + varint(len(value))
+        block += key[shared:] + value
+        before = key
+    for place in restarts or [0]:
+        block += place.to_bytes(4, "little")
+    block += len(restarts or [0]).to_bytes(4, "little") + b"\0"
+    data += block + masked(crc32c(bytes(block))).to_bytes(4, "little")
+    return varint(offset) + varint(len(block) - 1)
+
 
 INDEX_SUFFIX = ".index"
 

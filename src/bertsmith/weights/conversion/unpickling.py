@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertsmith.errors import UserError
-from bertsmith.weights.writing import write_tensors
+from bertsmith.core.errors import UserError
+from bertsmith.weights.tensors import write_tensors
 
 _LIKE_FILE = 2
 """How often the bytes of the files the tensors may come to: tied ones are stored once."""

@@ -1,0 +1,129 @@
+"""The command ``bertsmith``: finds the verb, runs it, and tells in one line what went wrong.
+
+0     done
+1     a fault of ours: the traceback, and a request to report it
+2     a mistake of the user's, told in one line on standard error; too little memory, a full disk
+130   interrupted by Ctrl-C
+141   whoever read the output has closed it
+143   ended by a request to terminate (SIGTERM), or by a terminal that hung up (SIGHUP)
+
+These hold for every verb, also where what was begun is saved and can go on. Standard error that is
+closed, full or read by nobody any more ends nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from bertsmith import __doc__ as promise
+from bertsmith import __version__
+from bertsmith.cli.command import Verb, help_page, read_arguments
+from bertsmith.cli.verbs import VERBS
+from bertsmith.core.clock import command_from, process_start
+from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memory
+from bertsmith.core.files import disk_error, refused_by_disk
+from bertsmith.core.log import complain, say
+from bertsmith.core.output import flush, give_up_lost_streams, open_closed_streams, print_line
+from bertsmith.core.signals import ending_status, termination_as_interrupt
+
+_REPORT = (
+    "this is a fault of bertsmith itself: please report it, with the lines above and the command"
+)
+
+
+def main(arguments: Sequence[str] | None = None, verbs: Mapping[str, Verb] = VERBS) -> int:
+    """Run the command line; returns the exit status, and raises only what is a bug of ours.
+
+    Without `arguments` it is the program: it takes those of the process, and shows a bug itself.
+    """
+    # called with arguments of its own, the process may have done other things before
+    began = process_start() if arguments is None else time.monotonic()
+    if arguments is None:
+        open_closed_streams()
+        sys.excepthook = _show_bug
+        arguments = sys.argv[1:]
+    try:
+        with termination_as_interrupt(), command_from(began):
+            return _ended(list(arguments), verbs)
+    finally:
+        give_up_lost_streams()
+
+
+def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
+    """Run a verb; whatever ends it that is no bug becomes a line and a status."""
+    try:
+        try:
+            status = _run(arguments, verbs)
+        except SystemExit:
+            # help was asked for
+            flush()
+            raise
+        flush()
+    except UserError as error:
+        return _complain(error)
+    except KeyboardInterrupt as interruption:
+        return _stopped(interruption)
+    except BrokenPipeError:
+        return 141
+    except Exception as error:
+        if isinstance(error, OSError) and refused_by_disk(error):
+            # whether it was to be read or written, nobody knows here
+            remedy = disk_error(error, None).remedy
+            return _complain(DiskError(str(error.strerror), where=error.filename, remedy=remedy))
+        if (shortage := out_of_memory(error)) is not None:
+            return _complain(shortage)
+        if (request := _interruption_before(error)) is not None:
+            return _stopped(request)
+        raise
+    return status
+
+
+def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        for line in help_page(verbs, promise or "").split("\n"):
+            (print_line if arguments else say)(line)
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print_line(f"bertsmith {__version__}")
+        return 0
+    for name, verb in verbs.items():
+        words = name.split()
+        if arguments[: len(words)] == words:
+            verb.function(**read_arguments(name, verb, arguments[len(words) :]))
+            return 0
+    meant = [name for name in verbs if name.split()[0] == arguments[0]] or verbs
+    raise ConfigError(f"there is no verb {arguments[0]!r}", remedy=f"there is: {', '.join(meant)}")
+
+
+def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the interruption after which an error came up, as it does where torch cleans up."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before
+
+
+def _stopped(interruption: KeyboardInterrupt) -> int:
+    complain(str(interruption) or "interrupted")
+    return ending_status()
+
+
+def _complain(error: UserError) -> int:
+    complain(str(error))
+    return 2
+
+
+def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception that nobody expected, and what to do about it."""
+    for part in traceback.format_exception(kind, error, trace):
+        for line in part.removesuffix("\n").split("\n"):
+            say(line)
+    complain(_REPORT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

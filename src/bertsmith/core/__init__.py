@@ -1,0 +1,7 @@
+"""What every other folder stands on: nothing here knows of text, tokens or networks.
+
+`config` is the base of all settings, `errors` every error a user can meet, `log` result lines and
+progress. `files` reads what strangers wrote and writes so that nothing half-written stays,
+`ownership` keeps two processes from one output. `streams` gives every purpose random numbers of its
+own; `shapes` is the legend of all axes. None of it imports torch.
+"""

@@ -1,0 +1,171 @@
+"""Every error a user can meet.
+
+    UserError                 a mistake the user can mend; the command line ends with status 2
+    ├── ConfigError           a setting that is unknown, of the wrong type or impossible
+    ├── CorpusError           text that cannot be read
+    ├── ExampleError          labelled data that cannot be read, or labels that do not fit
+    ├── VocabularyError       a vocabulary that cannot be learned or read
+    ├── StoreError            a token store that is damaged or made for something else
+    ├── ModelFolderError      a folder that is no model, or one that we must not or cannot load
+    ├── HubError              a model hub that refuses, or cannot be reached
+    ├── RunFolderError        a run folder that is taken, damaged or belongs to another run
+    ├── DiskError             the disk is full or cannot be written
+    ├── OutOfMemory           there is too little memory for what was asked
+    ├── OutputTaken           another process is writing the same file or folder
+    ├── TrainingDiverged      the loss or its gradient stopped being a number
+    ├── WorkerDied            a process that works for this one was killed
+    ├── RankLost              another process of the same run has ended before its time
+    └── MissingExtra          an optional package is not installed
+
+Each says in one line where it happened (file and line), what is wrong, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bertsmith.core.printable import printable
+
+# of each part of a message: what somebody else wrote may be quoted in it
+_LONGEST = 1000
+_ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
+
+
+class UserError(ValueError):
+    """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
+
+    usual_remedy = ""
+    """What to do where nothing better is said."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | Path | None = None,
+        line: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        self.what = _shown(what)
+        self.where = where
+        self.line = line
+        self.remedy = _shown(remedy or self.usual_remedy)
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = "" if self.where is None else _shown(str(self.where))
+        if self.line is not None:
+            place += f":{self.line}"
+        message = f"{place}: {self.what}" if place else self.what
+        return f"{message}; {self.remedy}" if self.remedy else message
+
+
+def _shown(text: str) -> str:
+    """Return a part of a message as one line: the errors of libraries break theirs anywhere."""
+    return printable(" ".join(text[: 2 * _LONGEST].split()), _LONGEST)
+
+
+class ConfigError(UserError):
+    """A setting that is unknown, of the wrong type or impossible."""
+
+    usual_remedy = "change that setting"
+
+
+class CorpusError(UserError):
+    """Text that cannot be read."""
+
+    usual_remedy = "check the path"
+
+
+class ExampleError(UserError):
+    """Labelled data that cannot be read, or labels that do not fit."""
+
+    usual_remedy = "check the path"
+
+
+class BlankText(ExampleError):
+    """A row whose text is empty."""
+
+
+class VocabularyError(UserError):
+    """A vocabulary that cannot be learned or read."""
+
+    usual_remedy = "use the vocabulary's own folder, or learn one: bertsmith vocab learn"
+
+
+class StoreError(UserError):
+    """A token store that is damaged or made for something else."""
+
+    usual_remedy = "run `bertsmith prepare` again"
+
+
+class ModelFolderError(UserError):
+    """A folder that is no model, or one that we must not or cannot load."""
+
+    usual_remedy = "name another model folder, or fetch this one again"
+
+
+class HubError(UserError):
+    """A model hub that refuses, or cannot be reached."""
+
+    usual_remedy = "try again later, or name a folder"
+
+
+class RunFolderError(UserError):
+    """A run folder that is taken, damaged or belongs to another run."""
+
+
+class DiskError(UserError):
+    """The disk is full or cannot be written."""
+
+
+class OutOfMemory(UserError):
+    """There is too little memory, of the machine or of a GPU, for what was asked."""
+
+    usual_remedy = (
+        "let fewer tokens be in memory at once (smaller batches, shorter sequences, a smaller "
+        "model), end other programs, or take a machine with more"
+    )
+
+
+def out_of_memory(error: BaseException) -> OutOfMemory | None:
+    """Return what to say of an exception that means too little memory, None of any other."""
+    # torch has no class of its own for the processor's memory, and is not imported here
+    text = str(error)
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"not enough memory{text and f': {text}'}")
+    if isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or _ALLOCATION.search(text)
+    ):
+        asked = re.search(r"[Tt]ried to allocate ([\d.]+ ?\w+)", text)
+        of = "GPU memory" if "CUDA" in text else "memory"
+        return OutOfMemory(f"not enough {of}" + (f" for {asked[1]} more" if asked else ""))
+    return None
+
+
+class OutputTaken(UserError):
+    """Another process is writing the same file or folder."""
+
+
+class TrainingDiverged(UserError):
+    """The loss or its gradient stopped being a number; no weight was changed by it."""
+
+
+class WorkerDied(UserError):
+    """A process that works for this one was killed."""
+
+
+class RankLost(UserError):
+    """Another process of the same run has ended before its time."""
+
+    usual_remedy = "give the same command again: it goes on from what is saved"
+
+
+class MissingExtra(UserError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}",
+            remedy=f"install it with: pip install 'bertsmith[{extra}]'",
+        )

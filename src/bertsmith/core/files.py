@@ -1,0 +1,239 @@
+"""Reading files that somebody else wrote, without being led into trouble by them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader, FileIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bertsmith.core.errors import DiskError, UserError
+
+# what follows a value may recurse through it, down to Python's own limit
+DEEPEST = 64
+
+_BACKSLASH = "\\"
+# a pipe that takes the file's place after it was looked at must not be waited for
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading; `OSError` for a device, pipe, socket or folder.
+
+    None of these is opened: reading a device may never end, and opening a pipe may never begin.
+    """
+    _check_regular(path, os.stat(path).st_mode)
+    handle = os.open(path, os.O_RDONLY | _NO_WAITING)
+    try:
+        _check_regular(path, os.fstat(handle).st_mode)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+
+
+def read_bytes(path: Path, error: type[UserError], *, largest: int, remedy: str = "") -> bytes:
+    """Return the content of a regular file of at most `largest` bytes; raises `error`."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            # also a file that grows meanwhile
+            raw = b"" if size > largest else file.read(largest + 1)
+    except OSError as refusal:
+        raise error(
+            f"cannot be read: {refusal.strerror or refusal}", where=path, remedy=remedy
+        ) from refusal
+    if max(size, len(raw)) > largest:
+        found = max(size, len(raw))
+        raise error(f"is {_size(found)} long; at most {_size(largest)} are read", where=path)
+    return raw
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 2**20 else f"{count / 2**20:,.0f} MiB"
+
+
+def names_a_file_inside(name: str) -> bool:
+    """Return whether a name in a folder's record can only be that of a file in that folder."""
+    parts = PurePosixPath(name).parts
+    plain = name.isprintable() and _BACKSLASH not in name and ":" not in name
+    return plain and bool(parts) and not name.startswith("/") and ".." not in parts
+
+
+def read_json(
+    path: Path,
+    error: type[UserError],
+    *,
+    largest: int,
+    kind: type[dict[str, Any]] | type[list[Any]] = dict,
+    remedy: str = "",
+) -> Any:  # noqa: ANN401
+    """The JSON object, or list, in a file of at most `largest` bytes; read only if it is a file.
+
+    Raises `error`, with the line where there is one, for anything else, and for values that are
+    nested deeper than `DEEPEST`.
+    """
+    raw = read_bytes(path, error, largest=largest, remedy=remedy)
+    try:
+        data = json.loads(raw.decode("utf-8"))
+    except json.JSONDecodeError as damage:
+        raise error(
+            f"not JSON: {damage.msg}", where=path, line=damage.lineno, remedy=remedy
+        ) from damage
+    except (ValueError, RecursionError) as damage:
+        # bytes that are no UTF-8, numbers of thousands of digits
+        raise error(f"not JSON: {damage}", where=path, remedy=remedy) from damage
+    if not isinstance(data, kind):
+        what = "object" if kind is dict else "list"
+        raise error(f"holds no JSON {what}", where=path, remedy=remedy)
+    if too_deep(data):
+        raise error(f"is nested deeper than {DEEPEST} levels", where=path, remedy=remedy)
+    return data
+
+
+def too_deep(data: object) -> bool:
+    """Whether some JSON is nested deeper than `DEEPEST`."""
+    level: list[Any] = [data]
+    for _ in range(DEEPEST):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+_ELSEWHERE = "write elsewhere with --out"
+_PERMISSION = "get permission"
+_CURES = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room in your quota",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EROFS: "make the file system writable",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EEXIST: "",
+    errno.ENOTEMPTY: "",
+    errno.ELOOP: "",
+    errno.ESTALE: "",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "close other programs: the machine has too many open files",
+    errno.ENOTDIR: "",
+    errno.EISDIR: "",
+    errno.ENAMETOOLONG: "",
+    errno.EIO: "",
+}
+
+
+def user_cache() -> Path | None:
+    """Return the folder for what is safe to lose, which may not exist; None without a home.
+
+    The environment variable BERTSMITH_CACHE names another one than the user's own.
+    """
+    if named := os.environ.get("BERTSMITH_CACHE"):
+        return Path(named)
+    with suppress(RuntimeError):
+        match platform.system():
+            case "Darwin":
+                place = Path.home() / "Library" / "Caches"
+            case "Windows":
+                place = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            case _:
+                place = Path(os.environ.get("XDG_CACHE_HOME", ""))
+                # what is relative is to be ignored (XDG Base Directory Specification)
+                place = place if place.is_absolute() else Path.home() / ".cache"
+        return place / "bertsmith"
+    return None
+
+
+def refused_by_disk(error: OSError) -> bool:
+    """Whether it is the disk or its owner that refuses, rather than a mistake of ours."""
+    return error.errno in _CURES
+
+
+def was_deleted(error: OSError, where: str | Path) -> bool:
+    """Return whether something in the folder of `where` was deleted while it was needed.
+
+    A file that is missing anywhere else is a mistake of ours: it should have been looked for.
+    """
+    if error.errno != errno.ENOENT or error.filename is None:
+        return False
+    home = Path(os.path.realpath(where)).parent
+    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(home)
+
+
+def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
+    """What the disk refused, in one line; `then` says what to do once that is mended."""
+    if error.errno == errno.ENOENT:
+        what = "is gone: it was deleted while it was needed"
+        remedy = then or "give the same command again"
+        return DiskError(what, where=error.filename or where, remedy=remedy)
+    cure = _CURES.get(error.errno or 0, "")
+    if then:
+        remedy = f"{cure or 'mend that'}, then {then}"
+    else:
+        remedy = f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE
+    what = f"cannot be written: {error.strerror or error}"
+    return DiskError(what, where=where, remedy=remedy)
+
+
+@contextmanager
+def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
+    """Turn what the disk refuses into a `DiskError` that names `where`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, DiskError) as error:
+        refusal = error.__cause__ if isinstance(error, DiskError) else error
+        if not isinstance(refusal, OSError):
+            raise
+        if not refused_by_disk(refusal) and not was_deleted(refusal, where):
+            raise
+        raise disk_error(refusal, where, then=then) from refusal
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """A folder to write in, made with all above it; of those made, the empty ones go again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def write_whole(file: FileIO, data: bytes | memoryview) -> None:
+    """Write all of some bytes to an unbuffered file, which may take them bit by bit."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

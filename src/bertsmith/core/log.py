@@ -1,0 +1,330 @@
+"""What the user sees while the program works: result lines and progress bars, on standard error.
+
+Nothing here can fail or mislead: standard error that is closed, full or read by nobody any more
+loses what is shown and ends no run, and every string passes through `printable`, so that a label
+with escape sequences or line breaks in it is shown as such. A line of result is one line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import IO, Any, Protocol, cast
+
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from bertsmith.core.printable import printable, printable_lines
+
+SECONDS_BETWEEN_LINES = 30.0
+LONGEST_LINE = 4000
+"""Characters of a line of result that are shown; a foreign string in it is shorter."""
+
+
+class _StandardError:
+    """Standard error, whatever it is by now; what cannot be written is lost without a word."""
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        # ValueError: closed by Python itself
+        with suppress(OSError, ValueError):
+            self._stream().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        with suppress(OSError, ValueError):
+            self._stream().flush()
+
+    def isatty(self) -> bool:
+        """Return whether somebody watches a terminal."""
+        with suppress(OSError, ValueError):
+            return bool(self._stream().isatty())
+        return False
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream below."""
+        return int(self._stream().fileno())
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the stream below."""
+        return str(getattr(self._stream(), "encoding", None) or "utf-8")
+
+    def _stream(self) -> Any:  # noqa: ANN401
+        if sys.stderr is None:
+            raise ValueError
+        # while a bar is drawn, rich puts itself before the stream
+        return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+
+
+_standard_error = _StandardError()
+console = Console(
+    file=cast("IO[str]", _standard_error),
+    highlight=False,
+    soft_wrap=True,
+    markup=False,
+    emoji=False,
+)
+
+
+def say(line: str = "") -> None:
+    """Print one line of result to standard error, where progress bars do not disturb it."""
+    line = printable(line, LONGEST_LINE)
+    if _screens:
+        _screens[-1].say(line)
+    else:
+        console.print(line)
+
+
+def complain(line: str) -> None:
+    """Print the one line on standard error with which the program ends."""
+    # no console: whoever is in the middle of drawing may hold its lock for ever
+    _standard_error.write(f"bertsmith: {printable(line, LONGEST_LINE)}\n")
+    _standard_error.flush()
+
+
+class Table(RichTable):
+    """A table for the terminal: what its cells hold is shown as it is, never as markup."""
+
+    def add_column(self, header: RenderableType = "", *others: Any, **settings: Any) -> None:  # noqa: ANN401
+        """Add a column under a header, which may have several lines."""
+        super().add_column(_shown(header), *others, **settings)
+
+    def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:  # noqa: ANN401
+        """Add a row of cells of one line each."""
+        super().add_row(*map(_shown, cells), **settings)
+
+
+def _shown(cell: Any) -> Any:  # noqa: ANN401
+    return Text(printable_lines(cell)) if isinstance(cell, str) else cell
+
+
+class _Rate(ProgressColumn):
+    """Units done a second, in thousands or millions where that reads better."""
+
+    def render(self, task: Task) -> Text:
+        """The rate of one bar."""
+        unit = task.fields["unit"]
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None or not unit else f"{short_number(speed)} {unit}/s")
+
+
+class Bar(Protocol):
+    """How far something is; `advance` moves it, `note` says more."""
+
+    def advance(self, amount: float = 1) -> None:
+        """Move on by some units."""
+
+    def move_to(self, done: float) -> None:
+        """Move to an absolute number of units."""
+
+    def note(self, text: str) -> None:
+        """Tell live figures beside it."""
+
+
+class Screen(Protocol):
+    """What shows lines and bars in place of standard error."""
+
+    def say(self, line: str) -> None:
+        """Show a line of result."""
+
+    def bar(self, description: str, total: float | None, unit: str) -> Bar:
+        """Show a bar until the next one begins."""
+        ...
+
+
+_screens: list[Screen] = []
+
+
+@contextmanager
+def shown_on(screen: Screen) -> Iterator[None]:
+    """Show lines and bars somewhere else meanwhile: in another process, say."""
+    _screens.append(screen)
+    try:
+        yield
+    finally:
+        _screens.pop()
+
+
+class _DrawnBar:
+    """One bar on a terminal."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, amount: float = 1) -> None:
+        """Move the bar by some units."""
+        self._progress.advance(self._task, amount)
+
+    def move_to(self, done: float) -> None:
+        """Move the bar to an absolute number of units."""
+        self._progress.update(self._task, completed=done)
+
+    def note(self, text: str) -> None:
+        """Write live figures beside the bar."""
+        self._progress.update(self._task, note=printable(text))
+
+    def remove(self) -> None:
+        """Draw it no more."""
+        self._progress.remove_task(self._task)
+
+
+class ToldBar:
+    """A bar where nobody watches, in the log of a batch job say: a line every half minute."""
+
+    def __init__(
+        self,
+        description: str,
+        total: float | None,
+        unit: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._description = description
+        self._total = total
+        self._unit = unit
+        self._clock = clock
+        self._began = self._told = clock()
+        self._done = 0.0
+        # where a resumed run begins says nothing of its speed
+        self._first: tuple[float, float] | None = None
+        self._note = ""
+
+    def advance(self, amount: float = 1) -> None:
+        """Move on by some units."""
+        self.move_to(self._done + amount)
+
+    def move_to(self, done: float) -> None:
+        """Move to an absolute number of units."""
+        now = self._clock()
+        self._done = done
+        self._first = self._first or (now, done)
+        if now - self._told >= SECONDS_BETWEEN_LINES:
+            self._told = now
+            say(self.line())
+
+    def note(self, text: str) -> None:
+        """Tell live figures in the next line."""
+        self._note = text
+
+    def line(self) -> str:
+        """How far it is, how long it took and will take, and the note."""
+        since, first = self._first or (self._began, 0.0)
+        speed = (self._done - first) / max(self._told - since, 1e-9)
+        shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
+        if self._unit and speed > 0:
+            done = f"{short_number(self._done)} {self._unit}"
+            shown.insert(0, f"{done}, {short_number(speed)} {self._unit}/s")
+        if self._total and speed > 0:
+            left = max(self._total - self._done, 0.0) / speed
+            shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
+            shown.append(f"{timedelta(seconds=round(left))} left")
+        return f"{self._description}: " + " · ".join([*shown, *filter(None, [self._note])])
+
+
+@contextmanager
+def progress(description: str, total: float | None, unit: str = "") -> Iterator[Bar]:
+    """A bar with rate, elapsed and remaining time on a terminal; elsewhere a line now and then."""
+    if _screens:
+        yield _screens[-1].bar(description, total, unit)
+    elif not _terminal():
+        yield ToldBar(description, total, unit)
+    else:
+        with _drawing() as drawing:
+            yield _drawn(drawing, description, total, unit)
+
+
+def _drawing() -> Progress:
+    """Where bars are drawn, one below the other; there can be one such place at a time."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    return Progress(*columns, console=console, transient=True)
+
+
+def _drawn(drawing: Progress, description: str, total: float | None, unit: str) -> _DrawnBar:
+    shown = printable(description)
+    return _DrawnBar(drawing, drawing.add_task(shown, total=total, unit=unit, note=""))
+
+
+class Bars:
+    """Bars of things that go on at once, by their names, below one for all of them.
+
+    Where nobody watches, lines tell of that one alone, with the share of each.
+    """
+
+    def __init__(self, whole: Bar, drawing: Progress | None = None) -> None:
+        self._whole = whole
+        self._drawing = drawing
+        self._drawn: dict[str, _DrawnBar] = {}
+        self._shares: dict[str, float] = {}
+        self._ended = 0
+
+    def move_to(self, name: str, share: float, note: str = "") -> None:
+        """Show that one has come to a share of it, 0 to 1."""
+        self._shares[name] = share
+        if self._drawing is not None:
+            if name not in self._drawn:
+                self._drawn[name] = _drawn(self._drawing, name, 1.0, "")
+            self._drawn[name].move_to(share)
+            self._drawn[name].note(note)
+        self._move_whole()
+
+    def end(self, name: str) -> None:
+        """Show that one has ended."""
+        self._shares.pop(name, None)
+        if name in self._drawn:
+            self._drawn.pop(name).remove()
+        self._ended += 1
+        self._move_whole()
+
+    def _move_whole(self) -> None:
+        if self._drawing is None:
+            shown = (f"{name} {100 * share:.0f} %" for name, share in self._shares.items())
+            self._whole.note(", ".join(shown))
+        self._whole.move_to(self._ended + sum(self._shares.values()))
+
+
+@contextmanager
+def progress_of_several(description: str, count: int) -> Iterator[Bars]:
+    """Bars of so many things, of which some go on at once."""
+    if not _terminal():
+        yield Bars(ToldBar(description, count, ""))
+        return
+    with _drawing() as drawing:
+        yield Bars(_drawn(drawing, description, count, ""), drawing)
+
+
+def _terminal() -> bool:
+    return _standard_error.isatty()
+
+
+def short_number(value: float) -> str:
+    """A count as people read it: ``950``, ``12.3k``, ``4.56M``."""
+    for limit, divisor, suffix in ((1e3, 1, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
+        if abs(value) < limit:
+            number = value / divisor
+            whole = divisor == 1 or number >= 100
+            return f"{number:.0f}{suffix}" if whole else f"{number:.3g}{suffix}"
+    return f"{value / 1e9:.3g}G"

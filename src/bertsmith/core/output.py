@@ -1,0 +1,135 @@
+"""Standard output, which carries answers, and the three standard streams as the caller left them.
+
+Answers that cannot be written end the program: nobody should take a part of them for the whole.
+What goes wrong on standard error ends nothing (`log`).
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from rich.console import Console
+
+from bertsmith.core.errors import DiskError
+from bertsmith.core.files import writing
+from bertsmith.core.log import Table
+from bertsmith.core.printable import json_text, printable
+
+_OUTPUT = "standard output"
+_REPEAT = "give the same command again"
+
+
+def print_line(line: str, *, exact: bool = False) -> None:
+    """Write a line of an answer, printable; what the encoding lacks becomes a question mark.
+
+    With `exact`, for a program that reads it, it is made printable on a terminal alone. Raises
+    `DiskError` when standard output is closed or full, `BrokenPipeError` when its reader has gone.
+    """
+    if not exact or sys.stdout.isatty():
+        line = printable(line, len(line) + 1)
+    encoding = sys.stdout.encoding or "utf-8"
+    with _written():
+        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def print_json(content: Mapping[str, Any] | Sequence[Any], *, readable: bool = False) -> None:
+    """Write a value as one line of JSON: in ASCII, or `readable`, with letters as they are.
+
+    Numbers that JSON cannot write become null. Raises as `print_line`.
+    """
+    try:
+        line = json_text(content)
+    except ValueError:
+        content = _finite(content)
+        line = json_text(content)
+    with _written():
+        try:
+            line.encode(sys.stdout.encoding or "utf-8" if readable else "ascii")
+        except UnicodeEncodeError:
+            line = json.dumps(content, default=str).replace("\x7f", "\\u007f")
+        sys.stdout.write(line + "\n")
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401
+    """Return JSON values with null for numbers that JSON cannot write."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(table: Table) -> None:
+    """Write a table."""
+    # rendered first: rich ends the program by itself when nobody reads any more
+    drawn = io.StringIO()
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns
+    Console(file=drawn, force_terminal=terminal, width=width, markup=False).print(table)
+    with _written():
+        sys.stdout.write(drawn.getvalue())
+
+
+def flush() -> None:
+    """Hand on what was written; raises as `print_line`."""
+    with _written():
+        sys.stdout.flush()
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    try:
+        with writing(_OUTPUT, then=_REPEAT):
+            yield
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        raise DiskError("is closed", where=_OUTPUT, remedy=f"open it, then {_REPEAT}") from error
+
+
+def open_closed_streams() -> None:
+    """Open on the null device what the caller closed of standard input, output and error.
+
+    Else the next file opened would get the descriptor, and with it the lines meant for a terminal.
+    Input and output are opened the wrong way round, so that using them is an error, as it should
+    be; standard error swallows what it is given.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            handle = os.open(os.devnull, flags)
+            # always so where those before are open; what it is given for, processes inherit
+            assert handle == number
+            os.set_inheritable(number, True)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def give_up_lost_streams() -> None:
+    """Let nothing that cannot be written be tried again when the interpreter ends.
+
+    It would complain, and end with a status of its own.
+    """
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                if stream.fileno() == number:
+                    null = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(null, number)
+                    os.close(null)

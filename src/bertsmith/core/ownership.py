@@ -1,0 +1,251 @@
+"""One owner at a time: a lock that names who holds it.
+
+The kernel's lock on a file is the truth on one machine: it is gone as soon as its owner is, however
+that ended. A file that was not deleted then is no more than a trace, and is taken over. Whether a
+disk that several machines share passes locks on, nobody can know; so an owner shows a sign of life
+now and then, by the time of the file, and one on another machine counts as gone only when it has
+shown none for a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, DiskError, OutputTaken, RunFolderError, UserError
+from bertsmith.core.files import flush_to_disk, made_folder, writing
+from bertsmith.core.log import say
+
+_BEAT = 15.0
+_GONE = 4 * _BEAT
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+# a link could lead to somebody's file, which would be written over
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner(Config):
+    """A process that owns something."""
+
+    host: str
+    """Name of its machine."""
+    pid: int
+    """Its number there."""
+    since: str
+    """When it became the owner."""
+    boot: str
+    """What tells this start of that machine from all others, where that can be had."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+
+@contextmanager
+def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> Iterator[None]:
+    """Hold a lock file, which is deleted in the end; `of` is what it is the lock of.
+
+    Raises `error`, which names the owner, when another process holds it; `DiskError`.
+    """
+    with writing(lock):
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
+    try:
+        before = _read(handle)
+        if not _taken(handle, lock):
+            raise _in_use(of, error, before or _read(handle))
+        _check_stale(handle, of, error, before)
+        with suppress(OSError):  # the lock holds all the same where a full disk takes no name
+            _write(handle, _this_process())
+        ended = threading.Event()
+        beating = threading.Thread(target=_beat, args=(handle, ended), daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beating.join()
+            # a disk that can only be read by now keeps it: it is no more than a trace then
+            with suppress(OSError):
+                lock.unlink()
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int, lock: Path) -> bool:
+    """Whether the kernel gives this process the lock, and on the file that has the name."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # a disk without locks: what stands in the file is all there is to go by
+        if error.errno not in _NO_LOCKS:
+            raise
+    # an owner that has just gone took the file with it, and another may have a new one
+    with suppress(FileNotFoundError):
+        return os.path.samestat(lock.stat(), os.fstat(handle))
+    return False
+
+
+def _check_stale(handle: int, of: Path, error: type[UserError], owner: Owner | None) -> None:
+    """Tell of an owner that has left its lock; refuse if it may be alive on another machine."""
+    if owner is None:
+        return
+    this = _this_process()
+    if owner.boot != this.boot and owner.host != this.host:
+        shown = os.fstat(handle).st_mtime
+        os.utime(handle)  # the disk's own clock, not that of either machine
+        silent = os.fstat(handle).st_mtime - shown
+        if silent < _GONE:
+            os.utime(handle, (shown, shown))
+            remark = f"its last sign of life was {silent:.0f} s ago; "
+            raise _in_use(of, error, owner, remark)
+    say(f"{of}: was left by {owner}; taken over")
+
+
+def _in_use(of: Path, error: type[UserError], owner: Owner | None, remark: str = "") -> UserError:
+    return error(
+        f"is in use by {owner or 'another process'}",
+        where=of,
+        remedy=f"{remark}wait for it, stop it, or choose another --out",
+    )
+
+
+def _this_process() -> Owner:
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    since = datetime.now(UTC).isoformat(" ", "seconds")
+    return Owner(host=platform.node(), pid=os.getpid(), since=since, boot=boot)
+
+
+def _read(handle: int) -> Owner | None:
+    """What stands in a lock file, None for nothing that can be read."""
+    try:
+        return Owner.from_dict(json.loads(os.pread(handle, 4096, 0)))
+    except (OSError, ValueError, TypeError, AttributeError, ConfigError):
+        return None
+
+
+def _write(handle: int, owner: Owner) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, (json.dumps(owner.to_dict()) + "\n").encode(), 0)
+
+
+def _beat(handle: int, ended: threading.Event) -> None:
+    while not ended.wait(_BEAT):
+        with suppress(OSError):
+            os.utime(handle)
+
+
+Purpose = Literal["partial", "staging"]
+
+_held: set[Path] = set()
+
+
+@contextmanager
+def claimed(out: Path, *, shown: Path | None = None) -> Iterator[None]:
+    """Hold the right to write a file or folder, whose parent must be there.
+
+    What processes that were killed have left of it is deleted first. A process that holds it
+    already goes on holding it. Raises `OutputTaken`, which names `shown` where that is given, when
+    another one holds it; `DiskError`.
+    """
+    final = _final(out)
+    if final in _held:
+        yield
+        return
+    lock = final.with_name(f".{final.name}.lock")
+    _check_lock(lock)
+    with owned(lock, of=shown or out, error=OutputTaken):
+        _held.add(final)
+        try:
+            _sweep(final)
+            yield
+        finally:
+            _held.discard(final)
+
+
+def unfinished(out: Path, purpose: Purpose = "partial") -> Path:
+    """Return the name under which this process makes what will be `out`."""
+    final = _final(out)
+    return final.with_name(f".{final.name}.{purpose}-{os.getpid()}")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill; it takes the name asked for once all of it is on the disk.
+
+    The name must be free, or that of an empty folder. Whatever fails leaves nothing. Raises
+    `OutputTaken` when another process is writing it; what the disk refuses is a `DiskError`.
+    """
+    final = folder.resolve()
+    fresh = unfinished(final)
+    with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
+        try:
+            fresh.mkdir()
+            yield fresh
+            for path in (*fresh.rglob("*"), fresh):
+                flush_to_disk(path)
+            fresh.rename(final)
+            flush_to_disk(final.parent)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """An empty folder beside an output that this process has claimed, deleted in the end."""
+    folder = unfinished(out, "staging")
+    with writing(out):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _final(out: Path) -> Path:
+    """The output by one name, whatever path leads to its folder."""
+    return out.parent.resolve() / (out.name or out.resolve().name)
+
+
+def _check_lock(lock: Path) -> None:
+    """Raise `DiskError` where what has the lock's name is no lock, but a user's."""
+    with suppress(FileNotFoundError), writing(lock):
+        if lock.is_symlink() or not lock.is_file():
+            if not os.path.lexists(lock):
+                return
+        else:
+            with lock.open("rb") as file:
+                begin = file.read(8)
+            if begin in (b"", b'{"host":'):
+                return
+        raise DiskError("is no lock of bertsmith", where=lock, remedy="move it away")
+
+
+def _sweep(final: Path) -> None:
+    """Delete what other processes have left unfinished."""
+    name = re.compile(rf"\.{re.escape(final.name)}\.(partial|staging)-\d+")
+    for path in final.parent.glob(f".{glob.escape(final.name)}.*-*"):
+        if not name.fullmatch(path.name):
+            continue
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

@@ -1,0 +1,202 @@
+"""What a model says of whole texts: probabilities of classes, numbers, the best of options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.core.shapes import Hidden, TagLogits
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model, Precision, forward_only
+
+
+def class_probabilities(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> NDArray[np.float32]:
+    """The probability of every class for every text, (texts, labels); each text has one class."""
+    logits = text_outputs(model, examples, tokens_per_batch=tokens_per_batch, precision=precision)
+    return torch.from_numpy(logits).softmax(-1).numpy()
+
+
+def label_probabilities(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> NDArray[np.float32]:
+    """The probability of every output for every text, (texts, labels), each for itself."""
+    logits = text_outputs(model, examples, tokens_per_batch=tokens_per_batch, precision=precision)
+    return torch.from_numpy(logits).sigmoid().numpy()
+
+
+def text_outputs(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> NDArray[np.float32]:
+    """The classifier's outputs for every text, (texts, labels); means over a text's windows."""
+    sequences = np.diff(examples.starts)
+    found = np.empty((len(examples), len(model.config.labels)), np.float32)
+    with forward_only(model, precision):
+        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            logits = model.classify(_hidden(model, batch), batch)
+            found[units] = _means(_host(logits), sequences[units])
+    return found
+
+
+def option_scores(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> list[NDArray[np.float32]]:
+    """For every question the probability of each of its options, (options,)."""
+    sequences = np.diff(examples.starts)
+    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    with forward_only(model, precision):
+        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            scores = model.choose(_hidden(model, batch), batch).float().cpu()
+            parts = scores.split(sequences[units].tolist())
+            for unit, part in zip(units.tolist(), parts, strict=True):
+                found[unit] = part.softmax(-1).numpy()
+    return found
+
+
+def _hidden(model: Model, batch: Batch) -> Hidden:
+    # the last layer works for the tokens that the pooler reads
+    return model.encoder(batch, model.pooled_places(batch))  # type: ignore[no-any-return]
+
+
+def _host(values: Tensor) -> NDArray[np.float32]:
+    return values.float().cpu().numpy()
+
+
+def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Means over runs of rows of these sizes."""
+    if len(sizes) == len(outputs):
+        return outputs
+    begins = np.cumsum(sizes) - sizes
+    means: NDArray[np.float32] = np.add.reduceat(outputs, begins, axis=0)
+    means /= sizes[:, None].astype(np.float32)
+    return means
+
+
+def next_sentence_probabilities(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> NDArray[np.float32]:
+    """Return the probability that each pair is as in the text, (pairs,).
+
+    Of a BERT that the second text is the next one and no random one (Devlin et al. 2018, section
+    3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
+    """
+    found = np.empty(len(examples), np.float32)
+    with forward_only(model, precision):
+        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            hidden = model.encoder(batch, model.pooled_places(batch))
+            shares = model.next_sentence(hidden, batch).float().softmax(-1)
+            found[units] = shares[:, 0].cpu().numpy()
+    return found
+
+
+def tag_probabilities(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> list[NDArray[np.float32]]:
+    """For every unit the probability of every tag at each of its places, (places, labels)."""
+    assert examples.places is not None
+    found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
+    with forward_only(model, precision):
+        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            places = [examples.places[unit] for unit in units.tolist()]
+            at = torch.from_numpy(np.concatenate(places)).to(model.device)
+            sizes = torch.tensor([len(each) for each in places])
+            at = at + batch.starts.repeat_interleave(sizes.to(model.device))
+            shares = _tags(model, batch, at).float().softmax(-1).cpu()
+            for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
+                found[unit] = part.numpy()
+    return found
+
+
+def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
+    # the last layer works for the tokens that are asked, where these are few
+    read = at if 0 < len(at) <= batch.tokens // 2 else None
+    return model.tag(model.encoder(batch, read).index_select(0, at))
+
+
+LONGEST_ANSWER = 30
+CANDIDATES = 20
+
+Scores = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A span of a text's tokens, the last one included, and its score, a sum of two logits."""
+
+    first: int
+    last: int
+    score: float
+
+
+def span_logits(
+    model: Model,
+    examples: EncodedExamples,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> list[Scores]:
+    """For every window the logits of beginning and end at each of its tokens, (length, 2)."""
+    found: list[Scores] = [np.empty(0, np.float32)] * len(examples)
+    with forward_only(model, precision):
+        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            logits = model.span(model.encoder(batch)).float().cpu()
+            for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
+                found[unit] = part.numpy()
+    return found
+
+
+def candidates(logits: Scores, begin: int, allowed: NDArray[np.bool_]) -> list[Candidate]:
+    """The best spans of a window of a text, the best first.
+
+    `logits` (tokens, 2) are those of the text's tokens in the window, `begin` the number of the
+    first; only tokens that are `allowed` (tokens,) begin a span.
+    """
+    tokens = len(logits)
+    widths = min(LONGEST_ANSWER, tokens)
+    scores = np.full((widths, tokens), -np.inf, np.float32)
+    starts = np.where(allowed, logits[:, 0], -np.inf)
+    for width in range(widths):
+        scores[width, : tokens - width] = starts[: tokens - width] + logits[width:, 1]
+    flat = scores.ravel()
+    count = min(CANDIDATES, int(np.isfinite(flat).sum()))
+    best = np.argpartition(-flat, count - 1)[:count] if count else np.empty(0, np.int64)
+    best = best[np.argsort(-flat[best], kind="stable")]
+    return [
+        Candidate(begin + int(place % tokens), begin + int(place % tokens + place // tokens), score)
+        for place, score in zip(best, flat[best].tolist(), strict=True)
+    ]

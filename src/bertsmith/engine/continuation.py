@@ -1,0 +1,164 @@
+"""Texts continued, token after token, by a model that reads from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.engine.sequences import ROWS, text_length, windows
+from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+# texts whose logits over the whole vocabulary are computed at once
+_TEXTS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuationConfig(Config):
+    """How texts are continued."""
+
+    tokens: int = 20
+    """Tokens that follow a text, fewer where the model's positions end."""
+    temperature: float = 0.0
+    """0 takes the likeliest token each time; above, tokens are drawn, the rarer ones more often
+    the higher it is."""
+    seed: int = 0
+    """Of what is drawn."""
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ConfigError(f"tokens is {self.tokens}", remedy="it must be at least 1")
+        if not 0 <= self.temperature <= 100:
+            raise ConfigError(
+                f"temperature is {self.temperature}", remedy="it must be from 0 to 100"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed is {self.seed}", remedy="it must be 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """An example and the tokens that follow its text, (tokens,), which `text` joins."""
+
+    example: Example
+    ids: NDArray[np.int64]
+    text: str
+
+
+def continuations(
+    model: Model,
+    tokenizer: Tokenizer,
+    examples: Iterable[Example],
+    config: ContinuationConfig | None = None,
+    *,
+    first: int = 0,
+    rows: int = ROWS,
+    precision: Precision = "fp32",
+) -> Iterator[Continuation]:
+    """Continue a stream of texts, in their order and in constant memory.
+
+    Special tokens are never chosen. What is drawn depends on the seed and on a text's number in the
+    stream, counted from `first`. Raises `ConfigError` for a model that does not read from left to
+    right or has no head to predict tokens with, `ExampleError`, with file and line, for a pair, for
+    a text with a mask, and for one that leaves no position free.
+    """
+    config = config or ContinuationConfig()
+    if not (model.config.encoder.causal and model.config.masked_lm):
+        raise ConfigError("only a model pre-trained from left to right continues texts")
+    for window in windows(examples, rows, text_length):
+        texts = _encoded(model, tokenizer, window)
+        begins = [len(each) for each in texts]
+        draws = [
+            np.random.default_rng(int(stream(Purpose.CONTINUATION, config.seed, first + n)))
+            for n in range(len(texts))
+        ]
+        with forward_only(model, precision):
+            for _ in range(config.tokens):
+                _extend(model, tokenizer, texts, draws, config)
+        first += len(window)
+        for example, ids, begin in zip(window, texts, begins, strict=True):
+            new = np.array(ids[begin:], np.int64)
+            yield Continuation(example=example, ids=new, text=_joined(tokenizer, ids, begin))
+
+
+def _encoded(model: Model, tokenizer: Tokenizer, window: Sequence[Example]) -> list[list[int]]:
+    """Return the ids of texts as they begin in training: [CLS], and no [SEP] yet."""
+    longest = model.config.encoder.longest
+    found = []
+    for example, ids in zip(window, tokenizer.encode([each.text for each in window]), strict=True):
+        what = ""
+        if example.text_pair is not None:
+            what, remedy = "is a pair of texts, and a model continues one", "leave the second out"
+        elif tokenizer.mask_id in ids:
+            what = f"holds {tokenizer.vocabulary[tokenizer.mask_id]}, and the model continues texts"
+            remedy = "end the text where it is to go on"
+        elif len(ids) + 1 >= longest:
+            what = f"the text fills the {longest} tokens that the model reads"
+            remedy = "leave only its end"
+        if what:
+            raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+        found.append([tokenizer.cls_id, *ids.tolist()])
+    return found
+
+
+def _extend(
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: list[list[int]],
+    draws: Sequence[np.random.Generator],
+    config: ContinuationConfig,
+) -> None:
+    """Append a token to each text that has a position free."""
+    free = [n for n, ids in enumerate(texts) if len(ids) < model.config.encoder.longest]
+    if not free:
+        return
+    ids = [np.array(texts[number], np.int32) for number in free]
+    encoded = EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+    specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
+    for units, packed in evaluation_batches(encoded, tokens_per_batch=TOKENS_PER_BATCH):
+        batch = packed.to(model.device)
+        last = model.encoder(batch)[batch.offsets[1:] - 1]
+        numbers = [free[unit] for unit in units.tolist()]
+        for part, own in zip(last.split(_TEXTS), _parts(numbers), strict=True):
+            # a table may have more rows than there are pieces
+            logits = model.masked_lm(part)[:, : tokenizer.size].float()
+            logits = logits.index_fill(1, specials, -torch.inf)
+            for number, token in zip(own, _chosen(logits, own, draws, config), strict=True):
+                texts[number].append(token)
+
+
+def _parts(numbers: list[int]) -> list[list[int]]:
+    return [numbers[begin : begin + _TEXTS] for begin in range(0, len(numbers), _TEXTS)]
+
+
+def _chosen(
+    logits: Tensor,
+    numbers: Sequence[int],
+    draws: Sequence[np.random.Generator],
+    config: ContinuationConfig,
+) -> list[int]:
+    """Return a token for each text, the likeliest or one that its own generator draws."""
+    if not config.temperature:
+        return logits.argmax(1).tolist()
+    sums = (logits.double() / config.temperature).softmax(1).cumsum(1)
+    points = [[draws[number].random()] for number in numbers]
+    at = torch.tensor(points, dtype=torch.float64, device=logits.device) * sums[:, -1:]
+    return torch.searchsorted(sums, at, right=True)[:, 0].tolist()
+
+
+def _joined(tokenizer: Tokenizer, ids: Sequence[int], begin: int) -> str:
+    """Return what the new tokens add to the text, with the blank that stands before it."""
+    before, whole = tokenizer.decode(ids[1:begin]), tokenizer.decode(ids[1:])
+    if whole.startswith(before):
+        return whole[len(before) :]
+    return tokenizer.decode(ids[begin:])

@@ -1,0 +1,418 @@
+"""The layers that vectors are made of, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length, windows
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.pooling import POOLINGS, LayerMix, Pooling, pooled
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.basic import CJK_RANGES, is_punctuation
+from bertsmith.tokens.tokenizer import Tokenizer
+
+_MIX = "mix:"
+
+
+def _sum(layers: range) -> LayerMix:
+    return LayerMix(layers=tuple(layers), weights=(1.0,) * len(layers))
+
+
+def _one(layer: int) -> LayerMix:
+    return LayerMix(layers=(layer,), weights=(1.0,))
+
+
+NAMED: dict[str, tuple[int, Callable[[int], LayerMix]]] = {
+    "embeddings": (0, lambda last: _one(0)),
+    "first": (1, lambda last: _one(1)),
+    "last": (1, _one),
+    "second-to-last": (1, lambda last: _one(last - 1)),
+    "sum-last-4": (4, lambda last: _sum(range(last - 3, last + 1))),
+    "concat-last-4": (4, lambda last: LayerMix(layers=tuple(range(last - 3, last + 1)))),
+    "sum-all": (1, lambda last: _sum(range(1, last + 1))),
+}
+"""By name, how many layers there have to be, and what it is where so many are there.
+
+The rows of Devlin et al. 2018, table 7, and the first layer. Sums are those of the last four and
+of all layers without the embeddings.
+"""
+
+
+def layer_mix(name: str, layers: int) -> LayerMix:
+    """The mix of a name in a model of so many layers; raises `ConfigError`.
+
+    A name of `NAMED`, a layer's number from 0 (the embeddings), ``mix:FILE`` for a mix that was
+    learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
+    without.
+    """
+    if name.isdecimal():
+        return _checked(_one(int(name)), name, layers)
+    if name.startswith(_MIX):
+        return _checked(_mix(name.removeprefix(_MIX), layers), name, layers)
+    if name not in NAMED:
+        known = ", ".join(NAMED)
+        raise ConfigError(
+            f"there is no layer {name!r}",
+            remedy=f"name one of 0 to {layers}, {known}, or mix:FILE, or mix:WEIGHT,WEIGHT,...",
+        )
+    least, made = NAMED[name]
+    if layers < least:
+        raise ConfigError(
+            f"layer is {name!r}, and the model has {layers} layers", remedy="name another"
+        )
+    return made(layers)
+
+
+def _mix(said: str, layers: int) -> LayerMix:
+    if "," not in said:
+        return LayerMix.load(Path(said))
+    try:
+        weights = tuple(map(float, said.split(",")))
+    except ValueError as error:
+        raise ConfigError(
+            f"{said!r} is no list of weights", remedy="write mix:0.2,0.3,0.5"
+        ) from error
+    if len(weights) not in (layers, layers + 1):
+        raise ConfigError(
+            f"{len(weights)} weights for {layers} layers",
+            remedy=f"give {layers}, or {layers + 1} where the first is of the embeddings",
+        )
+    return LayerMix(layers=tuple(range(layers + 1 - len(weights), layers + 1)), weights=weights)
+
+
+def _checked(mix: LayerMix, name: str, layers: int) -> LayerMix:
+    if mix.layers[-1] > layers:
+        raise ConfigError(
+            f"layer {name!r} asks for layer {mix.layers[-1]}, and the model has {layers}",
+            remedy=f"they are numbered 0 (embeddings) to {layers}",
+        )
+    return mix
+
+
+Words = Literal["blanks", "marks"]
+Merging = Literal["mean", "first", "sum"]
+
+_STRETCH = re.compile(r"\S+")
+
+
+def word_spans(text: str, words: Words) -> NDArray[np.int64]:
+    """Where each word begins and ends in a text, (words, 2).
+
+    Words are parted by blanks; with "marks" every punctuation mark and every CJK ideograph is a
+    word too, as in BERT's BasicTokenizer.
+    """
+    spans: list[tuple[int, int]] = []
+    for stretch in _STRETCH.finditer(text):
+        begin, end = stretch.span()
+        if words == "marks":
+            for place in range(begin, end):
+                if _alone(text[place]):
+                    spans += [(begin, place)] if begin < place else []
+                    spans.append((place, place + 1))
+                    begin = place + 1
+        if begin < end:
+            spans.append((begin, end))
+    return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _alone(character: str) -> bool:
+    code = ord(character)
+    return is_punctuation(character) or any(first <= code <= last for first, last in CJK_RANGES)
+
+
+def merged(
+    vectors: NDArray[np.float32],
+    pieces: NDArray[np.int64],
+    words: NDArray[np.int64],
+    merging: Merging,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Vectors (words, width) of the words that pieces stand for, and the spans (words, 2) of these.
+
+    `vectors` is (pieces, width), `pieces` (pieces, 2) their spans in the order of the text. A piece
+    belongs to the word in which it begins, or to the next where that is a blank; a word without a
+    piece, one that was cut off say, is left out.
+    """
+    if not len(pieces) or not len(words):
+        return vectors[:0], words[:0]
+    number = np.searchsorted(words[:, 1], pieces[:, 0], side="right")
+    number = np.minimum(number, len(words) - 1)
+    first = np.flatnonzero(np.diff(number, prepend=-1))
+    spans = words[number[first]]
+    if merging == "first":
+        return vectors[first], spans
+    sums = np.add.reduceat(vectors, first, axis=0)
+    if merging == "sum":
+        return sums, spans
+    counts = np.diff(first, append=len(pieces)).astype(np.float32)
+    return np.divide(sums, counts[:, None], dtype=np.float32), spans
+
+
+Unit = Literal["text", "token", "word"]
+
+_MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
+# bytes of token vectors that are held at once so that they come in the order of the texts
+_HELD = 2**27
+_NO_SPANS = np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig(Config):
+    """What the vectors are of, and what they are made of."""
+
+    layer: str = "last"
+    """A layer's number from 0 (embeddings), a name as in `layer_names`, or mix:FILE."""
+    pool: str = "auto"
+    """Of a text: auto, the folder's own, or else the mean, or of a model that reads from left to
+    right its last token; cls, mean, max, mean-sqrt-length,
+    weighted-mean, last-token, several with + end to end; pooler, the model's own. Of each token:
+    token. Of each word: word-mean, word-first or word-sum of its pieces."""
+    words: Words = "blanks"
+    """Words are parted by blanks, or marks are words too."""
+    normalize: bool = False
+    """Whether every vector is brought to length 1."""
+    longest: int | None = None
+    """Tokens a sequence, special ones included; None for the model's limit."""
+    long: Long = "cut"
+    """Longer texts are cut, or read in windows whose vectors are averaged by their tokens."""
+    lowercase: bool = False
+    """Whether texts are lower-cased before they are encoded, whatever the vocabulary."""
+    prompt: str = ""
+    """Written before every text."""
+
+    def __post_init__(self) -> None:
+        known = ("auto", *POOLINGS, "pooler", "token", *_MERGING)
+        parts = self.pool.split("+")
+        if any(part not in known or (len(parts) > 1 and part not in POOLINGS) for part in parts):
+            raise ConfigError(
+                f"there is no pooling {self.pool!r}",
+                remedy=f"it can be {', '.join(known)}, or several with + between them "
+                "from cls to last-token",
+            )
+        if self.pool == "pooler" and self.layer != "last":
+            raise ConfigError("the pooler reads the last layer", remedy="leave the layer out")
+        if self.longest is not None and self.longest < 5:
+            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 5 tokens")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The poolings whose results stand end to end."""
+        assert self.pool != "auto", "what auto is depends on the model: see `for_model`"
+        return tuple(self.pool.split("+"))
+
+    def for_model(self, model: Model) -> FeatureConfig:
+        """Return the config with the pooling that suits a model in place of auto."""
+        if self.pool != "auto":
+            return self
+        return replace(self, pool="last-token" if model.config.encoder.causal else "mean")
+
+    @property
+    def unit(self) -> Unit:
+        """What has a vector: a text, or each of its tokens or words."""
+        return "token" if self.pool == "token" else "word" if self.pool in _MERGING else "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFeatures:
+    """The vector of a text, (width,), or the vectors of its tokens or words, (rows, width).
+
+    `spans` (rows, 2) are the characters of the text that each row stands for, (0, 0) for special
+    tokens, and `names` what they are; both are empty for the vector of a text. `tokens` were read,
+    special ones included, and `left_out` were not.
+    """
+
+    example: Example
+    vectors: NDArray[np.float32]
+    spans: NDArray[np.int64]
+    names: tuple[str, ...]
+    tokens: int
+    left_out: int
+
+
+def features(
+    model: Model,
+    tokenizer: Tokenizer,
+    examples: Iterable[Example],
+    config: FeatureConfig | None = None,
+    *,
+    after: Sequence[nn.Module] = (),
+    rows: int = ROWS,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "fp32",
+) -> Iterator[TextFeatures]:
+    """The features of a stream of examples, in their order and in constant memory.
+
+    `after` are layers on top of pooled vectors, as some sentence-transformers folders have them.
+    What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
+    layer or a pooler that the model has not, `ExampleError` for pairs where words are asked for.
+    """
+    config = (config or FeatureConfig()).for_model(model)
+    extraction = _Extraction(model, tokenizer, config, after, tokens_per_batch, precision)
+    for window in windows(examples, extraction.rows(rows), text_length):
+        yield from extraction.of(window)
+
+
+def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
+    """The length of the vectors; raises `ConfigError` as `features` does."""
+    config, encoder = config.for_model(model), model.config.encoder
+    mix = layer_mix(config.layer, encoder.layers)
+    size = encoder.hidden * mix.parts * len(config.kinds)
+    for layer in after:
+        size = getattr(layer, "outputs", size)
+    return size
+
+
+class _Extraction:
+    """One way to make vectors with one model."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        config: FeatureConfig,
+        after: Sequence[nn.Module],
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> None:
+        self._model, self._tokenizer, self._config = model, tokenizer, config
+        self._after, self._tokens, self._precision = after, tokens_per_batch, precision
+        encoder = model.config.encoder
+        self._mix: LayerMix = layer_mix(config.layer, encoder.layers)
+        self._width = encoder.hidden * self._mix.parts
+        self._longest = min(config.longest or encoder.longest, encoder.longest)
+        if config.pool == "pooler" and model.pooler is None:
+            raise ConfigError("the model has no pooler", remedy="take another pooling: mean, say")
+        lowered = config.lowercase and not tokenizer.lowercase
+        if config.unit != "text" and (config.prompt or lowered):
+            raise ConfigError(
+                f"a {config.unit}'s place is that in the text as it is given",
+                remedy="leave the prompt out, and lower-case the text yourself",
+            )
+
+    def rows(self, most: int) -> int:
+        """How many texts to hold at once."""
+        if self._config.unit == "text":
+            return most
+        return max(1, min(most, _HELD // (4 * self._width * self._longest)))
+
+    def of(self, window: Sequence[Example]) -> list[TextFeatures]:
+        """The features of some examples, in their order."""
+        spans = self._config.unit != "text"
+        texts = [
+            read_text(
+                self._tokenizer,
+                self._as_read(each),
+                longest=self._longest,
+                long=self._config.long,
+                spans=spans,
+            )
+            for each in window
+        ]
+        with forward_only(self._model, self._precision):
+            found = iter(self._of_sequences(texts))
+            own = [[next(found) for _ in text.ids] for text in texts]
+            if not spans:
+                vectors = self._of_texts(texts, own)
+                return [
+                    self._features(example, text, vector)
+                    for example, text, vector in zip(window, texts, vectors, strict=True)
+                ]
+        return [self._of_rows(*each) for each in zip(window, texts, own, strict=True)]
+
+    def _as_read(self, example: Example) -> Example:
+        """The example with the prompt, and lower-cased where that is asked for."""
+        config = self._config
+        text, pair = config.prompt + example.text, example.text_pair
+        if config.lowercase:
+            text, pair = text.lower(), None if pair is None else pair.lower()
+        return replace(example, text=text, text_pair=pair)
+
+    def _of_sequences(self, texts: Sequence[ReadText]) -> list[NDArray[np.float32]]:
+        """Of every sequence its vector, (width,), or those of its tokens, (length, width)."""
+        encoded = EncodedExamples.of(
+            [ids for text in texts for ids in text.ids],
+            [segments for text in texts for segments in text.segments],
+        )
+        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
+        for indices, packed in evaluation_batches(encoded, tokens_per_batch=self._tokens):
+            batch = packed.to(self._model.device)
+            vectors = self._of_batch(batch).float().cpu().numpy()
+            whole = self._config.unit == "text"
+            own = list(vectors) if whole else np.split(vectors, np.cumsum(packed.lengths)[:-1])
+            for index, vector in zip(indices.tolist(), own, strict=True):
+                found[index] = vector
+        return found
+
+    def _of_batch(self, batch: Batch) -> Tensor:
+        """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
+        if self._config.pool == "pooler":
+            return self._model.pooled(self._model.encoder(batch), batch)
+        states = self._model.encoder.hidden_states(batch, self._mix.layers[-1])
+        hidden = self._mix.mixed(states)
+        if self._config.unit != "text":
+            return hidden
+        return pooled(cast("tuple[Pooling, ...]", self._config.kinds), hidden, batch.offsets)
+
+    def _of_texts(
+        self, texts: Sequence[ReadText], own: Sequence[Sequence[NDArray[np.float32]]]
+    ) -> NDArray[np.float32]:
+        """Vectors (texts, width), windows averaged by their tokens."""
+        averaged = [
+            np.average(vectors, axis=0, weights=list(map(len, text.ids))).astype(np.float32)
+            if len(vectors) > 1
+            else vectors[0]
+            for text, vectors in zip(texts, own, strict=True)
+        ]
+        stacked = torch.from_numpy(np.stack(averaged))
+        for layer in self._after:
+            stacked = layer(stacked)
+        return stacked.numpy()
+
+    def _of_rows(
+        self, example: Example, text: ReadText, own: Sequence[NDArray[np.float32]]
+    ) -> TextFeatures:
+        """The features of a text's tokens or words."""
+        assert text.spans is not None
+        inner = np.concatenate([vectors[1:-1] for vectors in own])
+        merging = _MERGING.get(self._config.pool)
+        if merging is not None:
+            words = word_spans(example.text, self._config.words)
+            vectors, spans = merged(inner, text.spans, words, merging)
+            names = tuple(example.text[begin:end] for begin, end in spans.tolist())
+        else:
+            vectors = np.concatenate([own[0][:1], inner, own[-1][-1:]])
+            spans = np.pad(text.spans, ((1, 1), (0, 0)))
+            pieces = np.concatenate(
+                [text.ids[0][:1], *(ids[1:-1] for ids in text.ids), text.ids[-1][-1:]]
+            )
+            names = tuple(self._tokenizer.vocabulary[piece] for piece in pieces)
+        return self._features(example, text, vectors, spans, names)
+
+    def _features(
+        self,
+        example: Example,
+        text: ReadText,
+        vectors: NDArray[np.float32],
+        spans: NDArray[np.int64] = _NO_SPANS,
+        names: tuple[str, ...] = (),
+    ) -> TextFeatures:
+        if self._config.normalize:
+            length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+            # as torch and sentence-transformers have it
+            vectors = vectors / np.maximum(length, np.float32(1e-12))
+        return TextFeatures(
+            example=example, vectors=vectors, spans=spans, names=names,
+            tokens=text.tokens, left_out=text.left_out,
+        )  # fmt: skip

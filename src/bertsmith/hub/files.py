@@ -1,0 +1,90 @@
+"""Which files of a repository, or of a folder, make a model: no others are fetched or sent.
+
+Code and pickles never are, but for a conversion, which may have pickled weights where there are no
+others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.files import read_json
+
+Purpose = Literal["model", "vocabulary", "conversion"]
+
+PICKLED_FILE = "pytorch_model.bin"
+_WEIGHTS = {
+    "model": ("model.safetensors",),
+    "vocabulary": (),
+    "conversion": (
+        "model.safetensors",
+        PICKLED_FILE,
+        "model.fp16.safetensors",
+        "model.bf16.safetensors",
+        "pytorch_model.fp16.bin",
+    ),
+}
+_SETTINGS = (
+    "config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json",
+)  # fmt: skip
+# what sentence-transformers puts behind the encoder: 1_Pooling, 2_Dense, 3_Normalize
+_BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
+_PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+_LARGEST_INDEX = 8 * 2**20
+
+
+def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
+    """The files to have before the weights: settings, the tokenizer's, the index of the weights."""
+    wanted = [name for name in _SETTINGS if name in listing]
+    index = index_file(listing, purpose)
+    return [*wanted, index] if index else wanted
+
+
+def index_file(listing: Collection[str], purpose: Purpose) -> str | None:
+    """The file that names the several files of weights, where they are not in one."""
+    for whole in _WEIGHTS[purpose]:
+        if whole in listing:
+            return None
+        if f"{whole}.index.json" in listing:
+            return f"{whole}.index.json"
+    return None
+
+
+def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None) -> list[str]:
+    """The files of weights, none where there are none that may be read.
+
+    `index` is where the file that `index_file` names has come to lie. Raises `ModelFolderError` if
+    it is no index, or names what is not there.
+    """
+    whole = next((name for name in _WEIGHTS[purpose] if name in listing), None)
+    found = _named_in(index, listing) if index else [whole] if whole else []
+    if not found or "modules.json" not in listing:
+        return found
+    return found + sorted(name for name in listing if _BEHIND.fullmatch(name))
+
+
+def of_a_model(name: str) -> bool:
+    """Whether a file is one that a model may be read from."""
+    patterns = (_PART_OF_WEIGHTS, _BEHIND)
+    return name in _SETTINGS or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def _named_in(index: Path, listing: Collection[str]) -> list[str]:
+    try:
+        table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
+        names = sorted(set(table.values()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelFolderError("is no index of weights", where=index) from error
+    kind = Path(index.name.removesuffix(".index.json")).suffix
+    for name in names:
+        plain = isinstance(name, str) and _PLAIN.fullmatch(name) and name.endswith(kind)
+        if not plain or name not in listing:
+            raise ModelFolderError(f"names {str(name)[:80]!r}, which is not there", where=index)
+    return names

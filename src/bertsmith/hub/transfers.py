@@ -1,0 +1,184 @@
+"""Bringing files of one commit into the hub's cache: going on where it broke off, and checked.
+
+A client of today goes on by itself, as long as it runs, and keeps nothing of a file that it could
+not finish. Older ones leave a part behind, from which the next attempt goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertsmith.core.errors import HubError
+from bertsmith.core.log import Bar, progress
+from bertsmith.hub.client import HubUnreachable, hub_api, talking
+from bertsmith.hub.files import of_a_model
+
+_BLOCK = 4 << 20
+_LOOK_EVERY = 0.2  # seconds
+
+
+class RemoteFile(NamedTuple):
+    """What the hub tells of a file: its hash is SHA-256 if it is `large`, else that of git."""
+
+    name: str
+    size: int
+    hash: str
+    large: bool
+
+    @classmethod
+    def of(cls, told: Any) -> RemoteFile:  # noqa: ANN401
+        """From the client's listing."""
+        if told.lfs is not None:
+            return cls(str(told.rfilename), int(told.lfs.size), str(told.lfs.sha256), True)
+        return cls(str(told.rfilename), int(told.size), str(told.blob_id), False)
+
+
+def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar) -> None:
+    """Bring all files into the cache; raises `HubError` about `what`, or `DiskError`."""
+    done = 0
+    for file in files:
+        path = _fetched(what, repository, commit, file, bar, done)
+        if _hash_of(path, file) != file.hash:
+            path.resolve().unlink()
+            path.unlink()
+            raise HubError(
+                f"{file.name} is not what the hub tells of it: it was damaged on its way",
+                where=what,
+                remedy="give the same command again",
+            )
+        done += file.size
+        bar.move_to(done)
+
+
+def _fetched(
+    what: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
+) -> Path:
+    """One file, in as many attempts as bring it further."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = repo_folder_name(repo_id=repository, repo_type="model")
+    blobs = Path(constants.HF_HUB_CACHE, folder, "blobs")
+    part = blobs / f"{file.hash}.incomplete"
+    if _unfinished(blobs, file) > file.size:
+        part.unlink(missing_ok=True)
+    while True:
+        before = _unfinished(blobs, file)
+        try:
+            with talking(what), _watched(blobs, file, bar, done):
+                return Path(hub_api().hf_hub_download(repository, file.name, revision=commit))
+        except HubUnreachable as broken:
+            if _unfinished(blobs, file) > before:
+                continue
+            if before:
+                raise HubError(
+                    f"the download of {file.name} was interrupted",
+                    where=what,
+                    remedy="give the same command again",
+                ) from broken
+            raise
+
+
+@contextmanager
+def _watched(blobs: Path, file: RemoteFile, bar: Bar, done: int) -> Iterator[None]:
+    """Move a bar as an unfinished file grows: no hook of the client's is in all its versions."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_EVERY):
+            bar.move_to(done + _unfinished(blobs, file))
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _unfinished(blobs: Path, file: RemoteFile) -> int:
+    """Return the bytes of a file that is being fetched; clients of today add chance to its name."""
+    sizes = [0]
+    with suppress(OSError):
+        for part in blobs.glob(f"{file.hash}*.incomplete"):
+            with suppress(OSError):
+                sizes.append(part.stat().st_size)
+    return max(sizes)
+
+
+def _hash_of(path: Path, file: RemoteFile) -> str:
+    digest = hashlib.sha256()
+    if not file.large:
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as opened:
+        while block := opened.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def send(
+    folder: Path,
+    files: Sequence[str],
+    repository: str,
+    *,
+    private: bool,
+    revision: str | None,
+    message: str,
+) -> str:
+    """Make one commit of the files, in a repository and a branch made where there are none yet.
+
+    Files of an earlier model that this one has not are deleted: they would be read with it.
+    Returns the commit's address. Raises `HubError`, before anything is sent if `private` is asked
+    for and the repository is public.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
+    with (
+        talking(repository),
+        progress(f"sending to {repository}", total, "B") as bar,
+        ExitStack() as opened,
+    ):
+        api.create_repo(repository, private=private or None, exist_ok=True)
+        if private and not api.model_info(repository).private:
+            raise HubError(
+                "is there already, and public",
+                where=repository,
+                remedy="make it private on its page, choose another name, or leave --private out",
+            )
+        if revision is not None:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        there = api.list_repo_files(repository, revision=revision)
+        stale = [name for name in there if of_a_model(name) and name not in files]
+        # hashed here, sent below
+        sent = [opened.enter_context(_Counted(folder / name)) for name in files]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd(name, file) for name, file in zip(files, sent, strict=True)
+        ]
+        operations += [CommitOperationDelete(name) for name in stale]
+        for file in sent:
+            file.moved = bar.advance
+        made = api.create_commit(repository, operations, commit_message=message, revision=revision)
+    return str(made.commit_url)
+
+
+class _Counted(io.BufferedReader):
+    """A file that tells how much of it is read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self.moved: Callable[[float], None] | None = None
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Bytes, counted."""
+        block = super().read(size)
+        if self.moved is not None:
+            self.moved(len(block))
+        return block

@@ -1,1 +1,0 @@
-"""Models become answers."""

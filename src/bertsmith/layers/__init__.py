@@ -1,1 +1,0 @@
-"""The bricks of an encoder."""

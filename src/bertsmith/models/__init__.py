@@ -1,1 +1,0 @@
-"""Bricks become encoders with heads."""

@@ -1,0 +1,100 @@
+"""The one kind of batch: sequences packed end to end, without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.core.shapes import Offsets, TokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What is to be predicted, and where.
+
+    `at` (targets,) indexes the batch's tokens, or its sequences for objectives that read one vector
+    a sequence; `labels` (targets,) holds class numbers, token ids or, for regression, floats.
+    """
+
+    at: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> Target:
+        """The same target on another device."""
+        return Target(
+            at=self.at.to(device, non_blocking=True),
+            labels=self.labels.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The tokens of some sequences, end to end.
+
+    `ids`, `segments` and `positions` are (tokens,); `offsets` is (sequences + 1,), its last entry
+    the number of tokens; `lengths` repeats the differences of `offsets` on the host, so that
+    nothing waits for an accelerator. `targets` are named by the objective that reads them.
+    """
+
+    ids: TokenIds
+    segments: TokenIds
+    positions: TokenIds
+    offsets: Offsets
+    lengths: tuple[int, ...]
+    targets: Mapping[str, Target] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
+
+    @property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> Tensor:
+        """Where each sequence begins, (sequences,): the place of its [CLS]."""
+        return self.offsets[:-1]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        if self.ids.device == device:
+            return self
+        return replace(
+            self,
+            ids=self.ids.to(device, non_blocking=True),
+            segments=self.segments.to(device, non_blocking=True),
+            positions=self.positions.to(device, non_blocking=True),
+            offsets=self.offsets.to(device, non_blocking=True),
+            targets={name: target.to(device) for name, target in self.targets.items()},
+        )
+
+
+def pack(
+    ids: Sequence[NDArray[np.integer]],
+    segments: Sequence[NDArray[np.integer]],
+    targets: Mapping[str, Target] | None = None,
+) -> Batch:
+    """Pack sequences of token ids and their segment numbers, each (length,), end to end."""
+    lengths = tuple(len(sequence) for sequence in ids)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    return Batch(
+        ids=torch.from_numpy(np.concatenate(ids).astype(np.int64)),
+        segments=torch.from_numpy(np.concatenate(segments).astype(np.int64)),
+        positions=torch.from_numpy(positions),
+        offsets=torch.from_numpy(offsets),
+        lengths=lengths,
+        targets=targets or {},
+    )

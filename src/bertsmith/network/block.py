@@ -1,0 +1,145 @@
+"""Linear maps of the same values, as one product."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertsmith.core.shapes import AtPlaces, Hidden, Places
+from bertsmith.network.attention.layout import Spans
+from bertsmith.network.dropout import Dropout
+
+
+def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
+    """What several linear maps of one width make of the same values, (tokens, maps x width).
+
+    One wide product is faster than several; the weights stay apart, as most published folders and
+    the orthogonalising optimiser want them.
+    """
+    weight = torch.cat([each.weight for each in maps])
+    bias = None if maps[0].bias is None else torch.cat([each.bias for each in maps])
+    return F.linear(inputs, weight, bias)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2; Devlin et al. 2018)."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float, *, biases: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        # of attention weights: the backends draw what is dropped
+        self.dropout = Dropout(dropout)
+        self.query = nn.Linear(hidden, hidden, bias=biases)
+        self.key = nn.Linear(hidden, hidden, bias=biases)
+        self.value = nn.Linear(hidden, hidden, bias=biases)
+        self.output = nn.Linear(hidden, hidden, bias=biases)
+
+    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
+        """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
+
+        With `at` (places,), some of the tokens in order, to (places, hidden): what these see.
+        """
+        if at is None:
+            query, key, value = self._mapped(inputs, self.query, self.key, self.value)
+        else:
+            (query,) = self._mapped(inputs.index_select(0, at), self.query)
+            key, value = self._mapped(inputs, self.key, self.value)
+        attended = spans.attend(query, key, value, self.dropout.active_share, at)
+        return self.output(attended.flatten(1))  # type: ignore[no-any-return]
+
+    def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
+        """What several linear maps make of the same values, each (tokens, heads, head)."""
+        mixed: Tensor = together(inputs, *maps).unflatten(-1, (len(maps), self.heads, -1))
+        return mixed.unbind(1)
+
+
+Activation = Literal["gelu", "gelu_tanh"]
+
+
+class FeedForward(nn.Module):
+    """Two linear layers around a GELU (Hendrycks & Gimpel 2016), exact or by its tanh formula.
+
+    `gated`, what the GELU gives is multiplied by what a third linear layer gives (GeGLU: Shazeer
+    2020, equation 5).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        inner: int,
+        activation: Activation,
+        *,
+        gated: bool = False,
+        biases: bool = True,
+    ) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden, inner, bias=biases)
+        self.gate = nn.Linear(hidden, inner, bias=biases) if gated else None
+        self.down = nn.Linear(inner, hidden, bias=biases)
+        self.approximate = "tanh" if activation == "gelu_tanh" else "none"
+
+    def forward(self, inputs: Hidden) -> Hidden:
+        """(tokens, hidden) to (tokens, hidden)."""
+        if self.gate is None:
+            return self.down(F.gelu(self.up(inputs), approximate=self.approximate))  # type: ignore[no-any-return]
+        up, gate = together(inputs, self.up, self.gate).chunk(2, -1)
+        return self.down(F.gelu(up, approximate=self.approximate) * gate)  # type: ignore[no-any-return]
+
+
+Norm = Literal["after", "before"]
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each added to its input.
+
+    With `norm` after, each sum is normed (BERT); before, what goes into the two is normed and their
+    sums stay as they are (Xiong et al. 2020, figure 1). There the `first` block has nothing to norm
+    before its attention: what embeddings give is normed already (Warner et al. 2024).
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: int,
+        heads: int,
+        feed_forward: int,
+        activation: Activation,
+        gated: bool = False,
+        biases: bool = True,
+        norm: Norm = "after",
+        first: bool = False,
+        dropout: float,
+        attention_dropout: float,
+        norm_epsilon: float,
+    ) -> None:
+        super().__init__()
+        self.norm = norm
+        self.attention = SelfAttention(hidden, heads, attention_dropout, biases=biases)
+        self.attention_norm: nn.Module = (
+            nn.Identity()
+            if first and norm == "before"
+            else nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
+        )
+        self.feed_forward = FeedForward(
+            hidden, feed_forward, activation, gated=gated, biases=biases
+        )
+        self.feed_forward_norm = nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
+        """(tokens, hidden) to (tokens, hidden).
+
+        With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
+        """
+        before = self.norm == "before"
+        attended = self.attention(self.attention_norm(inputs) if before else inputs, spans, at)
+        kept = inputs if at is None else inputs.index_select(0, at)
+        if before:
+            middle = self.dropout.add(kept, attended)
+            return self.dropout.add(middle, self.feed_forward(self.feed_forward_norm(middle)))
+        middle = self.attention_norm(self.dropout.add(kept, attended))
+        changed = self.dropout.add(middle, self.feed_forward(middle))
+        return self.feed_forward_norm(changed)  # type: ignore[no-any-return]

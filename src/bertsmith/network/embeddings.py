@@ -1,0 +1,99 @@
+"""Positions: embeddings, learned or sinusoidal, rotary ones (rotary.py), or none."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.core.shapes import Hidden, TokenIds
+from bertsmith.network.dropout import Dropout
+
+Positions = Literal["learned", "sinusoidal", "rotary", "none"]
+
+
+def sinusoidal_table(longest: int, hidden: int) -> Tensor:
+    """Sines and cosines of geometrically spaced wavelengths, (longest, hidden), values in [-1, 1].
+
+    Vaswani et al. 2017, section 3.5: even columns are sines, odd ones cosines.
+    """
+    position = torch.arange(longest, dtype=torch.float64)[:, None]
+    column = torch.arange(hidden, dtype=torch.float64)
+    angle = position / 10_000 ** (2 * (column // 2) / hidden)
+    return torch.where(column % 2 == 0, angle.sin(), angle.cos()).float()
+
+
+class FixedTable(nn.Module):
+    """A table of vectors that is not trained, (rows, hidden)."""
+
+    weight: torch.Tensor
+
+    def __init__(self, rows: int, hidden: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", sinusoidal_table(rows, hidden), persistent=False)
+
+    def forward(self, rows: TokenIds) -> Hidden:
+        """The rows asked for."""
+        return self.weight[rows]
+
+
+class Embeddings(nn.Module):
+    """The sum of token, segment and position vectors, normed (Devlin et al. 2018, figure 2).
+
+    With `width` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
+    large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1). The first
+    position's vector is the row `position_offset` of its table, 2 in a RoBERTa. Rotary positions
+    are not added here: attention turns by them.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        hidden: int,
+        width: int | None = None,
+        longest: int,
+        segments: int,
+        positions: Positions,
+        position_offset: int = 0,
+        biases: bool = True,
+        dropout: float,
+        norm_epsilon: float,
+    ) -> None:
+        super().__init__()
+        of_tables = hidden if width is None else width
+        self.tokens = _table(vocabulary, of_tables)
+        self.segments = _table(segments, of_tables) if segments else None
+        self.positions: nn.Module | None = None
+        self.position_offset = position_offset
+        if positions == "learned":
+            self.positions = _table(longest + position_offset, of_tables)
+        elif positions == "sinusoidal":
+            self.positions = FixedTable(longest + position_offset, of_tables)
+        self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon, bias=biases)
+        self.dropout = Dropout(dropout)
+        self.widen = None if width is None else nn.Linear(width, hidden)
+
+    def forward(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
+        """Vectors (tokens, hidden) of tokens with their segment and place in the sequence."""
+        embedded = self.tokens(ids)
+        if self.segments is not None:
+            # a single row is for both texts of a pair
+            alone = self.segments.num_embeddings == 1
+            embedded = embedded + (self.segments.weight if alone else self.segments(segments))
+        if self.positions is not None:
+            embedded = embedded + self.positions(positions + self.position_offset)
+        normed: Hidden = self.dropout(self.norm(embedded))
+        return normed if self.widen is None else self.widen(normed)
+
+
+def _table(rows: int, hidden: int) -> nn.Embedding:
+    """A table of vectors; on the meta device without the filling, which imports torch's compiler.
+
+    That import takes a second, at every start that builds or loads a model.
+    """
+    weight = torch.empty(rows, hidden)
+    if not weight.is_meta:
+        nn.init.normal_(weight)
+    return nn.Embedding(rows, hidden, _weight=weight)

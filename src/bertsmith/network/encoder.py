@@ -1,0 +1,318 @@
+"""Numbers of rows that come again from step to step.
+
+torch's products on a processor are compiled for each shape as it is first met. Packed batches have
+another number of tokens each time, and a small network would spend a tenth of its time on that
+(docs/log.md). A few rows more, that nobody reads, and the shapes come again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.shapes import Hidden, Places
+from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.rotary import Rotation, rotation
+from bertsmith.network.batch import Batch
+from bertsmith.network.block import Activation, Block, Norm
+from bertsmith.network.embeddings import Embeddings, Positions
+
+# rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
+_MANY, _STEP, _FEW_STEP = 1024, 64, 16
+# below, more rows cost a small network more than the compiling of few and small products
+_LEAST = 512
+# what a larger network gains by, where steps are small: fine-tuning on sentences (docs/log.md)
+FEW = 64
+
+
+def evened(rows: int, least: int = _LEAST) -> int:
+    """The number of rows rounded up to a multiple of 64, or of 16 below 1,024.
+
+    Below `least` it stays as it is.
+    """
+    if rows < least:
+        return rows
+    step = _STEP if rows >= _MANY else _FEW_STEP
+    return -(-rows // step) * step
+
+
+def with_spare_sequence(batch: Batch) -> Batch:
+    """The batch with one sequence more where that gives it a usual number of tokens."""
+    spare = evened(batch.tokens, FEW) - batch.tokens
+    if not spare:
+        return batch
+    more = batch.ids.new_zeros(spare)
+    return replace(
+        batch,
+        ids=torch.cat([batch.ids, more]),
+        segments=torch.cat([batch.segments, more]),
+        positions=torch.cat([batch.positions, more]),
+        offsets=torch.cat([batch.offsets, batch.offsets[-1:] + spare]),
+        lengths=(*batch.lengths, spare),
+    )
+
+
+def with_spare_places(read: Tensor, tokens: int) -> Tensor:
+    """The places with some of the others where that gives a usual number of them."""
+    spare = evened(len(read)) - len(read)
+    if read.is_cuda or not spare:
+        return read
+    unread = torch.ones(tokens, dtype=torch.bool)
+    unread[read] = False
+    return torch.cat([read, unread.nonzero().flatten()[:spare]]).sort().values
+
+
+Pooling = Literal["tanh", "relu", "gelu"]
+Pooled = Literal["first", "last", "mean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(Config):
+    """Sizes and wiring of an encoder (Devlin et al. 2018, section 3)."""
+
+    vocabulary: int
+    """Entries of the vocabulary (V)."""
+    hidden: int
+    """Width of the encoder (H)."""
+    layers: int
+    """Number of blocks (L)."""
+    heads: int
+    """Attention heads a block (A); divides `hidden`."""
+    feed_forward: int
+    """Inner width of the feed-forward network; 4 H in BERT."""
+    embedding: int | None = None
+    """Width of the embedding tables (E), brought to `hidden` by a matrix (ALBERT: Lan et al. 2019,
+    section 3.1); None for tables as wide as the encoder, without one."""
+    groups: int | None = None
+    """Blocks there are weights for; layers / groups layers in a row share each (ALBERT). None for
+    every layer its own."""
+    longest: int = 512
+    """Positions there are embeddings for, the longest sequence in tokens."""
+    position_offset: int = 0
+    """Row of the position table for the first token; the rows before it are not used. 2 in a
+    RoBERTa, one more than its padding id."""
+    segments: int = 2
+    """Segment embeddings; 0 for none, 1 for one that all tokens share."""
+    positions: Positions = "learned"
+    """Learned as BERT's, sinusoidal (not trained), rotary, or none, to see what order is worth."""
+    theta: float = 10_000.0
+    """Base of the wavelengths of rotary positions (Su et al. 2021, section 3.2.2)."""
+    local_theta: float = 10_000.0
+    """The same in layers whose attention is local."""
+    window: int | None = None
+    """Tokens, half of them on either side, that a token sees besides itself in a layer whose
+    attention is local (Beltagy et al. 2020); None for all."""
+    global_every: int = 1
+    """One layer in so many sees all, the first of them; in the others attention is local."""
+    activation: Activation = "gelu"
+    """The exact GELU, or its tanh formula."""
+    gated: bool = False
+    """Whether the feed-forward network multiplies two of its inner values (Shazeer 2020)."""
+    norm: Norm = "after"
+    """Where layer norms are: after each sum, or before attention and feed-forward, with one after
+    the last layer (Xiong et al. 2020)."""
+    biases: bool = True
+    """Whether linear layers and norms have biases."""
+    pooling: Pooling = "tanh"
+    """What the layer ends in through which heads read the first token: tanh as BERT's pooler, relu
+    as DistilBERT's classifier, which has no pooler else; gelu and a norm as ModernBERT's heads,
+    those that read every token too."""
+    pooled: Pooled = "first"
+    """The token that stands for its sequence in that layer, or the mean of all (ModernBERT). Read
+    from left to right, only the last token has seen the others."""
+    causal: bool = False
+    """Whether a token sees only itself and those before it, for reading from left to right."""
+    dropout: float = 0.1
+    """Share of hidden values set to zero in training."""
+    attention_dropout: float = 0.1
+    """Share of attention weights set to zero in training."""
+    norm_epsilon: float = 1e-12
+    """Added to the variance in layer norms."""
+    initial_std: float = 0.02
+    """Standard deviation of the truncated normal that weights start from."""
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "hidden", "layers", "heads", "feed_forward", "longest"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}", remedy="it must be at least 1"
+                )
+        if self.hidden % self.heads:
+            raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
+        self._check_sharing()
+        self._check_family()
+        self._check_modern()
+        for name in ("segments", "position_offset"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be 0 or more")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
+
+    def _check_sharing(self) -> None:
+        for name in ("embedding", "groups"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
+        if self.groups is None:
+            return
+        if self.layers % self.groups:
+            raise ConfigError(f"layers ({self.layers}) is no multiple of groups ({self.groups})")
+        if self.embedding is None:
+            raise ConfigError(
+                "only an ALBERT shares layers",
+                remedy=f"set embedding; {self.hidden} is as wide as the encoder",
+            )
+
+    def _check_family(self) -> None:
+        """Whether the wiring is that of one family."""
+        wired = {
+            "ALBERT": self.embedding is not None,
+            "RoBERTa": self.position_offset > 0,
+            "DistilBERT": self.pooling == "relu",
+            "ModernBERT": self.norm == "before",
+        }
+        names = [name for name, is_so in wired.items() if is_so]
+        if len(names) > 1:
+            raise ConfigError(f"cannot be both {' and '.join(names)}", remedy="choose one family")
+        if names and self.causal:
+            raise ConfigError(f"{names[0]} reads no text from left to right", remedy="take a BERT")
+        if self.pooled == "last" and not self.causal:
+            raise ConfigError(
+                "pooled is last, and the encoder does not read from left to right",
+                remedy="set it to first",
+            )
+        if self.pooling == "relu" and (self.segments or self.norm_epsilon != 1e-12):
+            raise ConfigError(
+                "DistilBERT has no segments and a norm_epsilon of 1e-12", remedy="set them so"
+            )
+
+    def _check_modern(self) -> None:
+        """What no family has is refused: no folder could say it."""
+        wired = {
+            "norm before": self.norm == "before",
+            "rotary positions": self.positions == "rotary",
+            "a gated feed-forward network": self.gated,
+            "no biases": not self.biases,
+            "pooling gelu": self.pooling == "gelu",
+            "a window": self.window is not None,
+        }
+        lacking = [name for name, is_so in wired.items() if not is_so]
+        if len(lacking) == len(wired) and self.pooled != "mean":
+            return
+        if lacking:
+            raise ConfigError(f"a ModernBERT has {lacking[0]}", remedy="set all of its wiring")
+        if self.segments:
+            raise ConfigError("ModernBERT has no segments", remedy="set segments to 0")
+        if self.hidden // self.heads % 2:
+            raise ConfigError(
+                f"heads are {self.hidden // self.heads} wide",
+                remedy="rotary positions need an even number",
+            )
+        for name in ("theta", "local_theta"):
+            if not 1 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must exceed 1")
+        for name in ("window", "global_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
+
+
+class Encoder(nn.Module):
+    """Embeddings and a stack of blocks, each for one layer or for several."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(
+            vocabulary=config.vocabulary,
+            hidden=config.hidden,
+            width=config.embedding,
+            longest=config.longest,
+            segments=config.segments,
+            positions=config.positions,
+            position_offset=config.position_offset,
+            biases=config.biases,
+            dropout=config.dropout,
+            norm_epsilon=config.norm_epsilon,
+        )
+        self.blocks = nn.ModuleList(
+            Block(
+                hidden=config.hidden,
+                heads=config.heads,
+                feed_forward=config.feed_forward,
+                activation=config.activation,
+                gated=config.gated,
+                biases=config.biases,
+                norm=config.norm,
+                first=number == 0,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                norm_epsilon=config.norm_epsilon,
+            )
+            for number in range(config.groups or config.layers)
+        )
+        self.final_norm: nn.Module = (
+            nn.LayerNorm(config.hidden, eps=config.norm_epsilon, bias=config.biases)
+            if config.norm == "before"
+            else nn.Identity()
+        )
+
+    def forward(self, batch: Batch, read: Places | None = None) -> Hidden:
+        """The last layer's hidden states, (tokens, hidden).
+
+        With `read`, some of the tokens in order and each once, the last layer works for these, and
+        other rows hold nothing of use: of other tokens it needs keys and values. Reading from left
+        to right, it works for all.
+        """
+        tokens = batch.tokens
+        if torch.is_grad_enabled() and not batch.ids.is_cuda:
+            batch = with_spare_sequence(batch)
+        if read is None or self.config.causal:
+            return self.hidden_states(batch)[-1][:tokens]
+        *before, (last, seen) = self._layers(batch)
+        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        for block, spans in before:
+            hidden = block(hidden, spans)
+        read = with_spare_places(read, tokens)
+        own = self.final_norm(last(hidden, seen, read))
+        return hidden.new_zeros(tokens, hidden.shape[1], dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
+
+    def hidden_states(self, batch: Batch, last: int | None = None) -> list[Hidden]:
+        """The embeddings and every layer's output, each (tokens, hidden), up to a layer's.
+
+        With norms before each layer, the output of the very last one is normed.
+        """
+        states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
+        for block, spans in self._layers(batch)[:last]:
+            states.append(block(states[-1], spans))
+        if len(states) > self.config.layers:
+            states[-1] = self.final_norm(states[-1])
+        return states
+
+    def _layers(self, batch: Batch) -> list[tuple[nn.Module, Spans]]:
+        """The block of each layer, and what its attention sees."""
+        config = self.config
+        wide = Spans(
+            batch.offsets, batch.lengths, config.causal, rotation=self._turns(batch, False)
+        )
+        near = wide
+        if config.window is not None:
+            local, reach = self._turns(batch, True), config.window // 2
+            near = Spans(batch.offsets, batch.lengths, window=reach, rotation=local)
+        each = config.layers // len(self.blocks)
+        blocks = [block for block in self.blocks for _ in range(each)]
+        return [(b, near if n % config.global_every else wide) for n, b in enumerate(blocks)]
+
+    def _turns(self, batch: Batch, local: bool) -> Rotation | None:
+        config = self.config
+        if config.positions != "rotary":
+            return None
+        theta = config.local_theta if local else config.theta
+        return rotation(batch.positions, config.hidden // config.heads, theta)

@@ -1,0 +1,119 @@
+"""What stands on an encoder: the pooler and the prediction heads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertsmith.core.shapes import (
+    AtPlaces,
+    AtTargets,
+    Hidden,
+    Logits,
+    Offsets,
+    Pooled,
+    SequencePlaces,
+    Table,
+)
+from bertsmith.network.dropout import Dropout
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.encoder import Pooled as PooledToken
+
+Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
+"""What a head on top of the encoder tells: one class of a text, any number of classes, a number or
+several, a tag of each token, where an answer begins and ends, which of several texts is right."""
+
+HeadName = Literal["classify", "tag", "span", "choose"]
+
+HEADS: dict[Predicts, HeadName] = {
+    "class": "classify",
+    "classes": "classify",
+    "number": "classify",
+    "tags": "tag",
+    "span": "span",
+    "choice": "choose",
+}
+"""The head for each: a matrix over what is read, whose outputs mean different things."""
+
+READS_SEQUENCE = frozenset({"classify", "choose"})
+"""Heads that read one pooled vector a sequence; the others read every token."""
+
+
+def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
+    """Whether a head reads what the pooler makes: of tokens, too, in a ModernBERT."""
+    return head in READS_SEQUENCE or (head is not None and encoder.pooling == "gelu")
+
+
+class Pooler(nn.Module):
+    """The first token's hidden state through a dense layer and tanh (Devlin et al. 2018: C).
+
+    In the classifiers of DistilBERT it is a ReLU, and in those of RoBERTa (Liu et al. 2019) there
+    is dropout before the layer too. Below the heads of ModernBERT (Warner et al. 2024) it is a GELU
+    and a norm after it, and a sequence may be the mean of its tokens. Of an encoder that reads from
+    left to right it is the last token that has seen the others.
+    """
+
+    def __init__(self, encoder: EncoderConfig, dropout: float | None = None) -> None:
+        """`dropout` is the share of what goes in, None where the family drops nothing there."""
+        super().__init__()
+        self.pooling, self.pooled = encoder.pooling, encoder.pooled
+        self.dropout: nn.Module = nn.Identity() if dropout is None else Dropout(dropout)
+        self.dense = nn.Linear(encoder.hidden, encoder.hidden, bias=encoder.biases)
+        self.norm: nn.Module = nn.Identity()
+        if encoder.pooling == "gelu":
+            self.norm = nn.LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
+        self.approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
+
+    def forward(self, hidden: Hidden, offsets: Offsets) -> Pooled:
+        """From (tokens, hidden) and the sequences' offsets to (sequences, hidden)."""
+        if self.pooled == "mean":
+            return self.features(_means(hidden, offsets))
+        return self.features(hidden[pooled_places(self.pooled, offsets)])
+
+    def features(self, read: AtPlaces) -> AtPlaces:
+        """What becomes of the values of sequences, or of tokens, (places, hidden)."""
+        values = self.dense(self.dropout(read))
+        if self.pooling == "gelu":
+            return self.norm(F.gelu(values, approximate=self.approximate))  # type: ignore[no-any-return]
+        return values.relu() if self.pooling == "relu" else values.tanh()  # type: ignore[no-any-return]
+
+
+def pooled_places(pooled: PooledToken, offsets: Offsets) -> SequencePlaces:
+    """Return the tokens that the sequences are pooled at, (sequences,)."""
+    assert pooled != "mean"
+    return offsets[1:] - 1 if pooled == "last" else offsets[:-1]
+
+
+def _means(hidden: Hidden, offsets: Offsets) -> Pooled:
+    """The mean of each sequence's tokens."""
+    lengths = offsets.diff()
+    sequence = torch.arange(len(lengths), device=hidden.device)
+    owner = sequence.repeat_interleave(lengths, output_size=len(hidden))
+    sums = hidden.new_zeros(len(lengths), hidden.shape[1]).index_add(0, owner, hidden)
+    return sums / lengths[:, None]
+
+
+class MaskedLMHead(nn.Module):
+    """Predicts token ids; its output matrix is the token embedding table (tied), plus a bias.
+
+    The table is as wide as the encoder but in an ALBERT.
+    """
+
+    def __init__(self, encoder: EncoderConfig, approximate: str) -> None:
+        super().__init__()
+        width = encoder.embedding or encoder.hidden
+        self.dense = nn.Linear(encoder.hidden, width, bias=encoder.biases)
+        self.norm = nn.LayerNorm(width, eps=encoder.norm_epsilon, bias=encoder.biases)
+        self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
+        self.approximate = approximate
+
+    def forward(self, hidden: AtTargets, table: Table) -> Logits:
+        """Logits (targets, vocabulary) of the tokens at the positions given, (targets, hidden)."""
+        return F.linear(self.features(hidden), table, self.bias)
+
+    def features(self, hidden: AtTargets) -> Tensor:
+        """What the table is multiplied with, as wide as it."""
+        return self.norm(F.gelu(self.dense(hidden), approximate=self.approximate))  # type: ignore[no-any-return]

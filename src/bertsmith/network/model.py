@@ -1,0 +1,293 @@
+"""An encoder with the heads that a task needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.shapes import (
+    AtTargets,
+    ClassLogits,
+    Hidden,
+    Logits,
+    Pooled,
+    Scores,
+    SequencePlaces,
+    SpanLogits,
+    TagLogits,
+)
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.network.batch import Batch
+from bertsmith.network.dropout import Dropout
+from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.heads import (
+    HEADS,
+    READS_SEQUENCE,
+    HeadName,
+    MaskedLMHead,
+    Pooler,
+    Predicts,
+    pooled_places,
+    reads_pooler,
+)
+from bertsmith.network.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Config):
+    """An encoder and the heads that stand on it."""
+
+    encoder: EncoderConfig
+    """Sizes and wiring of the encoder."""
+    pooler: bool = True
+    """Whether there is a pooler; next sentence and classification read it."""
+    masked_lm: bool = False
+    """Whether there is a masked-LM head."""
+    next_sentence: bool = False
+    """Whether there is a next-sentence head."""
+    predicts: Predicts | None = None
+    """What the head of a task tells: class or classes of a text, a number, tags of its tokens, the
+    span of an answer, a choice among several texts; None for no such head."""
+    labels: tuple[str, ...] = ()
+    """Names of what the head tells (classes, numbers, tags) in the order of its outputs."""
+    classifier_dropout: float = 0.1
+    """Share of what that head reads set to zero in training."""
+    no_answer: float | None = None
+    """For spans: by how much the score of no answer has to exceed that of the best one for none to
+    be given, tuned when the model was trained; None where it always answers."""
+    min_confidence: float | None = None
+    """For classes and choices: the probability below which no answer is given, chosen on dev when
+    the model was trained; None where it always answers."""
+    preprocessing: Preprocessing | None = None
+    """How texts were read when the model was fine-tuned; None where that is not known."""
+
+    def __post_init__(self) -> None:
+        if not self.pooler and (self.next_sentence or self.head in READS_SEQUENCE):
+            raise ConfigError(
+                "next sentence, class, classes, number and choice need the pooler",
+                remedy="set pooler to true",
+            )
+        self._check_family()
+        if not 0 <= self.classifier_dropout < 1:
+            raise ConfigError(
+                f"classifier_dropout is {self.classifier_dropout}", remedy="it must be in [0, 1)"
+            )
+        if (self.head in ("classify", "tag")) != bool(self.labels):
+            raise ConfigError(
+                f"{len(self.labels)} labels for a model that predicts {self.predicts}",
+                remedy="class, classes, number and tags want labels, one for each output",
+            )
+        if self.no_answer is not None and self.predicts != "span":
+            raise ConfigError("no_answer is for a model that predicts spans")
+        if self.min_confidence is not None and self.predicts not in ("class", "choice"):
+            raise ConfigError("min_confidence is for a model that predicts a class or a choice")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise ConfigError(f"min_confidence is {self.min_confidence}, no probability")
+        if len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
+
+    def _check_family(self) -> None:
+        """Whether the family has such heads."""
+        encoder = self.encoder
+        if self.next_sentence and (encoder.position_offset or encoder.pooling != "tanh"):
+            raise ConfigError(
+                "RoBERTa, DistilBERT and ModernBERT have no next-sentence head",
+                remedy="take a BERT or ALBERT",
+            )
+        if encoder.pooling == "gelu" and self.pooler != (self.head is not None):
+            raise ConfigError(
+                "ModernBERT has a pooler below its head, and only there",
+                remedy=f"set pooler to {'true' if self.head else 'false'}",
+            )
+        if encoder.pooling == "gelu" and self.masked_lm and self.head is not None:
+            raise ConfigError("ModernBERT has one head", remedy="set masked_lm to false")
+        if encoder.pooling == "relu" and self.pooler and self.head not in READS_SEQUENCE:
+            raise ConfigError(
+                "DistilBERT has no pooler but below class, classes, number and choice",
+                remedy="set pooler to false",
+            )
+
+    def with_head(self, predicts: Predicts, labels: tuple[str, ...] = ()) -> ModelConfig:
+        """Return the config of the encoder with a new head for a task, and no other heads.
+
+        There is a pooler if the head reads one. An encoder that reads from left to right is then
+        pooled at its last token: the first one sees only itself.
+        """
+        encoder = self.encoder
+        pooler = reads_pooler(HEADS[predicts], encoder)
+        if encoder.causal:
+            encoder = replace(encoder, pooled="last" if pooler else "first")
+        return ModelConfig(
+            encoder=encoder,
+            pooler=pooler,
+            predicts=predicts,
+            labels=labels,
+            classifier_dropout=self.classifier_dropout,
+        )
+
+    @property
+    def head(self) -> HeadName | None:
+        """The head that predicts."""
+        return None if self.predicts is None else HEADS[self.predicts]
+
+    @property
+    def outputs(self) -> int:
+        """Values that the head gives for each thing it reads; 0 without one."""
+        return {None: 0, "span": 2, "choose": 1}.get(self.head, len(self.labels))
+
+
+class Model(nn.Module):
+    """An encoder, a pooler and heads by name: masked_lm, next_sentence, and that of a task."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        encoder = config.encoder
+        self.encoder = Encoder(encoder)
+        self.pooler = None
+        if config.pooler:
+            # RoBERTa's classifier has the layer for itself
+            before = encoder.position_offset > 0 and config.head == "classify"
+            self.pooler = Pooler(encoder, config.classifier_dropout if before else None)
+        self.heads = nn.ModuleDict()
+        if config.masked_lm:
+            # RoBERTa's head keeps to the exact GELU
+            tanh = encoder.activation == "gelu_tanh" and not encoder.position_offset
+            approximate = "tanh" if tanh else "none"
+            self.heads["masked_lm"] = MaskedLMHead(encoder, approximate)
+        if config.next_sentence:
+            self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
+        if config.head is not None:
+            self.heads[config.head] = nn.Linear(encoder.hidden, config.outputs)
+        self.classifier_dropout = Dropout(config.classifier_dropout)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.encoder.embeddings.tokens.weight.device
+
+    def set_dropout(self, share: float) -> None:
+        """Set every dropout, and what the config says of them, to one share."""
+        encoder = replace(self.config.encoder, dropout=share, attention_dropout=share)
+        self.config = replace(self.config, encoder=encoder, classifier_dropout=share)
+        self.encoder.config = encoder
+        for part in self.modules():
+            if isinstance(part, Dropout):
+                part.share = share
+
+    def pooled(self, hidden: Hidden, batch: Batch) -> Pooled:
+        """One vector a sequence, (sequences, hidden)."""
+        assert self.pooler is not None
+        return self.pooler(hidden, batch.offsets)  # type: ignore[no-any-return]
+
+    def pooled_places(self, batch: Batch) -> SequencePlaces | None:
+        """Return the tokens that `pooled` reads, (sequences,), in order; None for all."""
+        pooled = self.config.encoder.pooled
+        return None if pooled == "mean" else pooled_places(pooled, batch.offsets)
+
+    def masked_lm(self, hidden: AtTargets) -> Logits:
+        """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
+        table = self.encoder.embeddings.tokens.weight
+        return self.heads["masked_lm"](hidden, table)  # type: ignore[no-any-return]
+
+    def next_sentence(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+        """Logits (sequences, 2): is the next sentence, is a random one."""
+        return self.heads["next_sentence"](self.pooled(hidden, batch))  # type: ignore[no-any-return]
+
+    def classify(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+        """Logits or numbers (sequences, labels), in the order of the config's labels."""
+        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        return self.heads["classify"](pooled)  # type: ignore[no-any-return]
+
+    def tag(self, hidden: Hidden) -> TagLogits:
+        """Logits (tokens, labels), in the order of the config's labels."""
+        return self.heads["tag"](self.classifier_dropout(self._by_token(hidden)))  # type: ignore[no-any-return]
+
+    def span(self, hidden: Hidden) -> SpanLogits:
+        """Logits (tokens, 2): the answer begins here, it ends here (Devlin et al. 2018, 4.2)."""
+        return self.heads["span"](self._by_token(hidden))  # type: ignore[no-any-return]
+
+    def _by_token(self, hidden: Hidden) -> Hidden:
+        """What a head that reads every token is given of them."""
+        if not reads_pooler(self.config.head, self.config.encoder):
+            return hidden
+        assert self.pooler is not None
+        return self.pooler.features(hidden)
+
+    def choose(self, hidden: Hidden, batch: Batch) -> Scores:
+        """Scores (sequences,), one an option; those of a question stand in a row."""
+        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
+
+
+def build_model(config: ModelConfig, *, seed: int) -> Model:
+    """A model with the weights BERT starts from: truncated normal (two deviations), biases zero.
+
+    The weights are a pure function of the config and the seed.
+    """
+    with torch.device("meta"):
+        model = Model(config)
+    model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))
+    initialise(model, generator, config.encoder.initial_std)
+    if config.encoder.norm == "before":
+        _calm(model.encoder)
+    return model
+
+
+@torch.no_grad()
+def _calm(encoder: Encoder) -> None:
+    """Scale what layers add to the stream down, so that their sum stays in bounds.
+
+    Shoeybi et al. 2019, section 4: by the root of two sums a layer. Norms after each sum need none.
+    """
+    for name, parameter in encoder.blocks.named_parameters():
+        if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+            parameter.mul_((2 * encoder.config.layers) ** -0.5)
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, generator: torch.Generator, std: float = 0.02) -> None:
+    """Give every parameter below a module its starting value, drawn in the order of their names."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("norm.weight"):
+            parameter.fill_(1.0)
+        elif parameter.dim() == 1:
+            parameter.zero_()
+        else:
+            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+    for name, buffer in module.named_buffers():
+        if name.endswith("positions.weight"):
+            buffer.copy_(sinusoidal_table(*buffer.shape))
+
+
+@torch.no_grad()
+def start_positions_as_sinusoids(model: Model, scale: float) -> None:
+    """Let learned positions start as sinusoids times `scale`; they train on from there."""
+    positions = model.encoder.embeddings.positions
+    if isinstance(positions, nn.Embedding):
+        positions.weight.copy_(sinusoidal_table(*positions.weight.shape) * scale)
+
+
+Precision = Literal["bf16", "fp32"]
+
+
+@contextmanager
+def forward_only(model: Model, precision: Precision) -> Iterator[None]:
+    """Evaluation mode without gradients, in bf16 autocast or float32; the mode is put back."""
+    training = model.training
+    model.eval()
+    half = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
+    try:
+        with torch.no_grad(), half:
+            yield
+    finally:
+        model.train(training)

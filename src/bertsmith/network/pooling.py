@@ -1,0 +1,178 @@
+"""The tokens of each sequence as one vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.shapes import Hidden, Offsets, TokenVectors, Vectors
+
+Pooling = Literal["cls", "max", "mean", "mean-sqrt-length", "weighted-mean", "last-token"]
+
+
+def pooled(kinds: Sequence[Pooling], hidden: Hidden, offsets: Offsets) -> Vectors:
+    """One vector a sequence, (sequences, kinds x hidden): what each kind makes of it, end to end.
+
+    `hidden` is (tokens, hidden), `offsets` (sequences + 1,); special tokens count as others do.
+    """
+    return torch.cat([POOLINGS[kind](hidden, offsets) for kind in kinds], dim=1)
+
+
+def _first(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return hidden[offsets[:-1]]
+
+
+def _last(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return hidden[offsets[1:] - 1]
+
+
+def _largest(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return _reduced(hidden, "max", offsets)
+
+
+def _mean(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return _reduced(hidden, "mean", offsets)
+
+
+def _mean_by_root(hidden: Tensor, offsets: Tensor) -> Tensor:
+    return _reduced(hidden, "sum", offsets) / offsets.diff().sqrt()[:, None]
+
+
+def _weighted_mean(hidden: Tensor, offsets: Tensor) -> Tensor:
+    """The mean by place from 1, so that later tokens count more (Muennighoff 2022, equation 1)."""
+    lengths = offsets.diff()
+    starts = offsets[:-1].repeat_interleave(lengths, output_size=len(hidden))
+    place = torch.arange(len(hidden), device=hidden.device) - starts + 1
+    total = (lengths * (lengths + 1) / 2)[:, None]
+    return _reduced(hidden * place[:, None], "sum", offsets) / total
+
+
+def _reduced(hidden: Tensor, how: str, offsets: Tensor) -> Tensor:
+    reduced: Tensor = torch.segment_reduce(hidden, how, offsets=offsets, axis=0)
+    return reduced
+
+
+POOLINGS: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
+    "cls": _first,
+    "max": _largest,
+    "mean": _mean,
+    "mean-sqrt-length": _mean_by_root,
+    "weighted-mean": _weighted_mean,
+    "last-token": _last,
+}
+"""Kinds of pooling by name, in the order in which sentence-transformers puts several end to end."""
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Identity": lambda vectors: vectors,
+    "Tanh": torch.tanh,
+    "ReLU": torch.relu,
+    "GELU": F.gelu,
+    "Sigmoid": torch.sigmoid,
+}
+"""By the names of torch's classes, with the settings these have by default."""
+
+
+class Dense(nn.Module):
+    """A linear map with an activation, (sequences, inputs) to (sequences, outputs)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+        self.activation = activation
+        self.inputs, self.outputs = weight.shape[1], weight.shape[0]
+
+    def forward(self, vectors: Vectors) -> Tensor:
+        """The vectors mapped, (sequences, outputs)."""
+        return ACTIVATIONS[self.activation](F.linear(vectors, self.weight, self.bias))
+
+
+class UnitLength(nn.Module):
+    """Vectors brought to length 1, (sequences, features) each."""
+
+    def forward(self, vectors: Vectors) -> Vectors:
+        """The vectors divided by their lengths; those of length 0 stay."""
+        return F.normalize(vectors, dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMix(Config):
+    """Which layers make a token's vector: a weighted sum of them, or all of them end to end.
+
+    As a JSON file it is what a learned mix is kept in.
+    """
+
+    layers: tuple[int, ...]
+    """Layers from 0, the embeddings, to the last (L), each once and in order."""
+    weights: tuple[float, ...] | None = None
+    """A factor a layer; None puts the layers end to end."""
+    scale: float = 1.0
+    """A factor of the whole sum."""
+
+    def __post_init__(self) -> None:
+        if not self.layers or list(self.layers) != sorted({*self.layers}) or self.layers[0] < 0:
+            raise ConfigError(
+                f"layers are {list(self.layers)}", remedy="name each once, in order, from 0"
+            )
+        if self.weights is not None and len(self.weights) != len(self.layers):
+            raise ConfigError(
+                f"{len(self.weights)} weights for {len(self.layers)} layers",
+                remedy="give one a layer",
+            )
+        if not all(map(math.isfinite, (*(self.weights or ()), self.scale))):
+            raise ConfigError("a weight of a layer is no number")
+
+    @property
+    def parts(self) -> int:
+        """How many times as wide as the encoder the vectors are."""
+        return len(self.layers) if self.weights is None else 1
+
+    def mixed(self, states: Sequence[Hidden]) -> TokenVectors:
+        """Vectors (tokens, parts x hidden), of the states of all layers, the embeddings first."""
+        chosen = [states[layer] for layer in self.layers]
+        if self.weights is None:
+            return torch.cat(chosen, dim=1) * self.scale
+        if len(chosen) == 1 and self.weights[0] * self.scale == 1:
+            return chosen[0]
+        total = torch.zeros_like(chosen[0])
+        for state, weight in zip(chosen, self.weights, strict=True):
+            total.add_(state, alpha=weight * self.scale)
+        return total
+
+
+class ScalarMix(nn.Module):
+    """A learned mix: the layers weighted by a softmax, times a scale (Peters et al. 2018, eq. 1).
+
+    It starts as the mean of the layers.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, states: Sequence[Hidden]) -> Hidden:
+        """(tokens, hidden) of as many states (tokens, hidden) as there are scores."""
+        assert len(states) == len(self.scores)
+        shares = self.scores.softmax(0)
+        mixed = torch.zeros_like(states[0])
+        for share, state in zip(shares, states, strict=True):
+            mixed = mixed + share * state
+        return self.scale * mixed
+
+    def learned(self, layers: Sequence[int]) -> LayerMix:
+        """The mix as it is now, of the layers that it was trained on, to be kept or to be used."""
+        return LayerMix(
+            layers=tuple(layers),
+            weights=tuple(self.scores.softmax(0).tolist()),
+            scale=self.scale.item(),
+        )

@@ -1,0 +1,121 @@
+"""What several sequences say of one thing: windows of a text, options of a question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from bertsmith.core.shapes import Hidden
+from bertsmith.network.batch import Batch, Target
+from bertsmith.network.model import Model
+from bertsmith.objectives.cross_entropy import cross_entropy
+from bertsmith.objectives.objective import Loss
+
+
+def owners(at: Tensor, sequences: int) -> Tensor:
+    """The group of each sequence, (sequences,), groups beginning at `at` (groups,), in order."""
+    numbers = torch.arange(sequences, device=at.device)
+    return torch.searchsorted(at, numbers, right=True) - 1
+
+
+def group_means(values: Tensor, at: Tensor, batch: Batch) -> Tensor:
+    """Means over the sequences of each group: (sequences, outputs) to (groups, outputs)."""
+    if len(at) == batch.sequences:
+        return values
+    owner = owners(at, batch.sequences)
+    sums = values.new_zeros(len(at), values.shape[1]).index_add(0, owner, values)
+    return sums / owner.bincount(minlength=len(at))[:, None]
+
+
+def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
+    """Values (values,) in rows (rows, longest) by owner and place in the row, -inf elsewhere."""
+    spread = values.new_full((rows, int(place.max()) + 1), -torch.inf)
+    return spread.index_put((owner, place), values)
+
+
+@dataclass(frozen=True)
+class Classify:
+    """Cross-entropy of one class a text, optionally with smoothed labels and weighted classes.
+
+    `weights` (labels,) multiply the losses of texts of each class. What several windows of a text
+    say is averaged before the softmax.
+    """
+
+    smoothing: float = 0.0
+    weights: tuple[float, ...] = ()
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the texts that begin at the target's sequences."""
+        logits = group_means(model.classify(hidden, batch), target.at, batch)
+        weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
+        return cross_entropy(logits, target.labels, self.smoothing, weights)
+
+
+@dataclass(frozen=True)
+class MultiLabel:
+    """Binary cross-entropy of every label, summed over labels and averaged over them.
+
+    `weights` (labels,) multiply the losses of labels that are there.
+    """
+
+    smoothing: float = 0.0
+    weights: tuple[float, ...] = ()
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the texts; the target's labels are (texts, labels), 0 or 1."""
+        logits = group_means(model.classify(hidden, batch), target.at, batch).float()
+        truth = target.labels.float()
+        weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
+        wanted = truth * (1 - self.smoothing) + self.smoothing / 2
+        loss = F.binary_cross_entropy_with_logits(
+            logits, wanted, pos_weight=weights, reduction="sum"
+        )
+        right = ((logits > 0) == (truth > 0.5)).all(-1).sum()
+        return Loss(sum=loss / logits.shape[1], count=len(truth), correct=right)
+
+
+@dataclass(frozen=True)
+class Regress:
+    """The squared error of a number, in units of the numbers' own `spread` around their `mean`.
+
+    So the learning rate means the same whatever the numbers measure; the head's last layer has to
+    be scaled in the end (`scaled`). Correct are those nearer to the truth than `mean` is.
+    """
+
+    mean: float = 0.0
+    spread: float = 1.0
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the texts; the target's labels are (texts,)."""
+        said = group_means(model.classify(hidden, batch), target.at, batch).float()[:, 0]
+        truth = (target.labels.float() - self.mean) / self.spread
+        right = ((said - truth).abs() < truth.abs()).sum()
+        loss = F.mse_loss(said, truth, reduction="sum")
+        return Loss(sum=loss, count=len(truth), correct=right)
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Binary cross-entropy of a relevance in [0, 1] (Nogueira & Cho 2019, equation 1)."""
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the pairs; the target's labels are (pairs,)."""
+        said = group_means(model.classify(hidden, batch), target.at, batch).float()[:, 0]
+        truth = target.labels.float()
+        loss = F.binary_cross_entropy_with_logits(said, truth, reduction="sum")
+        return Loss(sum=loss, count=len(truth), correct=((said > 0) == (truth > 0.5)).sum())
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Cross-entropy of the right option among those of its question, any number of them."""
+
+    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+        """The loss over the questions; a label is the number of the right option, from 0."""
+        owner = owners(target.at, batch.sequences)
+        place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
+        scores = in_rows(model.choose(hidden, batch).float(), owner, place, len(target))
+        return cross_entropy(scores, target.labels)

@@ -1,0 +1,229 @@
+"""The demo's labelled task: which package does this docstring come from, its names blanked out?
+
+Eight packages, 50 labels each; the examples to measure with come from other modules than those to
+learn from. Three contestants see the same examples: the pre-trained encoder, the same network from
+random weights, and TF-IDF + logistic regression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.log import Table, console, say
+from bertsmith.core.streams import Purpose, permuted, stream, uniform
+from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
+from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Rival
+from bertsmith.recipes.finetune.baselines.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import Measured, Prepared, TrialResult, prepare, run_trial
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.task import Room
+from bertsmith.text.corpus.documentation import ModuleText
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import start_from
+
+CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
+LONGEST = 96
+SETTINGS = FinetuneConfig(epochs=12, batch=16, rate=1e-3)
+PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
+
+_SHORTEST, _LONGEST = 80, 500
+_DEV_SHARE = 0.5
+# an identifier: points, underscores or digits inside, or a capital after a small letter
+_IDENTIFIER = re.compile(
+    r"[`'\"]*\b(?:\w+[._/]\w[\w./]*|_\w+|\w*[a-z][A-Z]\w*|\w*\d\w*)\b(?:\(\))?[`'\"]*"
+)
+_BLANK = "it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Texts and class numbers to learn from and to measure with, and the names of the classes."""
+
+    labels: tuple[str, ...]
+    train: list[str]
+    train_classes: NDArray[np.int64]
+    dev: list[str]
+    dev_classes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOutcome:
+    """How the contestants did: accuracies by contestant, and the confusions of the pre-trained."""
+
+    task: Task
+    accuracies: dict[str, list[float]]
+    confusion: list[list[int]]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Contestant, mean and spread, and single scores, in per cent."""
+        return [
+            (name, told(scores), ", ".join(f"{100 * score:.1f}" for score in scores))
+            for name, scores in self.accuracies.items()
+        ]
+
+    def verdict(self) -> str:
+        """Who wins, in one sentence."""
+        means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
+        first, second = sorted(means, key=lambda name: -means[name])[:2]
+        lead = 100 * (means[first] - means[second])
+        # the error of the difference of two means, from the binomial spread of the dev examples
+        error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
+        sure = "" if lead > 2 * error else " (within the error of so few examples: a draw)"
+        return f"{first} leads {second} by {lead:.1f} points{sure}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as plain JSON values."""
+        figures: dict[str, Any] = {"labels": len(self.task.train), "dev": len(self.task.dev)}
+        for name, scores in self.accuracies.items():
+            mean, spread = mean_and_spread(scores)
+            figures[name] = {"mean": mean, "spread": spread}
+        return figures
+
+
+def told(scores: list[float]) -> str:
+    """Mean and spread in per cent."""
+    mean, spread = mean_and_spread(scores)
+    return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"
+
+
+def dev_modules(count: int) -> list[bool]:
+    """Tell of each module whether its text is for measuring, in every task of the demo."""
+    drawn = uniform(stream(Purpose.DEMO_MODULES), np.arange(count))
+    return [bool(is_dev) for is_dev in drawn < _DEV_SHARE]
+
+
+def make_task(modules: list[ModuleText]) -> Task:
+    """Choose the packages with most to say, and cut examples from their modules."""
+    texts: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
+    seen: set[str] = set()
+    for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
+        blank = _blanker(module)
+        for paragraph in module.paragraphs:
+            text = blank(paragraph)
+            if _SHORTEST <= len(text) <= _LONGEST and text not in seen:
+                seen.add(text)
+                texts[module.package].append((text, is_dev))
+    sizes = Counter({package: len(found) for package, found in texts.items()})
+    labels = tuple(sorted(package for package, _ in sizes.most_common(CLASSES)))
+    sides = [
+        _drawn(texts, labels, is_dev=is_dev, count=count)
+        for is_dev, count in ((False, LABELS_A_CLASS), (True, DEV_A_CLASS))
+    ]
+    (train, train_classes), (dev, dev_classes) = sides
+    return Task(
+        labels=labels, train=train, train_classes=train_classes, dev=dev, dev_classes=dev_classes
+    )
+
+
+def carry_out_task(
+    task: Task,
+    folder: Path,
+    seed: int,
+    *,
+    settings: FinetuneConfig | None = None,
+    longest: int = LONGEST,
+    title: str = "",
+) -> TaskOutcome:
+    """Train the contestants with three seeds each, and TF-IDF beside them."""
+    settings = settings or SETTINGS
+
+    def pretrained(seed: int) -> Model:
+        return start_from(folder, predicts="class", labels=task.labels, seed=seed)[0]
+
+    tokenizer, config = Tokenizer.load(folder), pretrained(seed).config
+    data = LabelledData(
+        task=Classify(),
+        labels=task.labels,
+        train=_rows(task.train, task.train_classes, task.labels),
+        dev=_rows(task.dev, task.dev_classes, task.labels),
+        dev_is_cut=False,
+    )
+    prepared = prepare(data, tokenizer, Room(longest=longest))
+    results = {
+        PRETRAINED: _trained(pretrained, prepared, settings, seed, title),
+        RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, settings, seed, title),
+    }
+    accuracies = {name: [each.score for each, _ in found] for name, found in results.items()}
+    baseline = tfidf_rival(prepared)
+    assert isinstance(baseline, Rival)
+    best = max(results[PRETRAINED], key=lambda found: found[0].rank)
+    true, said = best[1].evidence[:, :2].astype(np.int64).T
+    return TaskOutcome(
+        task=task,
+        accuracies=accuracies | {BASELINE: baseline.values("accuracy")},
+        confusion=confusion_matrix(true, said, len(task.labels)).tolist(),
+    )
+
+
+def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...]) -> list[Example]:
+    return [
+        Example(text=text, text_pair=None, label=labels[number], source="demo", line=line)
+        for line, (text, number) in enumerate(zip(texts, classes.tolist(), strict=True), 1)
+    ]
+
+
+def _trained(
+    make_model: Callable[[int], Model],
+    prepared: Prepared,
+    settings: FinetuneConfig,
+    first: int,
+    title: str,
+) -> list[tuple[TrialResult, Measured]]:
+    return [
+        run_trial(make_model, prepared, settings, seed, title=f"{title}, seed {seed}")[:2]
+        for seed in range(first, first + SEEDS)
+    ]
+
+
+def _fresh(config: ModelConfig, seed: int) -> Model:
+    return build_model(config, seed=seed)
+
+
+def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
+    """Print the question, the table, who wins, and what that shows."""
+    task = outcome.task
+    say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
+    table = Table("", "accuracy %", "by seed")
+    for row in outcome.rows():
+        table.add_row(*row)
+    console.print(table)
+    say(f"{outcome.verdict()}; {moral}")
+
+
+def _blanker(module: ModuleText) -> Callable[[str], str]:
+    """Replaces what names the package: its parts as words, and whatever looks like code."""
+    names = {part for part in module.module.replace("_", ".").split(".") if len(part) > 2}
+    own = re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
+
+    def blank(text: str) -> str:
+        text = _IDENTIFIER.sub(_BLANK, text)
+        return " ".join((own.sub(_BLANK, text) if own else text).split())
+
+    return blank
+
+
+def _drawn(
+    texts: dict[str, list[tuple[str, bool]]], labels: tuple[str, ...], *, is_dev: bool, count: int
+) -> tuple[list[str], NDArray[np.int64]]:
+    """At most `count` texts of each label from one side, and their class numbers."""
+    drawn: list[str] = []
+    classes: list[int] = []
+    for number, label in enumerate(labels):
+        found = [text for text, side in texts[label] if side == is_dev]
+        key = stream(Purpose.DEMO_TEXTS, number)
+        order = permuted(np.arange(len(found)), len(found), key)[:count]
+        drawn += [found[place] for place in order.tolist()]
+        classes += [number] * len(order)
+    return drawn, np.array(classes, np.int64)

@@ -1,0 +1,216 @@
+"""The demo's search: find a docstring's body by its first line, by meaning and by words.
+
+BM25 counts words that query and text share (Robertson and Zaragoza 2009, section 3). The model
+gives every text a vector: the mean over its tokens of a layer's hidden states, rare tokens weighing
+more, without the direction that all texts have in common (Arora et al. 2017). Nobody has taught the
+model that a first line and its body belong together. The third searcher adds up both ranks (Cormack
+et al. 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.log import Table, console, say
+from bertsmith.core.printable import printable
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.engine.features import FeatureConfig, features
+from bertsmith.network.model import Model
+from bertsmith.recipes.demo.package_task import dev_modules
+from bertsmith.text.corpus.documentation import ModuleText
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+QUERIES, TEXTS = 300, 1500
+BM25, VECTORS, BOTH = "BM25 (words)", "the model's vectors", "both ranks together"
+HEADER = ("first %", "among ten %", "mean reciprocal rank %")
+SHOWN = 3
+MORAL = (
+    "a few minutes teach vectors that know a little of what texts are about; the words that a line "
+    "and its text have in common are the better hint"
+)
+
+_K1, _B = 1.2, 0.75
+# of the sum of ranks (Cormack et al. 2009), and of the weight of a token (Arora et al. 2017)
+_RANK, _WEIGHT = 60, 1e-3
+_SHORTEST, _LONGEST = 60, 600
+_LEAST_WORDS = 4
+_SHOWN_CHARACTERS = 100
+
+Ranks = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """First lines, and the texts they are sought in: the text of query i is text i."""
+
+    queries: list[str]
+    texts: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOutcome:
+    """The rank, from 1, that each searcher gave the right text of each query; what it found."""
+
+    search: Search
+    ranks: dict[str, Ranks]
+    found: dict[str, list[int]]
+    """For some queries the first texts of each searcher: its name, and the query before it."""
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return a row a searcher: first, among ten, mean reciprocal rank, in per cent."""
+        return [
+            (
+                name,
+                f"{100 * float((ranks == 1).mean()):.1f}",
+                f"{100 * float((ranks <= 10).mean()):.1f}",
+                f"{100 * float((1 / ranks).mean()):.1f}",
+            )
+            for name, ranks in self.ranks.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return {
+            name: {
+                "first": float((ranks == 1).mean()),
+                "among_ten": float((ranks <= 10).mean()),
+                "mean_reciprocal_rank": float((1 / ranks).mean()),
+            }
+            for name, ranks in self.ranks.items()
+        }
+
+
+def make_search(modules: list[ModuleText]) -> Search:
+    """Take docstrings of modules that were not learned from, a first line and its body each."""
+    pairs: dict[str, str] = {}
+    for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
+        if not is_dev:
+            continue
+        for line, *rest in module.docstrings:
+            body = rest[0] if rest else ""
+            if _is_first_line(line) and _SHORTEST <= len(body) <= _LONGEST and not _is_code(body):
+                pairs.setdefault(line, body)
+    # two docstrings with the same body cannot be told apart
+    unique = {body: line for line, body in pairs.items()}
+    found = [(line, body) for body, line in unique.items()]
+    order = permuted(np.arange(len(found)), len(found), stream(Purpose.DEMO_QUERIES))
+    chosen = [found[place] for place in order[:TEXTS].tolist()]
+    return Search(
+        queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]
+    )
+
+
+def _is_first_line(line: str) -> bool:
+    words = line.split()
+    return _LEAST_WORDS <= len(words) <= 15 and line[0].isupper() and line.endswith(".")
+
+
+def _is_code(text: str) -> bool:
+    return text.startswith((":", "-", ">>>", "*", "=", "..")) or text.count("=") > 3
+
+
+def search_both_ways(search: Search, model: Model, tokenizer: Tokenizer) -> SearchOutcome:
+    """Rank all texts for each query, by words, by vectors, and by both."""
+    words = bm25_scores(search.queries, search.texts)
+    meaning = vector_scores(search, model, tokenizer)
+    both = _fused(words, meaning)
+    scores = {BM25: words, VECTORS: meaning, BOTH: both}
+    return SearchOutcome(
+        search=search,
+        ranks={name: _ranks_of_right(each) for name, each in scores.items()},
+        found={name: each[:SHOWN].argmax(1).tolist() for name, each in scores.items()},
+    )
+
+
+def tell_search(outcome: SearchOutcome) -> None:
+    """Print how often each searcher is right, and what they found for a query or two."""
+    search = outcome.search
+    say(
+        f"7. search: which of {len(search.texts):,} docstrings has this first line? "
+        f"{len(search.queries)} first lines; nothing was trained for it"
+    )
+    table = Table("", *HEADER)
+    for row in outcome.rows():
+        table.add_row(*row)
+    console.print(table)
+    for number, query in enumerate(search.queries[:SHOWN]):
+        say(f"{query}")
+        for name in (BM25, VECTORS):
+            chosen = outcome.found[name][number]
+            mark = "right" if chosen == number else "wrong"
+            say(f"  {name}, {mark}: {printable(search.texts[chosen], _SHOWN_CHARACTERS)}")
+    say(MORAL)
+
+
+def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Scores:
+    """Return BM25 of every text for every query, (queries, texts)."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counter = CountVectorizer(token_pattern=r"(?u)\b\w+\b")
+    counts = counter.fit_transform(texts).tocsc().astype(np.float64)
+    lengths = np.asarray(counts.sum(1)).ravel()
+    containing = counts.getnnz(axis=0)
+    rarity = np.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+    norms = _K1 * (1 - _B + _B * lengths / lengths.mean())
+    weighed = counts.copy()
+    weighed.data = counts.data * (_K1 + 1) / (counts.data + norms[counts.indices])
+    asked = (counter.transform(queries) > 0).multiply(rarity)
+    found: Scores = (asked @ weighed.T).toarray()
+    return found
+
+
+def vector_scores(search: Search, model: Model, tokenizer: Tokenizer) -> Scores:
+    """Return the cosine of the vectors of every text and query, (queries, texts)."""
+    tokens = [tokenizer.encode([text])[0] for text in search.texts]
+    counts = np.bincount(np.concatenate(tokens), minlength=tokenizer.size)
+    weights = _WEIGHT / (_WEIGHT + counts / counts.sum())
+    sides = [_vectors(each, model, tokenizer, weights) for each in (search.queries, search.texts)]
+    # what all texts have in common tells none from another
+    together = np.concatenate(sides)
+    center = together.mean(0)
+    _, _, directions = np.linalg.svd(together - center, full_matrices=False)
+    bare = [side - center - ((side - center) @ directions[:1].T) @ directions[:1] for side in sides]
+    queries, texts = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in bare)
+    found: Scores = queries @ texts.T
+    return found
+
+
+def _vectors(
+    texts: Sequence[str], model: Model, tokenizer: Tokenizer, weights: NDArray[np.float64]
+) -> Scores:
+    """Return the weighted mean of each text's token vectors, (texts, hidden)."""
+    rows = (
+        Example(text=text, text_pair=None, label=None, source="demo", line=line)
+        for line, text in enumerate(texts, 1)
+    )
+    config = FeatureConfig(layer="last", pool="token")
+    found = []
+    for each in features(model, tokenizer, rows, config):
+        # special tokens stand for no characters
+        own = each.vectors[each.spans[:, 1] > 0].astype(np.float64)
+        share = weights[tokenizer.encode([each.example.text])[0][: len(own)]][:, None]
+        found.append((own * share).sum(0) / share.sum())
+    return np.stack(found)
+
+
+def _fused(*scores: Scores) -> Scores:
+    """Return the sum over searchers of the reciprocal of each text's rank, plus a constant."""
+    total: Scores = np.zeros_like(scores[0])
+    for each in scores:
+        ranks = (-each).argsort(1, kind="stable").argsort(1, kind="stable") + 1
+        total += 1 / (_RANK + ranks)
+    return total
+
+
+def _ranks_of_right(scores: Scores) -> Ranks:
+    """Return the rank from 1 of text i for query i; of equal scores the right one comes last."""
+    right = scores[np.arange(len(scores)), np.arange(len(scores))][:, None]
+    found: Ranks = (scores >= right).sum(1)
+    return found

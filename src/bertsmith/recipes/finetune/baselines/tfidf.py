@@ -1,0 +1,200 @@
+"""What fine-tuning is always measured against: TF-IDF and a linear model.
+
+The time and the memory that it would take are estimated from characters, features and classes
+before any of it is spent. Where that is too much it is made smaller, in this order: one fold in
+place of three and fewer rows to choose the strength of the regularisation; words and pairs of words
+without sequences of characters; fewer rows to learn from. Where too little would be left it is not
+tried.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.log import progress
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.recipes.finetune.baselines.linear import STRENGTHS, Choosing, linear_answers
+from bertsmith.recipes.finetune.baselines.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
+from bertsmith.recipes.finetune.trial import Prepared
+from bertsmith.text.examples.example import Example
+
+SECONDS = 20.0
+"""What it may take, about; more where the model took more."""
+FORCE = "--baseline_seconds 0 tries it all the same"
+_WORDS = r"(?u)\b\w+\b|[^\w\s]"
+# below this many texts rare character sequences are kept: there are few others
+_FEW_TEXTS = 1000
+# measured on one core (docs/log.md): seconds a character of counting words, and characters besides;
+# seconds a fit, for each value that is not zero and class; values that are not zero a character
+_COUNTING = {"characters": 6e-6, "words": 2e-6}
+_FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
+# of the solver: bytes for each feature and class, which it remembers ten times over
+_BYTES, _MOST_BYTES = 24 * 8, 2e9
+_LEAST_FEATURES, _LEAST_ROWS, _ROWS_A_CLASS = 2000, 500, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How the linear model is learned: what is counted, of how many rows, with which features."""
+
+    characters: bool
+    """Whether sequences of characters are counted besides words."""
+    rows: int
+    """Rows to learn from."""
+    features: float
+    """Features at most, the commonest ones."""
+    seconds: float
+    """Seconds left for choosing the strength, what one fit takes being kept."""
+
+
+def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str:
+    """Plan what can be learned in some seconds from texts with so many characters in all.
+
+    Returns why nothing can where that is so. No seconds are no limit, nor one of memory.
+    """
+    if not seconds:
+        return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
+    features = _MOST_BYTES / (_BYTES * classes)
+    words = f"{rows:,} texts of {characters / rows:,.0f} characters and {classes:,} classes"
+    for kind in ("characters", "words"):
+        counting = _COUNTING[kind] * characters
+        fitting = _FITTING * _VALUES[kind] * characters * classes
+        share = 1.0 if kind == "characters" else min(1.0, seconds / (2 * (counting + fitting)))
+        fits = counting + fitting <= seconds / 2 or share < 1
+        kept = int(share * rows)
+        enough = kept >= min(rows, max(_LEAST_ROWS, _ROWS_A_CLASS * classes))
+        if fits and enough and features >= _LEAST_FEATURES:
+            left = seconds - share * (counting + fitting)
+            return Plan(characters=kind == "characters", rows=kept, features=features, seconds=left)
+    if features < _LEAST_FEATURES:
+        needed = _BYTES * classes * _VALUES["words"] * characters / 10
+        return f"{words} would take about {max(needed, _MOST_BYTES) / 1e9:,.0f} GB of memory"
+    return f"{words} would take about {counting + fitting:,.0f} s"
+
+
+def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut | None:
+    """A linear model over TF-IDF of words, pairs of words and 2 to 5 characters.
+
+    Strong on purpose: on the texts we tried, characters are worth up to two points over words. The
+    texts of a pair are counted apart, and how alike they are is told besides. It takes about so
+    many `seconds` at most, 0 for no limit. None for tasks that are not about whole texts.
+    """
+    data, task = prepared.data, prepared.task
+    if not isinstance(data.train[0], Example):
+        return None
+    began = time.perf_counter()
+    name = TFIDF_NUMBERS if task.predicts == "number" else TFIDF
+    outputs = max(len(data.labels), 1)
+    # of two classes one is learned
+    learned = 1 if task.predicts == "class" and outputs == 2 else outputs
+    characters = sum(task.characters(row) for row in data.train)
+    planned = plan(characters, len(data.train), learned, seconds)
+    if isinstance(planned, str):
+        return LeftOut(name=name, reason=f"{planned}; {FORCE}")
+    chosen = _rows(len(data.train), planned.rows)
+    rows = [data.train[row] for row in chosen.tolist()]
+    try:
+        with progress(name, None) as bar:
+            bar.note("counting words")
+            known, asked = _features(rows, data.dev, planned)
+            truths = np.asarray(prepared.train.labels)[chosen]
+            choosing = _choosing(known, learned, planned)
+            bar.note("fitting")
+            answers, strength = linear_answers(
+                task.predicts, known, truths, asked, outputs, choosing=choosing
+            )
+    except MemoryError:
+        return LeftOut(name=name, reason="memory did not suffice")
+    evidence = task.evidence(data.dev, answers, data.labels)
+    return Rival(
+        name=name,
+        scores=(task.scores(evidence, data.labels),),
+        seconds=time.perf_counter() - began,
+        simpler=True,
+        detail=_detail(planned, strength, len(data.train)),
+        evidence=evidence,
+    )
+
+
+def _rows(count: int, kept: int) -> NDArray[np.int64]:
+    """The numbers of so many of the rows, all over them."""
+    numbers = np.arange(count)
+    if kept >= count:
+        return numbers
+    return np.sort(permuted(numbers, count, stream(Purpose.TFIDF_ROWS))[:kept])
+
+
+def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN401
+    """How the strength is chosen in the time that is left."""
+    if math.isinf(planned.seconds):
+        return Choosing()
+    fit = _FITTING * known.nnz * classes
+    fold = len(STRENGTHS) * 2 / 3 * fit
+    if 3 * fold <= planned.seconds:
+        return Choosing()
+    rows = int(min(1.0, planned.seconds / max(fold, 1e-9)) * known.shape[0])
+    return Choosing(folds=1, rows=max(rows, min(known.shape[0], _LEAST_ROWS)))
+
+
+def _detail(planned: Plan, strength: float, rows: int) -> str:
+    words = [f"regularisation 1/{strength:g}"]
+    if not planned.characters:
+        words.append("words and pairs of words only, to be done in time")
+    if planned.rows < rows:
+        words.append(f"from {planned.rows:,} of {rows:,} examples, to be done in time")
+    return "; ".join(words)
+
+
+def _features(train: Sequence[Example], dev: Sequence[Example], planned: Plan) -> tuple[Any, Any]:
+    """Sparse matrices (rows, features) of both parts, of the commonest features."""
+    known, asked = _counted(train, dev, planned)
+    if known.shape[1] > planned.features:
+        often = np.argsort(-known.getnnz(axis=0), kind="stable")[: int(planned.features)]
+        kept = np.sort(often)
+        return known[:, kept], asked[:, kept]
+    return known, asked
+
+
+def _counted(train: Sequence[Example], dev: Sequence[Example], planned: Plan) -> tuple[Any, Any]:
+    from scipy.sparse import csr_matrix, hstack
+
+    sides = [
+        [[row.text for row in part], [row.text_pair or "" for row in part]] for part in (train, dev)
+    ]
+    if train[0].text_pair is None:
+        union = _union(len(train), planned)
+        return union.fit_transform(sides[0][0]).tocsr(), union.transform(sides[1][0]).tocsr()
+    blocks: list[list[Any]] = [[], []]
+    for side in range(2):
+        union = _union(len(train), planned)
+        blocks[0].append(union.fit_transform(sides[0][side]))
+        blocks[1].append(union.transform(sides[1][side]))
+    common = _union(len(train), planned).fit(sides[0][0] + sides[0][1])
+    for block, part in zip(blocks, sides, strict=True):
+        first, second = (common.transform(texts) for texts in part)
+        block.append(csr_matrix(first.multiply(second).sum(1)))
+    known, asked = (hstack(block).tocsr() for block in blocks)
+    return known, asked
+
+
+def _union(texts: int, planned: Plan) -> Any:  # noqa: ANN401
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import FeatureUnion
+
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=_WORDS, sublinear_tf=True)
+    if not planned.characters:
+        return FeatureUnion([("words", words)])
+    characters = TfidfVectorizer(
+        analyzer="char_wb",
+        ngram_range=(2, 5),
+        min_df=2 if texts > _FEW_TEXTS else 1,
+        sublinear_tf=True,
+    )
+    return FeatureUnion([("words", words), ("characters", characters)])

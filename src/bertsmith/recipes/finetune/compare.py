@@ -1,0 +1,171 @@
+"""Whether one fine-tuning is better than another, by what both said of the same dev rows."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.errors import RunFolderError
+from bertsmith.core.log import say
+from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
+from bertsmith.recipes.finetune.baselines.rivals import CERTAIN, RESAMPLES, difference_of
+from bertsmith.recipes.finetune.formatting import in_words, percent, told
+from bertsmith.recipes.finetune.recipe import FinetuneRun
+from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.tasks.table import task_named
+from bertsmith.tasks.task import Evidence, Task
+from bertsmith.training.run.folder import RunFolder, read_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """A run that has ended: its settings, its scores, and the evidence of its seeds."""
+
+    path: Path
+    run: FinetuneRun
+    results: dict[str, Any]
+    evidence: Evidence
+    """That of the best seed."""
+    seeds: tuple[Evidence, ...]
+
+    @property
+    def task(self) -> Task[Any]:
+        """With what was tuned on dev, which stays when dev rows are drawn."""
+        return task_named(self.run.task).tuned(self.evidence)
+
+    def statistic(self, name: str) -> Statistic:
+        """A score of some of the dev rows."""
+        task = self.task
+
+        def score(drawn: NDArray[np.int64]) -> float:
+            return task.scores(self.evidence[drawn], self.run.labels)[name]
+
+        return score
+
+    def measured_on(self) -> tuple[object, ...]:
+        """What tells the dev rows."""
+        run, settings = self.run, self.run.settings
+        if run.dev_hash is not None:
+            return run.dev_hash, settings.reading
+        return run.train_hash, settings.reading, settings.dev_share, settings.seed
+
+
+def compare(first: Path, second: Path) -> dict[str, Any]:
+    """Tell how two runs differ on dev, their best seeds and all of them, and what may be luck.
+
+    Returns the figures. Raises `RunFolderError` for runs that have not ended, or whose dev rows are
+    not the same.
+    """
+    one, other = _ended(first), _ended(second)
+    if one.run.task != other.run.task:
+        raise RunFolderError(
+            f"is a run of {other.run.task}, and {first} one of {one.run.task}", where=second
+        )
+    if one.measured_on() != other.measured_on() or len(one.evidence) != len(other.evidence):
+        raise RunFolderError(
+            f"was measured on other dev rows than {first}",
+            where=second,
+            remedy="fine-tune both with the same --dev",
+        )
+    scores = {name: _difference(one, other, name) for name in one.results["scores"]}
+    name = next(iter(scores))
+    figures: dict[str, Any] = {"rows": len(one.evidence), "scores": scores}
+    for each in (one, other):
+        values = [seed["scores"][name] for seed in each.results["seeds"]]
+        best = each.results["best_seed"]
+        say(f"{each.path}: {in_words(name)} {told(values)} %, best seed {best}")
+    for score, found in scores.items():
+        say(
+            f"{in_words(score)} of the best seeds: {percent(found['first'])} and "
+            f"{percent(found['second'])}, difference {100 * found['difference']:+.2f} (95 %: "
+            f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}; p = {found['p']:.3g})"
+        )
+    p = scores[name]["p"]
+    rights = [each.task.right(each.evidence) for each in (one, other)]
+    if rights[0] is not None and rights[1] is not None:
+        test = mcnemar(rights[0], rights[1])
+        say(
+            f"right in the first alone: {test.only_first:,}, in the second alone: "
+            f"{test.only_second:,}; McNemar's exact p = {test.exact:.3g}"
+        )
+        figures["mcnemar"] = {
+            "only_first": test.only_first,
+            "only_second": test.only_second,
+            "exact": test.exact,
+        }
+        p = max(p, test.exact)
+    say(_verdict(p, scores[name]["difference"]))
+    say(_of_all_seeds(one, other, name, figures))
+    return figures
+
+
+def _verdict(p: float, difference: float) -> str:
+    if p >= CERTAIN:
+        return "so these two models may well differ by luck alone"
+    better = "first" if difference > 0 else "second"
+    return f"the {better} model is better on rows like these"
+
+
+def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]) -> str:
+    """Whether the recipes differ, of which the seeds are samples; adds to the figures."""
+    values = [[seed["scores"][name] for seed in each.results["seeds"]] for each in (one, other)]
+    if min(map(len, values)) < 2:
+        return "whether its recipe is better, one seed does not tell: --seeds 5 does"
+    found = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
+    # two standard errors of the difference of two means
+    error = 2 * sum(statistics.variance(each) / len(each) for each in values) ** 0.5
+    sure = found.certain and abs(found.points) > error
+    figures["all_seeds"] = {
+        "difference": found.points, "low": found.low, "high": found.high, "p": found.p,
+        "two_standard_errors": error, "certain": sure,
+    }  # fmt: skip
+    better = "the first" if found.points > 0 else "the second"
+    told = f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
+    return (
+        f"means of all seeds differ by {100 * found.points:+.2f} points (95 %: "
+        f"{found.interval()}; two standard errors over the seeds: {100 * error:.2f}): {told}"
+    )
+
+
+def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
+    count = len(one.evidence)
+    statistics = one.statistic(name), other.statistic(name)
+    found = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
+    everything = np.arange(count)
+    return {
+        "first": statistics[0](everything),
+        "second": statistics[1](everything),
+        "difference": found.difference,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "p": found.p,
+    }
+
+
+def _ended(folder: Path) -> _Ended:
+    results = folder / "results.json"
+    if not results.exists():
+        raise RunFolderError(
+            "is no fine-tuning that has ended",
+            where=folder,
+            remedy="name the --out of bertsmith finetune; the same command again ends it",
+        )
+    settings = RunFolder(folder).settings("finetune") or {}
+    found = read_record(results)
+    run = FinetuneRun.from_dict(settings, where=folder / "run.json")
+    dev = read_record(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
+    seeds = [
+        read_record(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in found["seeds"]
+    ]
+    return _Ended(
+        path=folder,
+        run=run,
+        results=found,
+        evidence=np.array(dev["evidence"], np.float64),
+        seeds=tuple(np.array(each["evidence"], np.float64) for each in seeds),
+    )

@@ -1,0 +1,234 @@
+"""Everything that a fine-tuning trains, in its order: grid, seeds, contestants, learning curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.evaluation.significance import Interval
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.finetune.baselines.frozen import frozen_rivals, static_rival
+from bertsmith.recipes.finetune.baselines.rivals import (
+    Difference,
+    LeftOut,
+    Rival,
+    difference_of,
+    from_constant,
+)
+from bertsmith.recipes.finetune.baselines.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.grid import Searched, cell_name, cells_of, search
+from bertsmith.recipes.finetune.outcome import CurvePoint, FinetuneOutcome, best_of
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import Prepared, TrialResult
+from bertsmith.recipes.finetune.trial_folder import DEV, Trial
+from bertsmith.recipes.finetune.trials import Trials
+from bertsmith.tasks.task import Evidence, interval_of
+from bertsmith.training.run.folder import RunFolder, read_record, write_record
+
+CURVE_SEEDS = 3
+RANDOM = "the same network from random weights"
+_FEWEST = 32
+_MOST_POINTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is to be trained."""
+
+    seeds: int
+    grid: bool = False
+    minutes: float | None = None
+    curve: bool = False
+    baselines: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}", remedy="it must be at least 1")
+        if self.minutes is not None and not self.grid:
+            raise ConfigError(
+                "--minutes are for --grid", remedy="leave them out, or give --grid too"
+            )
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
+
+    def counts(self, settings: FinetuneConfig, rows: int) -> list[int]:
+        """The trainings of each list that is gone through side by side, of so many rows."""
+        counts = [self.seeds, self.seeds if self.baselines else 0]
+        if self.grid:
+            counts.append(len(cells_of(settings)))
+        if self.curve:
+            counts += [min(self.seeds, CURVE_SEEDS)] * len(curve_points(rows))
+        return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """The trainings of one run, all of the same rows and from the same model."""
+
+    folder: RunFolder
+    settings: FinetuneConfig
+    prepared: Prepared
+    trials: Trials
+    make_model: Callable[[int], Model]
+
+    def hold(self, asked: Asked) -> FinetuneOutcome:
+        """Train all that is not trained yet; what it came to."""
+        searched = self._searched(asked) if asked.grid else None
+        chosen = self if searched is None else replace(self, settings=searched.settings)
+        seeds = range(self.settings.seed, self.settings.seed + asked.seeds)
+        results = chosen._seeds("seeds", seeds, keep_best=True)
+        if asked.baselines:
+            random = chosen._random(seeds)
+        # after the model: who waits, waits for that
+        spent = sum(result.seconds for result in results)
+        rivals, left_out = chosen._rivals(spent, baselines=asked.baselines)
+        if asked.baselines:
+            rivals.append(random)
+        data, prepared = self.prepared.data, self.prepared
+        best = max(results, key=lambda result: result.rank)
+        evidence = self._evidence("seeds", best.seed)
+        interval = interval_of(data.task, evidence, data.labels)
+        floor = data.task.floor(data.train, data.dev, data.labels)
+        return FinetuneOutcome(
+            folder=self.folder.path,
+            model=self.folder.model,
+            data=data,
+            seeds=tuple(results),
+            interval=interval,
+            notes=(*data.task.notes(evidence, data.labels), *left_out),
+            rivals=tuple(rivals),
+            difference=chosen._difference(results, rivals, floor, interval),
+            floor=floor,
+            grid=searched,
+            curve=chosen._curve(results) if asked.curve else (),
+            long=prepared.train.long_texts + prepared.dev.long_texts,
+            cut=prepared.train.cut_texts + prepared.dev.cut_texts,
+            longest=prepared.room.longest,
+        )
+
+    def _trial(self, place: str, title: str, seed: int) -> Trial:
+        return Trial(
+            place=f"{place}/seed-{seed}",
+            title=title,
+            settings=self.settings,
+            seed=seed,
+            make_model=self.make_model,
+            prepared=self.prepared,
+        )
+
+    def _seeds(
+        self, place: str, seeds: Sequence[int], *, keep_best: bool = False, title: str = ""
+    ) -> list[TrialResult]:
+        told = f"{title}, " if title else ""
+        trials = [
+            self._trial(place, f"{told}seed {seed} ({number} of {len(seeds)})", seed)
+            for number, seed in enumerate(seeds, 1)
+        ]
+        return self.trials.train(trials, keep_best=keep_best)
+
+    def _searched(self, asked: Asked) -> Searched:
+        # a seed of its own: the luck of the one that wins must not count among those told
+        seed = self.settings.seed + asked.seeds
+        cells = cells_of(self.settings)
+        trials = [
+            replace(
+                self._trial("grid", f"grid, cell {number} of {len(cells)}", seed),
+                place=f"grid/{cell_name(cell)}",
+                settings=cell,
+            )
+            for number, cell in enumerate(cells, 1)
+        ]
+        return search(self.trials, trials, asked.minutes)
+
+    def _rivals(self, spent: float, *, baselines: bool) -> tuple[list[Rival], list[str]]:
+        """What an earlier part of the run has found, or found now; and what was left out, and why.
+
+        The seeds have `spent` so many seconds on training.
+        """
+        path = self.folder.path / "rivals.json"
+        if path.exists():
+            known = read_record(path)
+            return [Rival.from_dict(each) for each in known["rivals"]], known["left_out"]
+        found: list[Rival | LeftOut | None] = []
+        if baselines or self.settings.baseline:
+            seconds = self.settings.baseline_seconds
+            found.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
+        if baselines:
+            model = self.make_model(self.settings.seed)
+            found += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
+        rivals = [rival for rival in found if isinstance(rival, Rival)]
+        left_out = [str(each) for each in found if isinstance(each, LeftOut)]
+        kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
+        write_record(path, kept)
+        return rivals, left_out
+
+    def _difference(
+        self,
+        results: Sequence[TrialResult],
+        rivals: Sequence[Rival],
+        floor: tuple[str, float] | None,
+        interval: Interval,
+    ) -> Difference | None:
+        """How far the seeds are from the best of the others."""
+        best, data = best_of(rivals, floor), self.prepared.data
+        if best is None:
+            return None
+        rival = next((rival for rival in rivals if rival.name == best[0]), None)
+        if rival is None or (rival.evidence is None and rival.name != RANDOM):
+            mean = float(np.mean([result.score for result in results]))
+            return from_constant(mean, interval, best[1], len(data.dev))
+        ours = [self._evidence("seeds", result.seed) for result in results]
+        theirs = [rival.evidence] if rival.evidence is not None else []
+        if not theirs:
+            theirs = [self._evidence("random", result.seed) for result in results]
+        return difference_of(data.task, data.labels, ours, theirs)
+
+    def _random(self, seeds: Sequence[int]) -> Rival:
+        fresh = _FromRandomWeights(self.make_model)
+        results = replace(self, make_model=fresh)._seeds("random", seeds, title="random weights")
+        return Rival(
+            name=RANDOM,
+            scores=tuple(result.scores for result in results),
+            seconds=sum(result.seconds for result in results) / len(results),
+            simpler=False,
+        )
+
+    def _evidence(self, place: str, seed: int) -> Evidence:
+        """How right a seed is on each row of dev."""
+        dev = read_record(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
+        return np.array(dev["evidence"], np.float64)
+
+    def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
+        """Scores with fewer rows, and at last with all of them."""
+        points = []
+        rows = len(self.prepared.data.train)
+        key = stream(Purpose.LEARNING_CURVE, self.settings.seed)
+        order = permuted(np.arange(rows), rows, key)
+        seeds = [result.seed for result in results[:CURVE_SEEDS]]
+        for count in curve_points(rows):
+            fewer = self.prepared.fewer(np.sort(order[:count]))
+            part = replace(self, prepared=fewer)
+            found = part._seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
+            points.append(CurvePoint(rows=count, results=tuple(found)))
+        return (*points, CurvePoint(rows=rows, results=tuple(results)))
+
+
+@dataclass(frozen=True)
+class _FromRandomWeights:
+    """Makes of a seed a model like another, with weights of its own; other processes can too."""
+
+    like: Callable[[int], Model]
+
+    def __call__(self, seed: int) -> Model:
+        model = self.like(seed)
+        return build_model(model.config, seed=seed).to(model.device)
+
+
+def curve_points(rows: int) -> list[int]:
+    """The numbers of rows of a learning curve but for all of them: halves, halves of halves, ..."""
+    points = [rows >> halvings for halvings in range(1, _MOST_POINTS + 1)]
+    return sorted(point for point in points if point >= _FEWEST)

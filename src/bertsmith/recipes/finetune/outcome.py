@@ -1,0 +1,201 @@
+"""What a fine-tuning came to, all seeds of it, and what to make of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.evaluation.significance import Interval
+from bertsmith.recipes.finetune.baselines.rivals import TF_IDF, Difference, Rival
+from bertsmith.recipes.finetune.formatting import in_words, median, percent, told
+from bertsmith.recipes.finetune.grid import Searched
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.trial import TrialResult
+
+# share of the texts that are cut above which it is said
+_MENTIONED = 0.05
+
+
+def best_of(
+    rivals: Sequence[Rival], floor: tuple[str, float] | None
+) -> tuple[str, float, bool] | None:
+    """Name and mean score of the best contestant, and whether it is simpler; None without any."""
+    ranked = [(rival.name, rival.mean, rival.simpler) for rival in rivals]
+    if floor is not None:
+        # after the others: of equals, what has learned something is the one to beat
+        ranked.append((*floor, True))
+    return max(ranked, key=lambda rival: rival[1], default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """What some seeds came to with so many of the training rows."""
+
+    rows: int
+    results: tuple[TrialResult, ...]
+
+    @property
+    def values(self) -> list[float]:
+        """The score that counts most, seed by seed."""
+        return [result.score for result in self.results]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOutcome:
+    """What a fine-tuning came to, every seed of it; `model` is the folder of the best on dev.
+
+    `floor` is who has learned nothing, and its score; `interval` that of the best seed's score over
+    dev sets drawn anew, and `notes` what else is worth knowing of it; `difference` is that to the
+    best of the others, None without any; `long` counts the rows over the limit of `longest` tokens
+    and `cut` those of them that lost some.
+    """
+
+    folder: Path
+    model: Path
+    data: LabelledData[Any]
+    seeds: tuple[TrialResult, ...]
+    interval: Interval
+    notes: tuple[str, ...]
+    rivals: tuple[Rival, ...]
+    difference: Difference | None
+    floor: tuple[str, float] | None
+    grid: Searched | None
+    curve: tuple[CurvePoint, ...]
+    long: int
+    cut: int
+    longest: int
+
+    @property
+    def best(self) -> TrialResult:
+        """The best seed on dev."""
+        return max(self.seeds, key=lambda seed: seed.rank)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the scores, the one that counts most first."""
+        return list(self.seeds[0].scores)
+
+    def values(self, name: str) -> list[float]:
+        """A score, seed by seed."""
+        return [seed.scores[name] for seed in self.seeds]
+
+    @property
+    def constant(self) -> int:
+        """Degenerate seeds, which say the same of everything."""
+        return sum(seed.constant for seed in self.seeds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as plain JSON values."""
+        figures: dict[str, Any] = {"task": self.data.task.name, "scores": {}}
+        for name in self.names:
+            mean, spread = mean_and_spread(self.values(name))
+            middle = median(self.values(name))
+            figures["scores"][name] = {"mean": mean, "spread": spread, "median": middle}
+        return figures | {
+            "degenerate": self.constant,
+            "seeds": [_without_losses(seed) for seed in self.seeds],
+            "best_seed": self.best.seed,
+            "best_interval": [self.interval.low, self.interval.high],
+            "notes": list(self.notes),
+            "floor": None if self.floor is None else {self.floor[0]: self.floor[1]},
+            "rivals": [rival.to_dict() for rival in self.rivals],
+            "difference": None if self.difference is None else self.difference.__dict__,
+            "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
+            "curve": [{"rows": point.rows, "scores": point.values} for point in self.curve],
+            "labels": list(self.data.labels),
+            "train": len(self.data.train),
+            "dev": len(self.data.dev),
+            "dev_is_cut": self.data.dev_is_cut,
+            "long": self.long,
+            "cut": self.cut,
+        }
+
+    def header(self) -> tuple[str, ...]:
+        """What stands above the table of scores."""
+        return ("", *(f"{in_words(name)} %" for name in self.names), "seconds")
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table of scores: every seed, mean and spread, and what they are measured against."""
+        rows = []
+        for seed in self.seeds:
+            name = f"seed {seed.seed}" + (" (says the same of everything)" * seed.constant)
+            rows.append((name, *map(percent, seed.scores.values()), f"{seed.seconds:.1f}"))
+        if (count := len(self.seeds)) > 1:
+            seconds = mean_and_spread([seed.seconds for seed in self.seeds])[0]
+            each = [self.values(name) for name in self.names]
+            rows.append((f"mean ± spread of {count}", *map(told, each), f"{seconds:.1f}"))
+            rows.append((f"median of {count}", *(percent(median(of)) for of in each), ""))
+        for rival in self.rivals:
+            each = [rival.values(name) for name in self.names]
+            seconds = rival.seconds
+            rows.append((rival.name, *(told(of) if of else "" for of in each), f"{seconds:.1f}"))
+        if self.floor is not None:
+            name, value = self.floor
+            rows.append((name, percent(value), *[""] * len(self.names)))
+        return rows
+
+    @property
+    def best_rival(self) -> tuple[str, float, bool] | None:
+        """Name and mean score of the best of the others, and whether it is simpler."""
+        return best_of(self.rivals, self.floor)
+
+    def verdict(self) -> str:
+        """Who wins on dev, and whether that says anything."""
+        if self.best_rival is None or self.difference is None:
+            return "nothing else was tried to measure it against"
+        mean, spread = mean_and_spread(self.values(self.names[0]))
+        name, best, simpler = self.best_rival
+        points, apart = 100 * abs(mean - best), self.difference
+        luck = f"95 % over dev sets of this size: {apart.interval(of_other=mean < best)}"
+        if spread is not None:
+            luck += f"; spread of the seeds: {percent(spread)}"
+        if not apart.certain or points <= max(100 * (spread or 0.0), 0.005):
+            said = (
+                f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
+                f"{points:.2f} points may well be luck ({luck})"
+            )
+        elif mean > best:
+            said = f"the model wins by {points:.2f} points over {name} ({luck})"
+        else:
+            said = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
+        if spread is None:
+            said += "; one seed says nothing of the spread, --seeds 5 does"
+        return said + self._read_less()
+
+    def _read_less(self) -> str:
+        """That the model has read less of the texts than a bag of words; "" where it has not."""
+        texts = len(self.data.train) + len(self.data.dev)
+        if self.cut < _MENTIONED * texts or not any(TF_IDF in rival.name for rival in self.rivals):
+            return ""
+        return (
+            f"; the model read at most {self.longest} tokens of each text, which cut "
+            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: --longest N reads more, "
+            "--long windows everything"
+        )
+
+    def choice(self) -> str:
+        """How the model that is kept was chosen."""
+        if len(self.seeds) == 1:
+            return f"{self.model} holds the model of seed {self.best.seed}"
+        return (
+            f"{self.model} holds the model of seed {self.best.seed}, the best of "
+            f"{len(self.seeds)} on dev: expect the mean on new texts, not its "
+            f"{percent(self.best.score)} %"
+        )
+
+    def certainty(self) -> str:
+        """How far the best seed's score can be trusted, whatever the seeds."""
+        low, high = percent(self.interval.low), percent(self.interval.high)
+        return (
+            f"seed {self.best.seed}: {in_words(self.names[0])} {percent(self.best.score)} %, 95 % "
+            f"interval over dev sets of this size {low} to {high}"
+        )
+
+
+def _without_losses(seed: TrialResult) -> dict[str, Any]:
+    values = seed.to_dict()
+    del values["losses"]
+    return values

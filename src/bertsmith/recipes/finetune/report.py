@@ -1,0 +1,200 @@
+"""How far fine-tuning has moved each layer's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.errors import MissingExtra
+from bertsmith.core.log import say
+from bertsmith.evaluation.calibration import calibration
+from bertsmith.evaluation.metrics import confusion_matrix
+from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.formatting import in_words, percent, told
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.scores import conclusions
+from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.reports.page import Report
+from bertsmith.reports.training import add_training
+from bertsmith.tasks.task import Task
+from bertsmith.training.run.folder import RunFolder, read_record
+from bertsmith.weights.folder import load_model
+
+
+def weight_change(before: Path, after: Path) -> list[tuple[str, float]]:
+    """The length of each layer's change over that of its weights: embeddings, then every block."""
+    first, last = load_model(before)[0], load_model(after)[0]
+    layers = range(len(first.encoder.blocks))
+    places = ["encoder.embeddings.", *(f"encoder.blocks.{n}." for n in layers)]
+    names = ["embeddings", *(f"layer {n + 1}" for n in layers)]
+    return [(name, _change(first, last, place)) for name, place in zip(names, places, strict=True)]
+
+
+def _change(before: Model, after: Model, place: str) -> float:
+    moved = length = 0.0
+    later = dict(after.named_parameters())
+    for name, parameter in before.named_parameters():
+        if name.startswith(place):
+            one, other = parameter.detach().double(), later[name].detach().double()
+            moved += float((other - one).square().sum())
+            length += float(one.square().sum())
+    return float((moved / length) ** 0.5) if length else 0.0
+
+
+# letters of a text that a table shows
+_SHOWN = 240
+
+Right = NDArray[np.bool_]
+Confidence = NDArray[np.float64]
+
+
+def calibration_points(confidence: Confidence, right: Right) -> list[tuple[float, float]]:
+    """How often the model is right (y) where it is so sure (x), both means over a bin."""
+    bins = calibration(confidence, right).bins
+    return [(each.confidence, each.accuracy) for each in bins]
+
+
+def calibration_note(confidence: Confidence, right: Right) -> str:
+    """The expected calibration error in words."""
+    error = calibration(confidence, right).error
+    sure, share = float(confidence.mean()), float(right.mean())
+    return (
+        f"On average the model gives its answer a probability of {sure:.3f} and is right in "
+        f"{share:.3f} of the cases; expected calibration error {error:.3f}."
+    )
+
+
+def mistakes(
+    task: Task[Any],
+    rows: Sequence[Any],
+    answers: Sequence[dict[str, Any]],
+    right: Right,
+    most: int,
+) -> list[tuple[str, str, str, str, str]]:
+    """The wrong answers that the model was surest of.
+
+    Each with its line, what was asked, the truth, the answer, and how sure the model was.
+    """
+    sure = [float(answer.get("probability", 0.0)) for answer in answers]
+    wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:most]
+    return [
+        (
+            f"{rows[row].line}",
+            _short(" | ".join(map(str, task.shown(rows[row]).values()))),
+            _short(task.truth(rows[row])),
+            _short(task.said(answers[row])),
+            f"{sure[row]:.3f}",
+        )
+        for row in wrong
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+_MISTAKES = 20
+
+
+def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> None:
+    """Write the page of the run; without matplotlib, say so instead."""
+    data = outcome.data
+    subtitle = f"{data.task.title}, {len(data.train):,} {data.task.unit}, seeds: "
+    try:
+        report = Report("Fine-tuning", f"{subtitle}{len(outcome.seeds)}")
+    except MissingExtra as error:
+        say(f"no report: {error}")
+        return
+    report.table("Scores on dev", outcome.header(), outcome.rows(), note=outcome.verdict())
+    report.text("What to make of them", conclusions(outcome)[1:])
+    _add_trials(report, outcome)
+    _add_errors(report, outcome)
+    logs = {
+        f"seed {seed.seed}": RunFolder(outcome.folder / "seeds" / f"seed-{seed.seed}").log()
+        for seed in outcome.seeds
+    }
+    add_training(report, logs)
+    _add_weights(report, outcome, Path(run["model"]))
+    report.settings("Settings", run)
+    report.write(path)
+
+
+def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
+    """The contestants' details, the grid, and the learning curve."""
+    score = in_words(outcome.names[0])
+    detailed = [rival for rival in outcome.rivals if rival.detail]
+    if detailed:
+        rows = [(rival.name, percent(rival.mean), rival.detail) for rival in detailed]
+        report.table("Contestants", ("", f"{score} %", "how"), rows)
+    if outcome.grid is not None:
+        cells = sorted(outcome.grid.cells, key=lambda cell: cell.result.rank, reverse=True)
+        table = [
+            (f"{c.rate:g}", str(c.batch), str(c.epochs), percent(c.result.score),
+             f"{c.result.seconds:.1f}")
+            for c in cells
+        ]  # fmt: skip
+        header = ("rate", "batch", "epochs", f"{score} %", "seconds")
+        report.table("Grid", header, table, note=outcome.grid.note())
+    if outcome.curve:
+        means = [(float(point.rows), float(np.mean(point.values))) for point in outcome.curve]
+        points = [f"{point.rows:,}: {told(point.values)} %" for point in outcome.curve]
+        report.curves(
+            "Learning curve",
+            {score: means},
+            x_label=f"labelled {outcome.data.task.unit}",
+            y_label=score,
+            percent=True,
+            note=f"{score} on dev, mean ± spread over the seeds. " + "; ".join(points),
+        )
+
+
+def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
+    """Confusion, calibration and the most confident mistakes of the best seed."""
+    data, seed = outcome.data, outcome.best.seed
+    dev = read_record(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
+    evidence = np.array(dev["evidence"], np.float64)
+    if data.task.predicts == "class":
+        true, said = evidence[:, :2].astype(np.int64).T
+        matrix = confusion_matrix(true, said, len(data.labels)).tolist()
+        report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
+    sure = [answer.get("probability") for answer in dev["answers"]]
+    right = data.task.right(evidence)
+    if right is not None and None not in sure:
+        confidence = np.array(sure, np.float64)
+        report.curves(
+            f"Calibration on dev, seed {seed}",
+            {
+                "right": calibration_points(confidence, right),
+                "if it were as right as it is sure": [(0.0, 0.0), (1.0, 1.0)],
+            },
+            x_label="probability that the model gives its answer",
+            y_label="share that is right",
+            percent=True,
+            note=calibration_note(confidence, right),
+        )
+    if right is not None:
+        rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
+        report.table(
+            f"Most confident mistakes on dev, seed {seed}",
+            ("line", "asked", "true", "said", "sure"),
+            rows,
+            note=f"{int((~right).sum()):,} of {len(right):,} are wrong.",
+        )
+
+
+def _add_weights(report: Report, outcome: FinetuneOutcome, base: Path) -> None:
+    changes = weight_change(base, outcome.model)
+    report.curves(
+        "Weight change",
+        {"change": [(float(number), change) for number, (_, change) in enumerate(changes)]},
+        x_label="layer",
+        y_label="relative change",
+        percent=True,
+        note="The length of the change over that of the weights, 0 being the embeddings. "
+        + "; ".join(f"{name}: {percent(change)} %" for name, change in changes)
+        + f" (seed {outcome.best.seed})",
+    )

@@ -1,0 +1,268 @@
+"""What earlier calls left in a folder of GLUE's suite: the tasks that this one does not name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.core.files import made_folder, read_json
+from bertsmith.core.log import Table, console, say
+from bertsmith.core.ownership import claimed
+from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.hub.models import model_folder
+from bertsmith.network.model import Model
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.finetune.formatting import told_scores
+from bertsmith.recipes.finetune.inputs import room_of
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.parallel import AtOnce
+from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import measure
+from bertsmith.recipes.glue.table import (
+    FILES,
+    NOTE,
+    Predictions,
+    Row,
+    glue_rows,
+    header,
+    markdown,
+    missing_files,
+    read_submission,
+    write_submission,
+)
+from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.task import Task
+from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run.folder import RunFolder, write_json
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.tensors import weights_hash
+
+MATCHED, MISMATCHED = "MNLI", "MNLI-mm"
+DIAGNOSTIC = "AX"
+"""What the model of MNLI answers too."""
+RESULTS = "results.json"
+"""The file of all scores."""
+
+_LARGEST = 2**20
+
+Score = tuple[float, float | None]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Scores and answers of tasks whose runs lie in the folder."""
+
+    scores: dict[str, dict[str, Score]]
+    """Mean and spread, in shares of 1, by task and score."""
+    answers: dict[str, Predictions]
+    """By the leaderboard's name of each file."""
+
+
+def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
+    """What is kept in `out` of runs from the model with that hash, `without` some tasks.
+
+    A row of the table is of one model: what belongs to another is left behind. So is what cannot
+    be read, as naming its task brings it back.
+    """
+    tasks = set(_tasks_of(out, model_hash)) - without
+    if MATCHED in tasks:
+        tasks |= {MISMATCHED, DIAGNOSTIC}
+    files = {file for file, (task, _) in FILES.items() if task.name in tasks}
+    try:
+        results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
+        scores = {name: _scores(found) for name, found in results.items() if name in tasks}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Earlier({}, {})
+    answers = {file: rows for file, rows in read_submission(out).items() if file in files}
+    return Earlier(scores, answers)
+
+
+def _scores(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
+    scores: dict[str, Score] = {}
+    for name, each in found.items():
+        mean, spread = each["mean"], each["spread"]
+        scores[name] = (float(mean), None if spread is None else float(spread))
+    return scores
+
+
+def _tasks_of(out: Path, model_hash: str) -> Iterator[str]:
+    for name in TASKS:
+        try:
+            settings = RunFolder(out / name).settings("finetune")
+        except RunFolderError:
+            continue
+        if settings and settings.get("model_hash") == model_hash:
+            yield name
+
+
+Files = Mapping[str, Path]
+
+
+def glue(
+    model: str | Path,
+    data: Path,
+    *,
+    out: Path,
+    tasks: tuple[str, ...] = (),
+    seeds: int = 5,
+    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
+    grid: bool = False,
+    minutes: float | None = None,
+    device: str = "auto",
+    side_by_side: AtOnce = "auto",
+) -> dict[str, Any]:
+    """Fine-tune a model on each of GLUE's `tasks`, all that are there where none are named.
+
+    Returns the scores, with those of other tasks that earlier calls with this model left in `out`.
+    Tasks without a training or a dev file are passed over, and told. `minutes` are for the grid of
+    each; so many trainings of a task go on `side_by_side`. Raises `ExampleError` for files that are
+    not GLUE's, `ConfigError` for a task that is not there, and what `finetune` raises.
+    """
+    folder, found = model_folder(model), find_glue(data)
+    for name in tasks:
+        if name not in found:
+            raise ConfigError(f"no task {name!r} in {data}", remedy=f"there is {', '.join(found)}")
+    chosen = {name: files for name, files in found.items() if not tasks or name in tasks}
+    with made_folder(out.parent), claimed(out):
+        scores: dict[str, dict[str, tuple[float, float | None]]] = {}
+        answers: dict[str, Predictions] = {}
+        for name, files in chosen.items():
+            task = TASKS[name]
+            if task.train not in files or task.dev[0] not in files:
+                if name != DIAGNOSTIC:
+                    say(f"{name}: has no file to train on, or none to measure with; passed over")
+                continue
+            say(f"{name}:")
+            own = settings_of(task, settings)
+            outcome = finetune(
+                folder,
+                files[task.train],
+                out=out / name,
+                dev=files[task.dev[0]],
+                task=name,
+                seeds=seeds,
+                settings=own,
+                grid=grid,
+                minutes=minutes,
+                device=device,
+                side_by_side=side_by_side,
+            )
+            scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
+            trained = _Trained(outcome, own, device)
+            if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
+                scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
+            answers |= trained.answered(files, task)
+            if name == MATCHED and DIAGNOSTIC in found:
+                answers |= trained.answered(found[DIAGNOSTIC], TASKS[DIAGNOSTIC])
+        earlier = read_earlier(out, weights_hash(folder), without=set(scores))
+        if earlier.scores:
+            say(f"with {', '.join(earlier.scores)} of earlier calls")
+        return _told(out, folder, earlier.scores | scores, earlier.answers | answers)
+
+
+def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
+    """The settings for a task of the suite: a number has no classes to weigh, nor to smooth.
+
+    Bad rows are counted anew.
+    """
+    if task.labels:
+        return replace(settings)
+    return replace(settings, class_weights="none", smoothing=0.0)
+
+
+class _Trained:
+    """The best model of a task, to be asked for more than its dev set."""
+
+    def __init__(self, outcome: FinetuneOutcome, settings: FinetuneConfig, device: str) -> None:
+        self._model: Model
+        self._tokenizer: Tokenizer
+        self._model, self._tokenizer = load_model(outcome.model)
+        self._model.to(device_named(device))
+        self._task: Task[Any] = GLUE[outcome.data.task.name]
+        limit = self._model.config.encoder.longest
+        self._on_bad = settings.on_bad
+        self._room = room_of(self._task, settings, limit)
+
+    def scored(
+        self, file: Path, task: GlueTask, split: str
+    ) -> dict[str, tuple[float, float | None]]:
+        """The scores on another dev file."""
+        bad = BadRows(self._on_bad)
+        rows = list(read_glue(file, task, split, bad=bad))
+        if told := bad.told():
+            say(told)
+        labels = self._model.config.labels
+        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
+        found = measure(self._task, self._model, encoded, rows, labels).scores
+        say(f"{split}: {told_scores(found)} (the best seed)")
+        return {name: (value, None) for name, value in found.items()}
+
+    def answered(self, files: Files, task: GlueTask) -> dict[str, Predictions]:
+        """The answers to the test files, by the leaderboard's name of each."""
+        return {
+            task.submission[split]: self._answers(list(read_glue(files[split], task, split)))
+            for split in task.test
+            if split in files
+        }
+
+    def _answers(self, rows: list[Example]) -> Predictions:
+        labels = self._model.config.labels
+        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
+        found = self._task.answers(self._model, encoded, rows)
+        if self._task.predicts == "class":
+            said: list[str | float] = [labels[int(answer.argmax())] for answer in found]
+        else:
+            said = [float(np.clip(answer, 0, HIGHEST)) for answer in found]
+        return [(str(row.id), answer) for row, answer in zip(rows, said, strict=True)]
+
+
+def _table(rows: list[Row]) -> Table:
+    """The table for a terminal of 80 columns: what is uncertain stands in a line below."""
+    table = Table(*header(), box=None, padding=(0, 1, 0, 0))
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row in rows:
+        parts = [cell.partition(" ± ") for cell in row]
+        table.add_row(*(mean for mean, _, _ in parts))
+        if any(spread for _, _, spread in parts):
+            table.add_row(*(f"± {spread}" if spread else "" for _, _, spread in parts))
+    return table
+
+
+def _told(
+    out: Path,
+    model: Path,
+    scores: Mapping[str, Mapping[str, tuple[float, float | None]]],
+    answers: Mapping[str, Predictions],
+) -> dict[str, Any]:
+    rows = glue_rows(f"ours, {model.name}", scores)
+    console.print(_table(rows))
+    for name in scores:
+        each = ", ".join(
+            f"{score} {100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+            for score, (mean, spread) in scores[name].items()
+        )
+        say(f"{name:>8}: {each}")
+    say(NOTE)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "table.md").write_text(f"{markdown(rows)}\n{NOTE}\n", encoding="utf-8")
+    figures: dict[str, Any] = {
+        name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in each.items()}
+        for name, each in scores.items()
+    }
+    write_json(out / RESULTS, figures)
+    if answers:
+        path = write_submission(out, answers)
+        missing = missing_files(answers)
+        lacks = f"; the leaderboard also wants {', '.join(missing)}" if missing else ""
+        say(f"{path} holds {', '.join(answers)}{lacks}")
+    return figures

@@ -1,0 +1,113 @@
+"""Scores of a fine-tuned model on labelled examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ExampleError, ModelFolderError
+from bertsmith.core.log import say
+from bertsmith.core.printable import printable
+from bertsmith.evaluation.entities import EntityScores, macro_f1
+from bertsmith.hub.models import model_folder
+from bertsmith.network.preprocessing import Fit
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.finetune.formatting import in_words, percent
+from bertsmith.recipes.finetune.labelled import pick_classes, tell_rows
+from bertsmith.recipes.finetune.trial import measure
+from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.table import task_of
+from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.task import Room, Task, interval_of
+from bertsmith.tasks.whole_texts import unknown_label
+from bertsmith.text.examples.tagged import names_entities
+from bertsmith.weights.folder import load_model
+
+
+def evaluate(
+    model: str | Path,
+    file: Path,
+    *,
+    reading: Reading = Reading(),  # noqa: B008 (frozen)
+    longest: int | None = None,
+    long: Fit | None = None,
+    stride: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Score a model on labelled rows, tell the scores with their 95 % intervals, and return them.
+
+    Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
+    on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.
+    """
+    place = device_named(device)
+    loaded, tokenizer = load_model(model_folder(model))
+    if loaded.config.predicts is None:
+        raise ModelFolderError(
+            "has no head for a task",
+            where=model,
+            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+        )
+    loaded.to(place)
+    task, labels = task_of(loaded.config), loaded.config.labels
+    room = Room.of_model(loaded.config, longest=longest, long=long, stride=stride)
+    trained = loaded.config.preprocessing
+    pairs = None if trained is None else trained.pairs
+    reading = reading_as_trained(reading, trained, str(file), labelled=True)
+    reading = task.settled(file, reading)
+    rows = list(checked_pairs(task.read(file, reading, labelled=True), pairs))
+    rows = list(pick_classes(task, rows, reading.columns, known=labels))
+    tell_rows(task, rows, file, reading)
+    check_known(task, rows, labels)
+    encoded = task.encode(tokenizer, rows, labels, room, labelled=False)
+    found = measure(task, loaded, encoded, rows, labels)
+    if bad := reading.bad_rows.told():
+        say(bad)
+    if long_ones := encoded.long_texts:
+        say(f"{long_ones:,} of {len(rows):,} texts were longer than {room.longest} tokens")
+    say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
+    figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
+    for name, value in found.scores.items():
+        interval = interval_of(task, found.evidence, labels, name)
+        low, high = percent(interval.low), percent(interval.high)
+        say(f"{in_words(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
+        figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
+    for note in task.notes(found.evidence, labels):
+        say(note)
+    if isinstance(task, Tag) and names_entities(labels):
+        figures["types"] = _tell_types(task.scores_by_type(rows, found.answers))
+    return figures
+
+
+def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
+    """Tell the scores of each type of entity, and return them."""
+    for label, each in scores.items():
+        shares = f"precision {percent(each.precision)} %, recall {percent(each.recall)} %"
+        name = printable(label, 16) or "(no type)"
+        say(f"{name:>16} {percent(each.f1):>7} %  F1 ({shares}; {each.true:,} true)")
+    if len(scores) > 1:
+        say(f"{in_words('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1")
+    return {
+        label: {
+            "f1": each.f1,
+            "precision": each.precision,
+            "recall": each.recall,
+            "support": each.true,
+        }
+        for label, each in scores.items()
+    }
+
+
+def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -> None:
+    """Raise `ExampleError` for a row with a label that is none of a model's."""
+    for row in rows:
+        for label in task.labels_of(row):
+            if label not in labels:
+                raise ExampleError(
+                    f"the label {label!r} is none of the model's",
+                    where=row.source,
+                    line=row.line,
+                    remedy=f"it knows {unknown_label(label, labels)}; name the label's column, or "
+                    "rename",
+                )

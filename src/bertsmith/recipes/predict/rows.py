@@ -1,0 +1,366 @@
+"""Texts to answer for: lines of a file or of standard input, or the rows of a table."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, AnyStr, Generic, TypeVar
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.log import say
+from bertsmith.network.preprocessing import Preprocessing
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.task import Task
+from bertsmith.tasks.whole_texts import TextTask
+from bertsmith.text.bad_rows import FAIL, BadRows
+from bertsmith.text.corpus.documents import tidy, tidy_places
+from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.reading import Kind, has_cells, has_labels, read_examples, table_kind
+from bertsmith.text.headers import index_of
+from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
+from bertsmith.text.tables import DELIMITED, TABLES, Head, Pick, Table
+
+STANDARD_INPUT = "standard input"
+
+
+class Texts:
+    """A stream of texts to be read once; `blank` counts the empty lines passed over.
+
+    ``-`` is standard input, one text a line, and so is any file but .csv, .tsv, .jsonl and
+    .parquet, which are read as examples whose label may be missing. Raises `ExampleError`, with
+    file and line, for what cannot be read.
+    """
+
+    def __init__(
+        self, file: str, columns: Columns, *, kind: Kind = "class", bad: BadRows = FAIL
+    ) -> None:
+        """Labels that are there are of a kind; bad rows of tables are up to `bad`."""
+        self.file = file
+        self.blank = 0
+        self._columns = columns
+        self._read: Table | TextFile | None = None
+        self._kind: Kind = kind
+        self._bad = bad
+
+    def __iter__(self) -> Iterator[Example]:
+        if self.file == "-":
+            self._columns.check_read(STANDARD_INPUT, "lines of text")
+            return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
+        path = Path(self.file)
+        if kind_of(path) in TABLES or has_labels(path, self._columns):
+            return read_examples(
+                path,
+                self._columns,
+                need_label=False,
+                kind=self._kind,
+                bad=self._bad,
+                watch=self._watch,
+            )
+        self._columns.check_read(path, "lines of text")
+        self._read = file = TextFile(path, ExampleError, self._columns.encoding)
+        return self._examples(file.lines(), str(path))
+
+    @property
+    def total_bytes(self) -> float | None:
+        """The size of the file, for progress bars; None of what has none."""
+        path = Path(self.file)
+        return path.stat().st_size if self.file != "-" and path.is_file() else None
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the file as it lies on the disk has been read."""
+        return 0 if self._read is None else self._read.bytes_read
+
+    def _watch(self, table: Table) -> None:
+        self._read = table
+
+    def _examples(self, lines: Iterable[tuple[int, str]], source: str) -> Iterator[Example]:
+        empty = True
+        for line, written in lines:
+            empty = False
+            text = tidy(written)
+            if text:
+                yield Example(text=text, text_pair=None, label=None, source=source, line=line)
+            else:
+                self.blank += 1
+        if empty:
+            raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+def standard_input(encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of standard input; raises `ExampleError` for what cannot be decoded."""
+    codec = UTF8 if encoding == AUTO else codec_named(encoding)
+    if is_wide(codec):
+        yield from _wide_lines(codec)
+        return
+    for line, written in _numbered(sys.stdin.buffer.readline):
+        try:
+            text = written.decode(codec)
+        except UnicodeDecodeError as error:
+            raise ExampleError(
+                f"is not {codec.upper()}: byte 0x{written[error.start]:02X}",
+                where=STANDARD_INPUT,
+                line=line,
+                remedy=f"name its encoding: {OPTION} cp1252 or ...",
+            ) from error
+        yield line, text.removeprefix("\ufeff") if line == 1 else text
+
+
+def _wide_lines(codec: str) -> Iterator[tuple[int, str]]:
+    """Lines of UTF-16 or UTF-32, in which a line's end is no single byte."""
+    line = 0
+    try:
+        reader = io.TextIOWrapper(sys.stdin.buffer, encoding=codec)
+        for line, text in _numbered(reader.readline):
+            yield line, text
+    except UnicodeError as error:
+        remedy = f"name its encoding: {OPTION} NAME"
+        raise ExampleError(
+            f"is not {codec.upper()}", where=STANDARD_INPUT, line=line + 1, remedy=remedy
+        ) from error
+
+
+def _numbered(read: Callable[[int], AnyStr]) -> Iterator[tuple[int, AnyStr]]:
+    """Yield lines as they come; `ExampleError` for one that has no end, which would fill memory."""
+    for line in itertools.count(1):
+        try:
+            written = read(LONGEST_LINE + 1)
+        except OSError as error:
+            remedy = "name a file, or pipe texts in: cat FILE | bertsmith ..."
+            what = f"cannot be read: {error.strerror}"
+            raise ExampleError(what, where=STANDARD_INPUT, remedy=remedy) from error
+        if not written:
+            return
+        if len(written) > LONGEST_LINE:
+            remedy = "is a line end missing, or is this no text?"
+            unit = "bytes" if isinstance(written, bytes) else "characters"
+            what = f"a line of over {LONGEST_LINE:,} {unit}"
+            raise ExampleError(what, where=STANDARD_INPUT, line=line, remedy=remedy)
+        yield line, written
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Generic[R]):
+    """A row of the input: its columns as written, and what a model is asked; None for a blank."""
+
+    columns: Mapping[str, object]
+    row: R | None
+
+
+def asked_of_task(
+    task: Task[Any], file: str, reading: Reading, *, pairs: bool | None
+) -> Iterator[Asked[Any]]:
+    """Stream the rows of a file, folder or standard input (``-``) that a task is to answer for.
+
+    With `pairs` a line is two texts with a tab between. Raises `ExampleError`, with file and line,
+    for what cannot be read, and for single texts where pairs are wanted and the other way round.
+    """
+    reading.bad_rows.skip_blank = True
+    path = Path(file)
+    # a .txt of labels and texts with tabs, as was trained on, is a table here too
+    whole = isinstance(task, TextTask) and pairs is not None and file != "-"
+    cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
+    if task.reads_lines(file, reading) and not cells:
+        for asked in _lines(file, reading.columns, pairs=bool(pairs)):
+            row = None if asked.row is None else task.of_text(asked.row)
+            yield Asked(columns=asked.columns, row=row)
+        return
+    rows = checked_pairs(task.asked(path, reading), pairs)
+    table = kind_of(path) in TABLES and not path.is_dir() and task.row_a_record(path, reading)
+    if table or (cells and not has_labels(path, reading.columns)):
+        delimited = cells or kind_of(path) in DELIMITED
+        yield from _beside(_records(path, reading), rows, delimited=delimited)
+        return
+    for row in rows:
+        place = {"file": row.source, "line": row.line} if path.is_dir() else {}
+        yield Asked(columns={**place, **task.shown(row)}, row=row)
+
+
+def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[Example]]:
+    """Stream texts, or with `pairs` texts some of which are pairs, for a pre-trained model."""
+    reading.bad_rows.skip_blank = True
+    path = Path(file)
+    if file == "-" or kind_of(path) not in TABLES:
+        yield from _lines(file, reading.columns, pairs=pairs, single=True)
+        return
+    rows = read_examples(path, reading.columns, need_label=False, bad=reading.bad_rows)
+    delimited = kind_of(path) in DELIMITED
+    yield from _beside(_records(path, reading), rows, delimited=delimited)
+
+
+def in_the_text_as_written(
+    record: dict[str, Any], text: str, columns: Mapping[str, object]
+) -> dict[str, Any]:
+    """Return an answer whose entities are characters of the text as it stands in the input.
+
+    Models read `text`, whose white space is single spaces.
+    """
+    if "entities" not in record or text in columns.values():
+        return record
+    strings = (value for value in columns.values() if isinstance(value, str))
+    written = next((value for value in strings if tidy(value) == text), None)
+    if written is None:
+        return record
+    places = tidy_places(written)
+    entities = []
+    for each in record["entities"]:
+        start, end = places[each["start"]], places[each["end"] - 1] + 1
+        entities.append({**each, "start": start, "end": end, "text": written[start:end]})
+    return {**record, "entities": entities}
+
+
+def reading_as_trained(
+    reading: Reading, trained: Preprocessing | None, file: str, *, labelled: bool
+) -> Reading:
+    """Return how a file is read: with the columns of training, where none are named.
+
+    Says so where the file lacks one: the usual names are looked for then.
+    """
+    columns = reading.columns
+    if trained is None or file == "-" or columns.named():
+        return reading
+    named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
+    if labelled:
+        named |= {"label": trained.label_column}
+    kept = {role: name for role, name in named.items() if name is not None}
+    path = Path(file)
+    if kept and not path.is_dir() and kind_of(path) in TABLES:
+        lacking = [name for name in kept.values() if not _has_column(path, columns, name)]
+        if lacking:
+            say(f"{file} has no column {lacking[0]!r}, on which the model was trained")
+            kept = {}
+    else:
+        kept = {}
+    if labelled and columns.label_until is None and trained.label_until is not None:
+        kept["label_until"] = trained.label_until
+    return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
+
+
+def _has_column(path: Path, columns: Columns, name: str) -> bool:
+    """Tell whether a table has a column of a name, or of a number where it is a CSV or TSV."""
+    found: list[bool] = []
+
+    def pick(head: Head) -> Pick:
+        number = head.delimited and name.isdecimal() and int(name) < len(head.names)
+        found.append(number or index_of(head.names, name) is not None)
+        return Pick(columns=(), header=False)
+
+    next(Table(path, ExampleError, encoding=columns.encoding).rows(pick), None)
+    return any(found)
+
+
+def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
+    """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned."""
+    for row in rows:
+        if pairs is not None and isinstance(row, Example) and (row.text_pair is not None) != pairs:
+            what, remedy = (
+                ("is a single text", "name the column of the second: --text-pair-column")
+                if pairs
+                else ("is a pair of texts", "name the column of the one text: --text-column")
+            )
+            learned = "pairs of texts" if pairs else "single texts"
+            raise ExampleError(
+                f"{what}, and the model was trained on {learned}",
+                where=row.source,
+                line=row.line,
+                remedy=remedy,
+            )
+        yield row
+
+
+def _lines(
+    file: str, columns: Columns, *, pairs: bool, single: bool = False
+) -> Iterator[Asked[Example]]:
+    """Lines of a text, as pairs with a tab between; with `single` those without one too."""
+    columns.check_read(file, "lines of text")
+    if file == "-":
+        source, lines = STANDARD_INPUT, standard_input(columns.encoding)
+    else:
+        source = file
+        lines = TextFile(Path(file), ExampleError, columns.encoding).lines()
+    empty = True
+    for line, whole in lines:
+        empty = False
+        written = whole.rstrip("\r\n")
+        if not tidy(written):
+            yield Asked(columns={"text": written}, row=None)
+            continue
+        first, tab, second = written.partition("\t") if pairs else (written, "", "")
+        if pairs and not (single and not tab) and not (tidy(first) and tidy(second)):
+            raise ExampleError(
+                "is no pair of texts, and the model was trained on pairs",
+                where=source,
+                line=line,
+                remedy="write both texts with a tab between",
+            )
+        row = Example(
+            text=tidy(first),
+            text_pair=tidy(second) if tab else None,
+            label=None,
+            source=source,
+            line=line,
+        )
+        shown = {"text": first, "text_pair": second} if tab else {"text": written}
+        yield Asked(columns=shown, row=row)
+    if empty:
+        raise ExampleError("holds no text", where=source, remedy="write one text a line")
+
+
+Cells = tuple[int, tuple[str, ...], tuple[object, ...]]
+
+
+def _records(path: Path, reading: Reading) -> Iterator[Cells]:
+    """Yield line, names and cells of every row of a table; of a CSV or TSV the header too."""
+    heads: list[Head] = []
+
+    def pick(head: Head) -> Pick:
+        heads.append(head)
+        every = tuple(range(len(head.names)))
+        return Pick(columns=every, header=False, optional=frozenset(every))
+
+    def pass_over(error: UserError, row: str) -> None:
+        """Leave bad rows to the task's reader, which refuses them."""
+        del error, row
+
+    encoding = reading.columns.encoding
+    kind = table_kind(path, reading.columns)
+    table = Table(path, ExampleError, kind=kind, encoding=encoding, refuse=pass_over)
+    for line, cells in table.rows(pick):
+        record = table.record()
+        yield (
+            (line, tuple(record), tuple(record.values()))
+            if record is not None
+            else (line, heads[0].names, cells)
+        )
+
+
+def _beside(records: Iterator[Cells], rows: Iterator[R], *, delimited: bool) -> Iterator[Asked[R]]:
+    """Join the records of a file with the rows that were read from it, by their lines.
+
+    Of a CSV or TSV the first record is the header, unless it was read as a row: then there is none,
+    and columns are called by their numbers from 0.
+    """
+    waiting = next(rows, None)
+    numbers: tuple[str, ...] | None = None
+    for count, (line, names, cells) in enumerate(records):
+        own = waiting if waiting is not None and _line(waiting) == line else None
+        if count == 0 and delimited:
+            if own is None:
+                continue
+            numbers = tuple(map(str, range(len(names))))
+        if own is not None:
+            waiting = next(rows, None)
+        yield Asked(columns=dict(zip(numbers or names, cells, strict=True)), row=own)
+
+
+def _line(row: Any) -> int:  # noqa: ANN401
+    return int(row.line)

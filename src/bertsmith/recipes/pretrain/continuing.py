@@ -1,0 +1,160 @@
+"""Pre-training that goes on from a model there is, on other text (Gururangan et al. 2020)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.segments import Text
+from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.core.log import say
+from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.families.catalog import family
+from bertsmith.network.model import Model, ModelConfig
+from bertsmith.recipes.pretrain.settings import NetworkConfig, Parent, PretrainConfig, PretrainRun
+from bertsmith.store.store import TokenStore, file_hash
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.schedule import ScheduleConfig
+from bertsmith.weights.folder import CONFIG_FILE, load_as, read_config
+from bertsmith.weights.tensors import weights_hash
+
+_OF_THE_MODEL = ("family", "positions", "activation", "longest")
+
+
+def continued(folder: Path) -> PretrainConfig:
+    """The settings that suit going on from a model: its own network, and AdamW at a low rate.
+
+    Samples are pairs if the model has a head for them: of sentences in order in an ALBERT, of next
+    sentences else. Raises `ModelFolderError`.
+    """
+    config = read_config(folder)
+    pairs: Text = "next_sentence" if family(config.encoder) == "bert" else "sentence_order"
+    longest = min(SampleConfig().longest, config.encoder.longest)
+    return PretrainConfig(
+        network=_network(config),
+        samples=SampleConfig(
+            longest=longest,
+            text=pairs if config.next_sentence else "within_documents",
+            left_to_right=config.encoder.causal,
+        ),
+        optimiser=OptimiserConfig(rate=1e-4),
+        schedule=ScheduleConfig(warm_up=0.05),
+    )
+
+
+def identify(folder: Path) -> Parent:
+    """A model folder by its place and its contents."""
+    read_config(folder)
+    parts = [file_hash(folder / CONFIG_FILE), weights_hash(folder)]
+    parts.append(Tokenizer.load(folder).fingerprint)
+    digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    return Parent(folder=folder.resolve(), files_hash=digest, origin=origin(folder))
+
+
+def size_of(folder: Path) -> str:
+    """Layers and hidden size of a model: ``6/384``."""
+    encoder = read_config(folder).encoder
+    return f"{encoder.layers}/{encoder.hidden}"
+
+
+def check_parent(run: PretrainRun, store: TokenStore) -> None:
+    """Whether the model that a run continues is still the one, and fits store and settings.
+
+    Raises `RunFolderError`, `StoreError` or `ConfigError`; nothing for a run without a parent.
+    """
+    if run.parent is None:
+        return
+    folder = run.parent.folder
+    if run.parent.origin is not None and not folder.exists():
+        model_folder(run.parent.origin)
+    if identify(folder) != run.parent:
+        raise RunFolderError(
+            "is not the model any more that the run was begun from",
+            where=folder,
+            remedy="choose another --out",
+        )
+    if Tokenizer.load(folder).fingerprint != store.index.fingerprint:
+        raise StoreError(
+            f"was prepared with another vocabulary than that of {folder}",
+            where=store.folder,
+            remedy=f"prepare it again: bertsmith prepare CORPUS --vocab {folder} --out NEW",
+        )
+    network = run.settings.network
+    own = _network(read_config(folder))
+    for name in (*_OF_THE_MODEL, "position_start"):
+        if getattr(network, name) != getattr(own, name):
+            raise ConfigError(
+                f"network.{name} is {getattr(network, name)!r} where the model that is continued "
+                f"asks for {getattr(own, name)!r}",
+                remedy="leave that setting out",
+            )
+
+
+def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
+    """The parent's weights with the heads that the settings train, a pure function of both."""
+    model, _ = load_as(parent.folder, wanted_network(parent, settings), seed=settings.seed)
+    if new := new_parts(parent, settings):
+        say(f"{parent.folder}: has no {', no '.join(new)}: new, from random weights")
+    if left := _left_out(parent, settings):
+        say(f"{parent.folder}: left out, as it is not trained here: {', '.join(left)}")
+    if model.pooler is not None and not settings.samples.pairs:
+        # no objective reads it; it is kept as it is for fine-tuning
+        model.pooler.requires_grad_(False)
+    return model
+
+
+def new_parts(parent: Parent, settings: PretrainConfig) -> list[str]:
+    """What the settings train that the parent does not have, in words."""
+    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
+    return [name for name in wanted if wanted[name] and not has[name]]
+
+
+def _left_out(parent: Parent, settings: PretrainConfig) -> list[str]:
+    wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
+    return [name for name in has if has[name] and not wanted[name]]
+
+
+def _parts(config: ModelConfig) -> dict[str, bool]:
+    return {
+        "masked-LM head": config.masked_lm,
+        "pooler": config.pooler,
+        "next-sentence head": config.next_sentence,
+        "classifier": config.predicts is not None,
+    }
+
+
+def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
+    """The config of the parent with the heads that the settings train."""
+    has, network, pairs = read_config(parent.folder), settings.network, settings.samples.pairs
+    encoder = replace(
+        has.encoder,
+        dropout=network.dropout,
+        attention_dropout=network.attention_dropout,
+        causal=settings.samples.left_to_right,
+        # where a classifier was pooled is nothing to go on with
+        pooled="first" if has.encoder.pooled == "last" else has.encoder.pooled,
+    )
+    return ModelConfig(
+        encoder=encoder,
+        # in the other families it belongs to a classifier
+        pooler=pairs or (has.pooler and family(has.encoder) in ("bert", "albert")),
+        masked_lm=True,
+        next_sentence=pairs,
+        classifier_dropout=has.classifier_dropout,
+    )
+
+
+def _network(config: ModelConfig) -> NetworkConfig:
+    encoder = config.encoder
+    return NetworkConfig(
+        family=family(encoder),
+        positions=encoder.positions,
+        position_start="parent",
+        activation=encoder.activation,
+        longest=encoder.longest,
+        dropout=encoder.dropout,
+        attention_dropout=encoder.attention_dropout,
+    )

@@ -1,0 +1,181 @@
+"""Losses and accuracies of objectives on text that was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Protocol
+
+from torch import Tensor
+
+from bertsmith.batches.masking import MaskingConfig
+from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.core.config import Config
+from bertsmith.core.log import progress
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.measuring import Measure
+from bertsmith.training.run.checkpoints import State
+
+
+class Part(Protocol):
+    """One objective's loss over a batch: summed, and how many of `count` targets were right."""
+
+    @property
+    def sum(self) -> Tensor:
+        """The loss summed over the targets."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Number of targets."""
+        ...
+
+    @property
+    def correct(self) -> Tensor:
+        """Targets predicted right."""
+        ...
+
+
+class Parts(Protocol):
+    """What an objective returns: a `Part` by the name of its target."""
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """The parts by name."""
+        ...
+
+
+def evaluate_objective(
+    model: Model,
+    objective: Callable[[Model, Batch], Parts],
+    batches: Iterable[Batch],
+    *,
+    precision: Precision = "fp32",
+) -> dict[str, float]:
+    """Means over all targets of all batches: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
+
+    Names are those of the log of training. A part without any target is left out.
+    """
+    sums: dict[str, float] = {}
+    correct: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    with forward_only(model, precision):
+        for batch in batches:
+            for name, part in objective(model, batch.to(model.device)).parts.items():
+                sums[name] = sums.get(name, 0.0) + part.sum.item()
+                correct[name] = correct.get(name, 0) + int(part.correct.item())
+                counts[name] = counts.get(name, 0) + part.count
+    figures: dict[str, float] = {}
+    for name, count in counts.items():
+        if count:
+            figures[f"{name}_loss"] = sums[name] / count
+            figures[f"{name}_accuracy"] = correct[name] / count
+            figures[f"{name}_count"] = count
+    return figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPlan(Config):
+    """How often held-out text is read, and how much of it."""
+
+    measurements: int
+    """Measurements while training goes on."""
+    measured_tokens: int = 64_000
+    """Tokens of each."""
+    evaluated_tokens: int = 400_000
+    """Tokens that the finished model is evaluated on."""
+
+
+def evaluate_held_out(
+    model: Model,
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    samples: SampleConfig,
+    tokens: int = HeldOutPlan.evaluated_tokens,
+) -> dict[str, float]:
+    """Loss and accuracy of each objective on the held-out documents, in float32; {} without any.
+
+    The masks and pairs are always the same ones, the masks the paper's (15 %, single tokens)
+    whatever training had, so that runs can be compared; about so many `tokens` are
+    read at most.
+    """
+    batches = held_out_batches(tokenizer, store, samples)
+    if batches is None:
+        return {}
+    total = min(tokens, batches.store.tokens)
+    with progress("evaluating on held-out text", total, "tokens") as bar:
+
+        def watched() -> Iterator[Batch]:
+            for batch in first_batches(batches, tokens):
+                yield batch
+                bar.advance(batch.tokens)
+
+        return evaluate_objective(model, PRETRAINING, watched())
+
+
+def measure_held_out(
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    samples: SampleConfig,
+    precision: Precision,
+    tokens: int = HeldOutPlan.measured_tokens,
+) -> Measure | None:
+    """Return what measures on the same held-out text time and again; None without any."""
+    batches = held_out_batches(tokenizer, store, samples)
+    if batches is None:
+        return None
+
+    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
+        chosen = takewhile(lambda _: not stopping(), first_batches(batches, tokens))
+        figures = evaluate_objective(model, PRETRAINING, chosen, precision=precision)
+        return None if stopping() else figures
+
+    return measure
+
+
+def held_out_batches(
+    tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
+) -> PretrainingBatches | None:
+    """Batches of the held-out documents with the paper's masks, None without any."""
+    held_out = store.held_out()
+    if held_out is None:
+        return None
+    alone = samples.text == "next_sentence" and held_out.index.documents < 2
+    text = "within_documents" if alone else samples.text
+    tokens = max(8192, samples.longest)
+    config = replace(
+        samples, tokens_per_batch=tokens, text=text, masking=MaskingConfig(), short=0.0, copies=0
+    )
+    return PretrainingBatches(held_out, tokenizer, config, seed=1)
+
+
+def describe(state: State, held_out: dict[str, float]) -> str:
+    """One line about what was learned."""
+    line = (
+        f"pre-training: {state.step:,} steps, {state.tokens / 1e6:.1f} M tokens, "
+        f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
+    )
+    for name, words in (("masked_lm", "masked LM"), ("left_to_right", "left-to-right LM")):
+        if f"{name}_loss" in held_out:
+            line += (
+                f"; held out: {words} loss {held_out[f'{name}_loss']:.3f}, "
+                f"accuracy {held_out[f'{name}_accuracy']:.3f}"
+            )
+    for name in ("next_sentence", "sentence_order"):
+        if f"{name}_accuracy" in held_out:
+            line += f", {name.replace('_', ' ')} {held_out[f'{name}_accuracy']:.3f}"
+    return line
+
+
+def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
+    """Return the batches of the first epoch until so many tokens are reached."""
+    place, tokens = Place(), 0
+    while place.epoch == 0 and tokens < most:
+        batch, place = batches.take(place)
+        tokens += batch.tokens
+        yield batch

@@ -1,0 +1,182 @@
+"""What a corpus tells before any training: how often its tokens come, and next to which others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.network.block import Block
+from bertsmith.network.encoder import Encoder
+from bertsmith.network.heads import MaskedLMHead
+from bertsmith.network.model import Model
+from bertsmith.store.store import TokenStore
+
+# tokens to count at most, taken in stretches from all over the store; seconds, not minutes
+_TOKENS = 16_000_000
+_STRETCH = 250_000
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Counts over a corpus of `tokens` (vocabulary,), and of tokens by a neighbour.
+
+    `contexts` (contexts,) are the commonest tokens; `near[d]` (vocabulary, contexts) counts how
+    often a token has each of them d places after it, or before it where d is negative.
+    """
+
+    tokens: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+    near: dict[int, NDArray[np.float32]]
+
+
+def count_neighbours(
+    store: TokenStore, vocabulary: int, contexts: int, places: Sequence[int]
+) -> Neighbours:
+    """Count, at some distances, the neighbours among the commonest tokens; pure, from the store.
+
+    Of a large store, stretches all over it are read, 16 million tokens in all. What follows across
+    the end of a document counts too: it is little.
+    """
+    ids = _sample(store)
+    tokens = np.bincount(ids, minlength=vocabulary)
+    common = np.argsort(-tokens, kind="stable")[:contexts]
+    number = np.full(vocabulary, -1, np.int64)
+    number[common] = np.arange(len(common))
+    near = {}
+    for place in places:
+        later, earlier = ids[abs(place) :], ids[: -abs(place)]
+        token, context = (earlier, later) if place > 0 else (later, earlier)
+        column = number[context]
+        kept = column >= 0
+        cell = token[kept] * len(common) + column[kept]
+        counts = np.bincount(cell, minlength=vocabulary * len(common))
+        near[place] = counts.reshape(vocabulary, len(common)).astype(np.float32)
+    return Neighbours(tokens, common, near)
+
+
+def _sample(store: TokenStore) -> NDArray[np.int64]:
+    """Ids of the whole store, or of stretches at even distances that begin where sentences do."""
+    starts = store.document_starts()
+    if store.tokens <= _TOKENS:
+        ranges = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
+    else:
+        begins = np.linspace(0, store.tokens - _STRETCH, _TOKENS // _STRETCH).astype(np.int64)
+        ranges = [part for begin in begins.tolist() for part in _parts(starts, begin)]
+    return np.concatenate([store.read(start, end) for start, end in ranges]).astype(np.int64)
+
+
+def _parts(starts: NDArray[np.int64], begin: int) -> list[tuple[int, int]]:
+    """The parts of documents in a stretch, as a store reads one document at a time."""
+    end = begin + _STRETCH
+    inside = starts[(starts > begin) & (starts < end)].tolist()
+    return list(zip([begin, *inside], [*inside, end], strict=True))
+
+
+CONTEXTS = 1000
+"""Commonest tokens that count as neighbours."""
+PLACES = (-2, -1, 1, 2)
+"""Distances at which they are counted."""
+_MOST_PAIRS = 24  # of a sine and a cosine
+_SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
+_FREQUENCY_WEIGHT = 0.15
+_EXTRA, _TURNS = 16, 1  # of the randomised decomposition (Halko, Martinsson & Tropp 2011)
+# measured at 4/256 (docs/log.md): token rows' root mean square, position rows' amplitude, factor of
+# queries and keys alike
+_TOKEN_SCALE, _POSITION_SCALE, _SHARPNESS = 0.1, 0.3, 2.0
+
+
+@torch.no_grad()
+def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int, seed: int) -> None:
+    """Set the weights named above; the others, and rows of tokens never counted, stay.
+
+    A pure function of its arguments. Raises `ConfigError` where the token rows are narrower than
+    the hidden states, as ALBERT's are, or positions are not learned.
+    """
+    encoder = model.encoder
+    embeddings, hidden = encoder.embeddings, encoder.config.hidden
+    rows, positions = embeddings.tokens.weight, embeddings.positions
+    if rows.shape[1] != hidden or not isinstance(positions, nn.Embedding):
+        raise ConfigError(
+            "only a BERT with learned positions can start from neighbours",
+            remedy="set network.start to random",
+        )
+    pairs = min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
+    width = hidden - 2 * pairs
+    counted = torch.from_numpy(neighbours.tokens) > 0
+    generator = torch.Generator().manual_seed(int(stream(Purpose.NEIGHBOUR_ROWS, seed)))
+    rows[counted, :width] = _TOKEN_SCALE * token_rows(neighbours, width, generator)
+    # a mask tells nothing of what it hides
+    rows[mask_id] = 0
+    rows[:, width:] = 0
+    if embeddings.segments is not None:
+        embeddings.segments.weight[:, width:] = 0
+    _start_positions(encoder, positions.weight, pairs)
+    if "masked_lm" in model.heads:
+        counts = torch.from_numpy(neighbours.tokens).double() + 1
+        head = model.heads["masked_lm"]
+        assert isinstance(head, MaskedLMHead)
+        head.bias.copy_((counts / counts.sum()).log())
+
+
+def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -> Tensor:
+    """A row (tokens, width), root mean square 1, for each token that occurs, in their order."""
+    tokens = torch.from_numpy(neighbours.tokens)
+    occurs = tokens > 0
+    parts = [_information(torch.from_numpy(each)[occurs]) for each in neighbours.near.values()]
+    matrix = torch.cat(parts, 1).mul_(tokens[occurs, None] ** _FREQUENCY_WEIGHT)
+    directions = min(width, *matrix.shape)
+    found = min(width + _EXTRA, *matrix.shape)
+    basis = torch.randn(matrix.shape[1], found, generator=generator)
+    for _ in range(_TURNS):
+        basis = torch.linalg.qr(matrix.T @ (matrix @ basis))[0]
+    left, values, _ = torch.linalg.svd(matrix @ basis, full_matrices=False)
+    rows: Tensor = left[:, :directions] * values[:directions].sqrt()
+    # Adam treats every column alike, so the large directions are spread over all of them
+    turn = torch.linalg.qr(torch.randn(width, width, generator=generator))[0][:directions]
+    spread: Tensor = torch.nn.functional.normalize(rows, dim=1) * width**0.5 @ turn
+    return spread
+
+
+def _information(table: Tensor) -> Tensor:
+    """Positive pointwise mutual information of tokens and neighbours, from (tokens, contexts)."""
+    context = table.sum(0) ** _SMOOTHING
+    expected = table.sum(1, keepdim=True) * (context / context.sum())
+    return (table / expected.clamp(min=1e-9)).clamp(min=1).log()
+
+
+def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
+    """Sinusoids in the last columns, and heads of the first layer that turn them by a distance."""
+    columns = 2 * pairs
+    generator = torch.Generator().manual_seed(int(stream(Purpose.POSITION_FREQUENCIES)))
+    # not quite even: no distance within reach then looks like another
+    frequency = torch.pi * (torch.arange(pairs) + torch.rand(pairs, generator=generator)) / pairs
+    angle = torch.arange(len(table))[:, None] * frequency
+    table.zero_()
+    table[:, -columns:] = _POSITION_SCALE * torch.cat([angle.cos(), angle.sin()], 1)
+    block = encoder.blocks[0]
+    assert isinstance(block, Block)
+    attention = block.attention
+    size = len(table[0]) // attention.heads
+    for head, place in enumerate(_looked_at(attention.heads, encoder.config.causal)):
+        rows = slice(head * size, (head + 1) * size)
+        query, key = attention.query.weight[rows], attention.key.weight[rows]
+        query.zero_()
+        key.zero_()
+        cos, sin = (place * frequency).cos().diag(), (place * frequency).sin().diag()
+        turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
+        query[:columns, -columns:] = _SHARPNESS * turn
+        key[:columns, -columns:] = _SHARPNESS * torch.eye(columns)
+
+
+def _looked_at(heads: int, causal: bool) -> list[int]:
+    """The distance that each head looks at: -1, 1, -2, 2, ...; only back where it is causal."""
+    if causal:
+        return [-head for head in range(heads)]
+    return [(head // 2 + 1) * (1 if head % 2 else -1) for head in range(heads)]

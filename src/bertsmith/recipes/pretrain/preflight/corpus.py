@@ -1,0 +1,226 @@
+"""What of a store's text an epoch of sequences shows, measured on some of them.
+
+Windows cover the text without a gap (windows.py), so nothing is lost for being too long. Two things
+keep text out of an epoch: a random next sentence stands where text of the document should, which
+another sequence may or may not show in its turn; and sequences that are short on purpose leave out
+the rest of their window. And where a window ends inside a sentence, neither side sees the whole of
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.segments import Segments
+from bertsmith.core.log import short_number
+from bertsmith.recipes.findings import Finding, judged, percent
+from bertsmith.store.store import TokenStore
+from bertsmith.store.survey import Numbers, Survey
+from bertsmith.tokens.learning.statistics import VocabularyFit
+from bertsmith.tokens.tokenizer import Tokenizer
+
+MOST_TOKENS = 500_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """Shares are of what was looked at."""
+
+    sequences: int
+    """Sequences looked at."""
+    hidden: float
+    """Share of the tokens that stand in no sequence of the epoch."""
+    torn: float
+    """Share of the sequences that begin inside a sentence."""
+    unlabelled: float
+    """Share of the sequences of one segment, with no next sentence to tell, where there are such
+    labels; else 0."""
+
+
+def coverage(
+    store: TokenStore, config: SampleConfig, seed: int, most: int = MOST_TOKENS
+) -> Coverage:
+    """Look at some of the sequences of an epoch, of about so many tokens at most."""
+    # for a share, it does not matter which token of a word a cut falls on
+    nowhere = np.broadcast_to(np.False_, store.tokens)
+    text = (_Positions(store), config.text, config.longest, nowhere, seed)
+    segments, whole = Segments(*text, config.short), Segments(*text)
+    index = np.arange(min(segments.count, max(2, most // config.longest)))
+    samples = segments.read(index, 0, segments.cut(index, 0))
+    own = whole.cut(index, 0)
+    shown = np.unique(np.concatenate([part for sample in samples for part in sample.parts]))
+    order = np.argsort(own.starts)
+    starts, ends = own.starts[order], own.ends[order]
+    window = np.searchsorted(starts, shown, side="right") - 1
+    inside = (window >= 0) & (shown < ends[window])
+    sentences = store.sentences
+    begins = np.asarray(sentences[np.searchsorted(sentences, own.starts)]) == own.starts
+    return Coverage(
+        sequences=len(index),
+        hidden=1 - float(inside.sum() / (ends - starts).sum()),
+        torn=1 - float(begins.mean()),
+        unlabelled=float(np.mean([sample.label is None for sample in samples])) * config.pairs,
+    )
+
+
+class _Positions(TokenStore):
+    """A store that tells where tokens lie instead of what they are."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self.__dict__.update(store.__dict__)
+
+    def read(self, start: int, end: int) -> NDArray[np.integer]:
+        """The numbers of tokens start to end."""
+        return np.arange(start, end)
+
+
+# a handful of text is there to try things on, and nothing is lost on it
+_TRIAL_TOKENS = 20_000
+_FEW_DOCUMENTS = 20
+# of a word, or of a character where there are no blanks between words
+_MOST_PIECES = {"word": 3.0, "character": 1.5}
+_OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
+
+
+def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Finding]:
+    """Copies and repeats."""
+    index = store.index
+    trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
+    text = "documents" if seen.whole else f"documents of {seen.documents:,} looked at"
+    example = f"; one begins: {_text(tokenizer, seen.near_duplicate)}"
+    return [
+        Finding(
+            name="corpus",
+            found=f"{index.documents:,} documents, {short_number(index.tokens)} tokens; "
+            f"{index.duplicates:,} exact duplicates left out"
+            + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it looked at"),
+        ),
+        judged(
+            "documents nearly alike",
+            f"{percent(seen.near_duplicates)} of the {text} share most of their text with another"
+            + (example if seen.near_duplicates > 0.05 else ""),
+            seen.near_duplicates,
+            (0.3, 0.8 * trial),
+            "leave copies and templates out of the corpus",
+        ),
+        judged(
+            "sentences that repeat",
+            f"{percent(seen.repeated_sentences)}"
+            + ("" if seen.whole else f" of {seen.sentences:,} looked at"),
+            seen.repeated_sentences,
+            (0.35, 0.6 * trial),
+            "repeated lines keep the loss near 7: remove boilerplate from the corpus",
+        ),
+        judged(
+            "commonest sentence",
+            f"{seen.commonest_count:,} times, {percent(seen.commonest_share)} of the text: "
+            f"{_text(tokenizer, seen.commonest_sentence)}"
+            if seen.commonest_count > 1
+            else "none is there twice",
+            seen.commonest_share,
+            (0.01, 0.05 * trial),
+            "remove that line from the corpus: the model would learn it instead of the language",
+        ),
+    ]
+
+
+def look_at_vocabulary(
+    store: TokenStore, tokenizer: Tokenizer, seen: Survey, rows: int, *, inherited: bool
+) -> list[Finding]:
+    """Whether the pieces suit the text; `rows` has the model, `inherited` from another one."""
+    index = store.index
+    fit = VocabularyFit(size=index.text, pieces=index.tokens, unknown=index.unknown)
+    name = tokenizer.vocabulary[tokenizer.unknown_id]
+    ordinary = tokenizer.ordinary_ids
+    unused = float(np.mean(seen.counts[ordinary] == 0))
+    where = "it" if seen.whole else f"{short_number(seen.tokens)} tokens of it"
+    found = (
+        f"{tokenizer.size:,} pieces as in the store; {percent(unused)} of them do not occur in "
+        f"{where}"
+    )
+    if rows != tokenizer.size:
+        found = f"{rows:,} in the model, {tokenizer.size:,} in the store"
+    remedy = "a smaller one trains faster and better: `bertsmith vocab learn --size`"
+    limits = (math.inf, math.inf) if inherited else (0.3, math.inf)
+    return [
+        judged(
+            "vocabulary",
+            found,
+            math.inf if rows < tokenizer.size else unused,
+            (limits[0], 1.0),
+            remedy if rows >= tokenizer.size else "use a model with the store's vocabulary",
+        ),
+        judged(
+            f"pieces a {fit.unit}",
+            f"{fit.pieces_per_unit:.2f}",
+            fit.pieces_per_unit,
+            (_MOST_PIECES[fit.unit], math.inf),
+            f"the vocabulary cuts this text into small pieces: {_OWN_VOCABULARY}",
+        ),
+        judged(
+            name,
+            f"{percent(fit.unknown_share)} of the tokens",
+            fit.unknown_share,
+            (0.01, 0.1),
+            f"{_OWN_VOCABULARY}, or with a higher --character-coverage if this one was",
+        ),
+    ]
+
+
+def look_at_sequences(
+    store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
+) -> list[Finding]:
+    """What the sequences make of the text."""
+    why = "sequences end early" if samples.short else "random next sentences stand"
+    findings = [
+        judged(
+            "text cut off",
+            (
+                f"{percent(shown.hidden)}, where {why}; other epochs show it"
+                if shown.hidden
+                else "none"
+            )
+            + f"; {percent(shown.torn)} of the sequences begin inside a sentence",
+            shown.hidden,
+            (0.2, math.inf),
+            "documents are too short for pairs: train with --samples.text within_documents",
+        )
+    ]
+    if not samples.pairs:
+        return findings
+    remedy = "train with --samples.text within_documents"
+    findings.append(
+        judged(
+            "documents of one sentence",
+            f"{percent(seen.single_sentence_documents)}; they make no {_pairs(samples)} pair",
+            seen.single_sentence_documents,
+            (0.5, 0.95),
+            f"put blank lines between documents only, or {remedy}",
+        )
+    )
+    few = store.index.documents < _FEW_DOCUMENTS and samples.text == "next_sentence"
+    findings.append(
+        judged(
+            "sequences without a pair",
+            percent(shown.unlabelled)
+            + (f"; random ones come from {store.index.documents} documents" if few else ""),
+            1.0 if few and store.tokens > _TRIAL_TOKENS else shown.unlabelled,
+            (0.5, math.inf),
+            f"put blank lines between documents, or {remedy}",
+        )
+    )
+    return findings
+
+
+def _pairs(samples: SampleConfig) -> str:
+    return samples.text.replace("_", "-")
+
+
+def _text(tokenizer: Tokenizer, ids: Numbers) -> str:
+    shown = tokenizer.decode(ids.tolist()[:12])
+    return f'"{shown}{" ..." if len(ids) > 12 else ""}"'

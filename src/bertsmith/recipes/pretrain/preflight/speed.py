@@ -1,0 +1,290 @@
+"""Before training: how fast is it here, and what will the budget see of the corpus?
+
+Some real steps are taken with a copy of the model, at every length of sequence that the run will
+have, for the speeds differ.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.core.log import progress, short_number
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model, Precision
+from bertsmith.objectives.objective import Losses
+from bertsmith.recipes.findings import Finding, judged
+from bertsmith.store.store import TokenStore
+from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.peak import Peak, matrix_peak
+from bertsmith.training.precision import autocast, keep_large_blocks
+from bertsmith.training.schedule import Budget
+from bertsmith.training.state import batch_flops
+
+TRIAL_STEPS = 5
+MOST_SECONDS = 5.0
+"""For all steps of one length; where they would take longer fewer are timed, or part of a batch."""
+_FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
+# share of the minutes that should be left for steps
+_LEAST_LEFT = 0.5
+_MOST_TIMES = 40.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a few real steps at one length took, without evaluation and saving."""
+
+    longest: int
+    """Tokens of the longest sequence."""
+    share: float
+    """Share of the budget that is spent at this length."""
+    tokens: float
+    """Tokens a batch."""
+    batch_seconds: float
+    """Forward and backward pass of a batch, its making included."""
+    update_seconds: float
+    """The optimiser's step."""
+    flops: float
+    """Floating-point operations a batch."""
+    first_loss: float
+    """Loss of the first batch, of the objective named first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Trials at every length, with the number of batches that make a step."""
+
+    trials: tuple[Trial, ...]
+    accumulate: int
+    """Batches a process makes of a step."""
+    processes: int
+    """Processes that share a step, each with batches of its own."""
+    peak: Peak
+    """The fastest matrix product here."""
+
+    def seconds_a_step(self, trial: Trial) -> float:
+        """Seconds of one optimiser step at one length."""
+        return self.accumulate * trial.batch_seconds + trial.update_seconds
+
+    def tokens_a_step(self, trial: Trial) -> float:
+        """Tokens that all processes see in a step."""
+        return self.processes * self.accumulate * trial.tokens
+
+    def utilisation(self, trial: Trial) -> float:
+        """Share of the machine's peak that the model's own operations take (MFU)."""
+        return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak.flops
+
+    def outcome(self, budget: Budget, spoken_for: float = 0.0) -> tuple[float, float, float]:
+        """Steps, their seconds and tokens that a budget comes to.
+
+        Of a budget of minutes, so many seconds are `spoken_for` by other things.
+        """
+        steps = seconds = tokens = 0.0
+        for trial in self.trials:
+            each = self.seconds_a_step(trial)
+            if budget.steps is not None:
+                part = trial.share * budget.steps
+            else:
+                assert budget.minutes is not None
+                part = trial.share * max(0.0, 60 * budget.minutes - spoken_for) / each
+            steps += part
+            seconds += part * each
+            tokens += part * self.tokens_a_step(trial)
+        return steps, seconds, tokens
+
+
+def measure(
+    model: Model,
+    phases: Sequence[tuple[float, PretrainingBatches]],
+    objective: Callable[[Model, Batch], Losses],
+    optimiser: OptimiserConfig,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+    processes: int = 1,
+    seconds: float = MOST_SECONDS,
+) -> Pace:
+    """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
+
+    The steps of a phase take about so many `seconds` at most.
+    """
+    keep_large_blocks()
+    peak = matrix_peak(precision, model.device)
+    trial = copy.deepcopy(model).train()
+    stepper = Optimiser(trial, optimiser)
+    trials = []
+    with progress("measuring the speed", len(phases)) as bar:
+        for share, batches in phases:
+            trials.append(_measured(trial, stepper, share, batches, objective, precision, seconds))
+            bar.advance()
+    return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
+
+
+def _measured(
+    model: Model,
+    stepper: Optimiser,
+    share: float,
+    batches: PretrainingBatches,
+    objective: Callable[[Model, Batch], Losses],
+    precision: Precision,
+    limit: float,
+) -> Trial:
+    began = time.perf_counter()
+    drawn = _some(batches)
+    drawing = (time.perf_counter() - began) / len(drawn)
+    tokens = _mean([batch.tokens for batch in drawn])
+    flops = _mean([batch_flops(model.config, batch) for batch in drawn])
+    start = time.perf_counter()
+    few = batches.samples(np.arange(min(2, drawn[0].sequences)), 0)
+    # not counted: what is done for the first time takes longer
+    rate, update, _ = _timed(model, stepper, few, objective, precision)
+    left = limit - (time.perf_counter() - start) - update
+    if rate * tokens > left:
+        some = int(left / (rate * tokens) * drawn[0].sequences)
+        drawn = [batches.samples(np.arange(max(some, few.sequences)), 0)]
+    timed: list[tuple[float, float, float]] = []
+    for batch in drawn:
+        if timed and time.perf_counter() - start > limit:
+            break
+        timed.append(_timed(model, stepper, batch, objective, precision))
+    rates, updates, losses = zip(*timed, strict=True)
+    return Trial(
+        longest=batches.config.longest,
+        share=share,
+        tokens=tokens,
+        batch_seconds=drawing + tokens * _mean(rates),
+        update_seconds=_mean(updates),
+        flops=flops,
+        first_loss=losses[0],
+    )
+
+
+def _some(batches: PretrainingBatches) -> list[Batch]:
+    """The first batches of the run."""
+    drawn, place = [], Place()
+    for _ in range(TRIAL_STEPS):
+        batch, place = batches.take(place)
+        drawn.append(batch)
+    return drawn
+
+
+def _timed(
+    model: Model,
+    stepper: Optimiser,
+    batch: Batch,
+    objective: Callable[[Model, Batch], Losses],
+    precision: Precision,
+) -> tuple[float, float, float]:
+    """Seconds a token of the gradient, seconds of the update, the loss of the first objective."""
+    began = time.perf_counter()
+    with autocast(precision, model.device):
+        losses = objective(model, batch.to(model.device))
+    losses.total().backward()
+    _finish(model.device)
+    between = time.perf_counter()
+    stepper.step(0.0)
+    _finish(model.device)
+    first = next(iter(losses.parts.values()))
+    loss = first.sum.item() / max(first.count, 1)
+    return (between - began) / batch.tokens, time.perf_counter() - between, loss
+
+
+def look_at_speed(pace: Pace) -> list[Finding]:
+    """Tokens a second and utilisation, at every length."""
+    findings = []
+    for trial in pace.trials:
+        seconds = pace.seconds_a_step(trial)
+        findings.append(
+            Finding(
+                name="speed" + (f" at {trial.longest}" if len(pace.trials) > 1 else ""),
+                found=f"{short_number(pace.tokens_a_step(trial) / seconds)} tokens/s, "
+                f"{1000 * seconds:,.0f} ms a step, MFU {100 * pace.utilisation(trial):.0f} % of "
+                f"{pace.peak}",
+            )
+        )
+    return findings
+
+
+def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]:
+    """How much of a budget of minutes is left for steps; nothing for one of steps."""
+    if budget.minutes is None:
+        return []
+    total = 60 * budget.minutes
+    left = max(0.0, total - spoken_for)
+    longest = max(pace.seconds_a_step(trial) for trial in pace.trials)
+    needed = max(2 * spoken_for, spoken_for + _FEW_STEPS * longest) / 60
+    return [
+        judged(
+            "the minutes",
+            f"{left:.0f} of {total:.0f} s are left for steps; checks, measurements, evaluation and "
+            "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
+            -left / total,
+            (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
+            f"give --minutes {_up(needed):g} or more" + _on_busy_cores(),
+        )
+    ]
+
+
+def _on_busy_cores() -> str:
+    """Return what else helps where threads wait for each other because others take the cores."""
+    if torch.get_num_threads() == 1:
+        return ""
+    return "; if other programs are busy, set OMP_NUM_THREADS=1 and choose another --out"
+
+
+def _up(minutes: float) -> float:
+    """Minutes, rounded up to a tenth."""
+    return math.ceil(10 * minutes) / 10
+
+
+def look_at_budget(
+    store: TokenStore, pace: Pace, budget: Budget, parameters: int, spoken_for: float = 0.0
+) -> list[Finding]:
+    """What the budget sees of the corpus, and whether that is worth its time.
+
+    Of a budget of minutes, so many seconds are `spoken_for` by other things than steps.
+    """
+    steps, seconds, tokens = pace.outcome(budget, spoken_for)
+    times, each = tokens / store.tokens, tokens / max(parameters, 1)
+    enough = (seconds * _MOST_TIMES / max(times, 1e-9) + spoken_for) / 60
+    # minutes are given without knowing how few steps they come to; steps, or seconds, to try it
+    tried = budget.minutes is None or budget.minutes < 1
+    return [
+        judged(
+            "the budget sees",
+            f"{short_number(tokens)} tokens in {steps:,.0f} steps, {seconds / 60:.1f} minutes: "
+            f"the corpus {_times(times)} times",
+            times,
+            (_MOST_TIMES, 10 * _MOST_TIMES),
+            f"more text, or {enough:.2g} minutes: beyond {_MOST_TIMES:.0f} times over, little is "
+            "learned from the same",
+        ),
+        judged(
+            "steps",
+            f"{steps:,.0f}, {_times(each)} tokens for each of {short_number(parameters)} "
+            "parameters",
+            -steps,
+            (-_FEW_STEPS, math.inf if tried else -_FEWEST_STEPS),
+            "give more time, or a smaller --model, or smaller --samples.tokens_per_batch",
+        ),
+    ]
+
+
+def _times(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)

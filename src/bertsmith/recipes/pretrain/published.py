@@ -1,0 +1,226 @@
+"""The recipes that were published: BERT's, RoBERTa's, ALBERT's and ModernBERT's pre-training.
+
+They are as in the papers, made for many accelerators and days: a step reads from 33,000 to over
+4 million tokens. To see one of them work in minutes, let fewer tokens make a step:
+
+    --accumulate 1 --samples.tokens_per_batch 4096
+
+and expect less than of `quick`, whose steps suit such a budget. Held-out loss of tiny (2 layers of
+128) on thirty novels, 8,000 pieces, after 250 such steps, a million tokens: quick 6.03, roberta
+6.36, paper 7.45, albert 7.59 (docs/log.md). Shares of the budget are the papers': a run of any
+length warms up for the share of it that the published one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bertsmith.batches.masking import MaskingConfig
+from bertsmith.batches.pretraining import Phase, SampleConfig
+from bertsmith.core.errors import ConfigError
+from bertsmith.hub.models import model_folder
+from bertsmith.recipes.pretrain.continuing import continued
+from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
+from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.schedule import Budget, ScheduleConfig
+
+_LARGE = ("large", "xlarge", "xxlarge")
+
+
+def paper(model: str, budget: Budget) -> PretrainConfig:
+    """BERT as published: Devlin et al. 2018.
+
+        bertsmith pretrain store --recipe paper --out run --model base --steps 1000000
+
+    Section 3.1 and appendix A.2: masks of 15 % of the tokens, made once for ten copies of the text,
+    and next sentence; sequences of 128 tokens for nine tenths of the steps, then of 512; 256 of
+    them a step, here in 8 batches, whose gradients add up. AdamW at 1e-4, warming up for 10,000 of
+    the million steps, then falling linearly to zero; dropout 0.1.
+
+    Cost: 43 billion tokens; the authors needed four days on 16 TPU chips for base. Expected of
+    base: 84.4 % on MNLI, 92.7 % on SST-2, F1 of 88.5 on SQuAD 1.1 (development sets, table 5).
+    """
+    return PretrainConfig(
+        network=NetworkConfig(dropout=0.1, attention_dropout=0.1, position_start="random"),
+        samples=SampleConfig(
+            longest=512, tokens_per_batch=32 * 512, text="next_sentence", copies=10
+        ),
+        phases=(Phase(share=0.9, longest=128, tokens_per_batch=32 * 128),),
+        accumulate=8,
+        optimiser=OptimiserConfig(rate=1e-4, beta_2=0.999, epsilon=1e-6, weight_decay=0.01),
+        schedule=ScheduleConfig(warm_up=0.01, decay="linear"),
+    )
+
+
+def roberta(model: str, budget: Budget) -> PretrainConfig:
+    """RoBERTa as published, on your vocabulary: Liu et al. 2019.
+
+        bertsmith vocab learn CORPUS --kind byte-bpe --size 50265 --out vocab
+        bertsmith prepare CORPUS --vocab vocab --out store
+        bertsmith pretrain store --recipe roberta --out run --model base --steps 500000
+
+    Sections 4 and 5 and table 9: new masks each epoch, full sentences that go on into the next
+    document and no next sentence; 8,192 sequences of 512 tokens a step, here in 256 batches. AdamW
+    at 6e-4 (4e-4 from large on) with a second moment of 0.98, warming up for 24,000 (30,000) of
+    500,000 steps, then falling linearly; dropout 0.1, gradients of any length. The vocabulary is
+    your store's: the published one has byte-level BPE of 50,265 entries, as above.
+
+    Cost: 2.1 trillion tokens; the authors needed a day on 1,024 V100s for a fifth of that with
+    large. Expected, of 160 GB of text: base 87.6 % on MNLI and 94.8 % on SST-2, large 90.2 % and
+    96.4 % (development sets, as released).
+    """
+    large = model in _LARGE
+    return PretrainConfig(
+        network=NetworkConfig(
+            family="roberta", dropout=0.1, attention_dropout=0.1, position_start="random"
+        ),
+        samples=SampleConfig(longest=512, tokens_per_batch=32 * 512, text="across_documents"),
+        accumulate=256,
+        optimiser=OptimiserConfig(
+            rate=4e-4 if large else 6e-4, beta_2=0.98, epsilon=1e-6, weight_decay=0.01
+        ),
+        schedule=ScheduleConfig(warm_up=0.06 if large else 0.048, decay="linear"),
+        clip=0.0,
+    )
+
+
+def albert(model: str, budget: Budget) -> PretrainConfig:
+    """ALBERT as published, on your vocabulary: Lan et al. 2019.
+
+        bertsmith vocab learn CORPUS --kind unigram --out vocab
+        bertsmith prepare CORPUS --vocab vocab --out store
+        bertsmith pretrain store --recipe albert --out run --model base --steps 125000
+
+    Section 4.1: one block for all layers and tables 128 wide; masks of one to three whole words
+    and sentence order; 4,096 sequences of up to 512 tokens a step, a tenth of them shorter, here
+    in 128 batches. LAMB at 0.00176, warming up for 3,125 of 125,000 steps, then falling linearly;
+    no dropout (section 4.8). The vocabulary is your store's: the published one is SentencePiece's
+    unigram of 30,000 pieces, as above.
+
+    Cost: 262 billion tokens; the layers of an ALBERT are fewer to store, not fewer to compute, so
+    base is no faster than BERT's. Expected, of the first release: base 81.6 % on MNLI, 90.3 % on
+    SST-2 and F1 of 89.3 on SQuAD 1.1, xxlarge, after 1.5 million steps, 90.8 %, 96.9 % and 94.8.
+    """
+    return PretrainConfig(
+        network=NetworkConfig(
+            family="albert",
+            activation="gelu_tanh",
+            dropout=0.0,
+            attention_dropout=0.0,
+            position_start="random",
+        ),
+        samples=SampleConfig(
+            longest=512,
+            tokens_per_batch=32 * 512,
+            text="sentence_order",
+            short=0.1,
+            masking=MaskingConfig(unit="ngram"),
+        ),
+        accumulate=128,
+        optimiser=OptimiserConfig(
+            method="lamb", rate=0.00176, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
+        ),
+        schedule=ScheduleConfig(warm_up=0.025, decay="linear"),
+    )
+
+
+def modern(model: str, budget: Budget) -> PretrainConfig:
+    """ModernBERT as published, on your vocabulary: Warner et al. 2024.
+
+        bertsmith pretrain store --recipe modern --out run --model base --steps 364000
+
+    Section 3 and table 3, the first and longest of three phases: 30 % of the tokens masked, no next
+    sentence; 4,608 sequences of 1,024 tokens a step, here in 144 batches. AdamW at 8e-4 (5e-4 from
+    large on), up for 0.17 % of the steps, then as it is, falling as 1 less a root over the last
+    2.5 %. The network takes 8,192 tokens; for texts of that length go on, as the second phase does:
+
+        bertsmith pretrain store --from run/model --out longer --steps 424000 --accumulate 72
+            --samples.longest 8192 --optimiser.rate 3e-4
+
+    The published one has StableAdamW, more sequences a step as it goes, dropout of 0.1 on what
+    attention gives, other wavelengths of the global layers' positions until the second phase, and
+    byte-level BPE of 50,368 entries where this takes the vocabulary of your store.
+
+    Cost: 1.7 trillion tokens, and 0.3 of the longer ones. Expected: base 89.1 % on MNLI and 96.0 %
+    on SST-2, large 90.8 % and 97.1 % (development sets, table 5).
+    """
+    large = model in _LARGE
+    return PretrainConfig(
+        network=NetworkConfig(
+            family="modernbert",
+            positions="rotary",
+            longest=8192,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        samples=SampleConfig(
+            longest=1024,
+            tokens_per_batch=32 * 1024,
+            text="within_documents",
+            masking=MaskingConfig(share=0.3),
+        ),
+        accumulate=144,
+        # a decay of 1e-5 a step, whatever the rate: this one is multiplied by it
+        optimiser=OptimiserConfig(
+            rate=5e-4 if large else 8e-4,
+            beta_2=0.98,
+            epsilon=1e-6,
+            weight_decay=1e-5 / (5e-4 if large else 8e-4),
+        ),
+        schedule=ScheduleConfig(warm_up=0.0017, hold=0.9733, decay="root"),
+        clip=0.0,
+    )
+
+
+def quick(model: str, budget: Budget) -> PretrainConfig:
+    """Ours, for minutes and hours: the most learned in a small budget.
+
+        bertsmith pretrain store --out run --model mini --minutes 30
+
+    Some seconds go to counting which tokens stand next to which, and the weights begin with what
+    that tells (recipes/pretrain/neighbour_start.py): frequencies, tokens that can stand in for
+    each other, and heads that look at neighbours. From random weights a small BERT spends its
+    first minutes on finding these out. The layers' matrices are trained by Muon; a quarter of the
+    tokens is masked (Wettig et al. 2022: more to learn from in a sequence), held-out figures
+    being at the paper's 15 % all the same; there is no dropout, as a small budget sees little
+    text twice. What is saved is a plain BERT in every byte.
+
+    Two cores make 14,000 tokens/s of a mini (4 layers, 256) with 30,522 pieces. Its masked words on
+    novels held out, without next sentence: a loss of 4.26 after 1 minute of 2, 4.00 after both,
+    where transformers' run_mlm is at 6.2 after 5 (docs/log.md).
+    """
+    return PretrainConfig(
+        network=NetworkConfig(start="neighbours", dropout=0.0, attention_dropout=0.0),
+        samples=SampleConfig(tokens_per_batch=4096, masking=MaskingConfig(share=0.25)),
+        optimiser=OptimiserConfig(
+            rate=1e-3, beta_2=0.95, matrices="muon", muon_rate=0.03, muon_momentum=0.9
+        ),
+        schedule=ScheduleConfig(warm_up=0.02),
+    )
+
+
+Recipe = Callable[[str, Budget], PretrainConfig]
+"""The settings for a size of model and a budget."""
+
+RECIPES: dict[str, Recipe] = {
+    "quick": quick,
+    "paper": paper,
+    "roberta": roberta,
+    "albert": albert,
+    "modern": modern,
+}
+
+
+def default_settings(
+    recipe: str, model: str, budget: Budget, parent: str | Path | None = None
+) -> PretrainConfig:
+    """What a run is before anything is changed: the recipe's settings, or those that suit `parent`.
+
+    Raises `ConfigError` for a recipe that is not there, `ModelFolderError` for the parent.
+    """
+    if parent is not None:
+        return continued(model_folder(parent))
+    if recipe not in RECIPES:
+        raise ConfigError(f"no recipe {recipe!r}", remedy=f"recipes are {', '.join(RECIPES)}")
+    return RECIPES[recipe](model, budget)

@@ -1,0 +1,404 @@
+"""How a run of pre-training begins, or goes on: by one process, for all that share it."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
+from bertsmith.core.clock import Clock
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.core.log import progress, say
+from bertsmith.hub.models import model_folder
+from bertsmith.network.families.catalog import FAMILIES, family
+from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.devices import best_device, device_named
+from bertsmith.recipes.pretrain.continuing import (
+    check_parent,
+    identify,
+    size_of,
+    start_from_parent,
+    wanted_network,
+)
+from bertsmith.recipes.pretrain.evaluation import (
+    HeldOutPlan,
+    describe,
+    evaluate_held_out,
+    measure_held_out,
+)
+from bertsmith.recipes.pretrain.neighbour_start import (
+    CONTEXTS,
+    PLACES,
+    count_neighbours,
+    start_from_neighbours,
+)
+from bertsmith.recipes.pretrain.preflight.check import check, check_room
+from bertsmith.recipes.pretrain.published import default_settings
+from bertsmith.recipes.pretrain.report import model_card, write_report
+from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
+from bertsmith.recipes.pretrain.size_choice import choose_size
+from bertsmith.recipes.pretrain.time import plan_time
+from bertsmith.store.store import INDEX, TokenStore, verify_store
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.distribution import ALONE, World, joined
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.loop import fit
+from bertsmith.training.replicas import complete
+from bertsmith.training.run.checkpoints import State
+from bertsmith.training.run.folder import PREFLIGHT, RunFolder, write_json, write_record
+from bertsmith.training.schedule import Budget, Costs, Timing
+from bertsmith.training.tensorboard import events, require_tensorboard
+from bertsmith.weights.folder import read_config, save_model
+
+RESULT = "result.json"
+VERIFYING = 0.1
+"""Share of the minutes after which no other file of the store is hashed."""
+
+
+def begin(
+    folder: RunFolder,
+    device: str,
+    wanted: Callable[[torch.device, int], PretrainRun | None],
+    world: World,
+) -> PretrainRun:
+    """The run that the folder holds, begun now if it held none; it must be the one wanted."""
+    out, stored = folder.path, folder.settings("pretrain")
+    place = device_named((stored or {}).get("device", device) if device == "auto" else device)
+    run = wanted(place, world.size)
+    if run is None:
+        if stored is None:
+            raise RunFolderError(
+                "holds no run to go on with", where=out, remedy="name a store to train on"
+            )
+        run = PretrainRun.from_dict(stored, where=out / "run.json")
+    elif stored is not None:
+        # another number of threads would round differently in what is left to do, and steps of
+        # more batches would be other steps
+        threads, batches = stored.get("threads", run.threads), stored.get("batches_per_step")
+        run = replace(run, threads=threads, batches_per_step=batches)
+    check_store(run, out)
+    if run.device != place.type:
+        raise RunFolderError(
+            f"was begun on {run.device}, and would go on otherwise on {place.type}",
+            where=out,
+            remedy=f"give --device {run.device}, or choose another --out",
+        )
+    world.share(run.batches_per_step or run.settings.accumulate)
+    opened = TokenStore(run.store)
+    minutes = run.budget.minutes
+    seconds = None if minutes is None else VERIFYING * 60 * minutes
+    verified = verify_store(opened, folder.verified(), seconds)
+    check_parent(run, opened)
+    if folder.claim("pretrain", run):
+        ended = (out / RESULT).exists()
+        say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
+    folder.note_verified(verified)
+    return run
+
+
+def check_store(run: PretrainRun, out: Path) -> None:
+    """Whether the store is the one that the run was begun with, on this machine too."""
+    TokenStore(run.store)
+    if run.store_hash != store_hash(run.store):
+        raise RunFolderError(
+            f"was begun with another store than the one in {run.store} now",
+            where=out,
+            remedy="choose another --out",
+        )
+
+
+def store_hash(store: Path) -> str:
+    """SHA-256 of a store's index, which names the hash of every file."""
+    return hashlib.sha256((store / INDEX).read_bytes()).hexdigest()
+
+
+# a recipe's settings are the same for all sizes that are chosen among
+ANY_SIZE = "small"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOutcome:
+    """What a finished run left."""
+
+    model: Model
+    tokenizer: Tokenizer
+    state: State
+    held_out: dict[str, float]
+    folder: Path
+
+
+def pretrain(
+    store: Path | None,
+    *,
+    out: Path,
+    model: str | None = None,
+    parent: str | Path | None = None,
+    recipe: str = "quick",
+    minutes: float | None = None,
+    steps: int | None = None,
+    settings: PretrainConfig | None = None,
+    device: str = "auto",
+    workers: int = 0,
+    tensorboard: bool = False,
+    shard: bool = False,
+    force: bool = False,
+    clock: Clock | None = None,
+) -> PretrainOutcome:
+    """Pre-train a BERT on a store, or go on with the run in `out`.
+
+    Without `model` the size is chosen by the text and the budget (size_choice.py). Without
+    `settings` they are the recipe's. With `parent`, a model folder, the weights start from
+    its, whatever `model` and `recipe` say.
+    Without `store` everything is taken from the run in `out`; with it, the settings must be those
+    of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
+    `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
+    result, and may be another one when a run goes on. `device` is a name that `device_named`
+    knows; `tensorboard` writes the log for TensorBoard too. Minutes are those of the `clock`, from
+    this call on if none is given. Below torchrun, all processes share
+    each step, with `shard` also weights and optimiser. Raises `UserError` children, and
+    `Interrupted` after Ctrl-C.
+    """
+
+    def wanted(place: torch.device, processes: int) -> PretrainRun | None:
+        if store is None:
+            return None
+        budget = Budget(steps=steps, minutes=minutes)
+        begins = None if parent is None else model_folder(parent)
+        chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
+        first = resolve(store, model or ANY_SIZE, budget, chosen, begins, place, processes)
+        if model is not None or begins is not None:
+            return first
+        return with_chosen_size(first, folder, place, processes)
+
+    clock, folder = clock or Clock(), RunFolder(out)
+    if tensorboard:
+        require_tensorboard()
+    with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
+        begun = world.told(lambda: begin(folder, device, wanted, world).to_dict())
+        run = PretrainRun.from_dict(begun, where=out / "run.json")
+        check_store(run, out)
+        place = world.place(device_named(run.device if device == "auto" else device))
+        with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
+            return carry_out(
+                run, TokenStore(run.store), folder, place, workers=workers, force=force,
+                world=world, clock=clock,
+            )  # fmt: skip
+
+
+def with_chosen_size(
+    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int = 1
+) -> PretrainRun:
+    """The run with the size that was chosen when it began, or is chosen now, which is said."""
+    known = folder.settings("pretrain")
+    if known is not None:
+        return replace(run, model=str(known.get("model", run.model)))
+    store = TokenStore(run.store)
+    tokenizer = store.tokenizer()
+
+    def network(size: str) -> ModelConfig:
+        return network_of(replace(run, model=size), tokenizer)
+
+    choice = choose_size(store, run.budget, run.settings, network, device, processes)
+    say(choice.reason)
+    return replace(run, model=choice.size)
+
+
+def resolve(
+    store: Path,
+    model: str,
+    budget: Budget,
+    settings: PretrainConfig,
+    parent: Path | None = None,
+    device: torch.device | None = None,
+    processes: int = 1,
+) -> PretrainRun:
+    """A run with everything that decides its result."""
+    TokenStore(store)
+    return PretrainRun(
+        store=store.resolve(),
+        store_hash=store_hash(store),
+        model=model if parent is None else size_of(parent),
+        budget=budget,
+        threads=torch.get_num_threads(),
+        device=(device or best_device()).type,
+        settings=settings,
+        batches_per_step=processes * settings.accumulate,
+        parent=None if parent is None else identify(parent),
+    )
+
+
+def carry_out(
+    run: PretrainRun,
+    store: TokenStore,
+    folder: RunFolder,
+    device: torch.device,
+    *,
+    workers: int = 0,
+    force: bool = False,
+    world: World = ALONE,
+    clock: Clock | None = None,
+) -> PretrainOutcome:
+    """Train, evaluate on the held-out documents, save the model folder and the report."""
+    clock, settings, tokenizer = clock or Clock(), run.settings, store.tokenizer()
+    torch.set_num_threads(run.threads)
+    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
+    wanted, checks = network_of(run, tokenizer), world.first and not folder.checkpoints.exists()
+    if checks:
+        room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
+    goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
+    model = start(run, tokenizer, goes_on=goes_on).to(device)
+    tell_plan(run, model, batches.parts[-1])
+    plan, costs = _told_time(
+        world, lambda: plan_time(run, model, tokenizer, store, folder, clock.startup)
+    )
+    if checks:
+        spoken_for = clock.elapsed + costs.total(plan.measurements)
+        found = room + check(
+            run, store, tokenizer, model, batches.parts, PRETRAINING, spoken_for=spoken_for
+        )
+        found.tell()
+        if not force:
+            found.stop(store.folder)
+        write_record(folder.path / PREFLIGHT, found.to_dict())
+    world.wait_for_first()
+    try:
+        state = fit(
+            replace(fit_config(run, workers=workers), measurements=plan.measurements),
+            model,
+            PRETRAINING,
+            batches,
+            enter=batches.enter,
+            measure=measure_held_out(
+                tokenizer, store, settings.samples, settings.precision, plan.measured_tokens
+            ),
+            folder=folder,
+            title="pre-training",
+            world=world,
+            timing=Timing(clock=clock, costs=costs),
+        )
+    except Interrupted as stopped:
+        program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
+        command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
+        raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
+    model = complete(model, world)
+    ended = _Ended(run=run, state=state, clock=clock, evaluated_tokens=plan.evaluated_tokens)
+    held_out = world.told(lambda: _finish(ended, store, tokenizer, model, folder))
+    return PretrainOutcome(
+        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+    )
+
+
+def _told_time(
+    world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
+) -> tuple[HeldOutPlan, Costs]:
+    """What rank 0 plans, on every rank."""
+    held_out, costs = world.told(lambda: [each.to_dict() for each in plan()])
+    return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """A run whose training has ended, and where it stands."""
+
+    run: PretrainRun
+    state: State
+    clock: Clock
+    evaluated_tokens: int
+
+
+def _finish(
+    ended: _Ended, store: TokenStore, tokenizer: Tokenizer, model: Model, folder: RunFolder
+) -> dict[str, float]:
+    """Measure a trained model and save it with its report; returns the figures."""
+    run, state = ended.run, ended.state
+    held_out = evaluate_held_out(
+        model, tokenizer, store, run.settings.samples, ended.evaluated_tokens
+    )
+    say(describe(state, held_out))
+    write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
+    card = model_card(run, model.config, store.index, state, held_out)
+    model.cpu()
+    model.config = _for_users(run, model.config)
+    with progress("saving model and report", 2) as bar:
+        save_model(folder.model, model, tokenizer, card=card)
+        bar.advance()
+        write_report(folder, run, held_out)
+    say(f"model: {folder.model}   report: {folder.report}")
+    say(f"{ended.clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
+    return held_out
+
+
+def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
+    """The config of the network that the run trains."""
+    network, samples = run.settings.network, run.settings.samples
+    if samples.longest > network.longest:
+        raise ConfigError(
+            f"samples.longest ({samples.longest}) exceeds network.longest ({network.longest})"
+        )
+    if run.parent is not None:
+        return wanted_network(run.parent, run.settings)
+    if network.position_start == "parent":
+        raise ConfigError("network.position_start is parent", remedy="name a model with --from")
+    encoder = FAMILIES[network.family](
+        run.model,
+        tokenizer.size,
+        longest=network.longest,
+        positions=network.positions,
+        causal=samples.left_to_right,
+        activation=network.activation,
+        dropout=network.dropout,
+        attention_dropout=network.attention_dropout,
+        # as transformers counts them
+        **({"position_offset": tokenizer.pad_id + 1} if network.family == "roberta" else {}),
+    )
+    pairs = samples.pairs
+    return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
+
+
+def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:
+    """The network before its first step, a pure function of the run.
+
+    Where the run `goes_on` from a checkpoint, nothing is counted for weights that are replaced.
+    """
+    config, network = network_of(run, tokenizer), run.settings.network
+    if run.parent is not None:
+        return start_from_parent(run.parent, run.settings)
+    model = build_model(config, seed=run.settings.seed)
+    if goes_on:
+        return model
+    if network.start == "neighbours":
+        with progress("counting which tokens stand together", None):
+            counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
+            start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
+    elif network.position_start == "sinusoidal":
+        start_positions_as_sinusoids(model, network.position_scale)
+    return model
+
+
+def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
+    """The config to save: with the dropout that fine-tuning wants, whatever pre-training had."""
+    dropout = attention_dropout = 0.0 if family(config.encoder) == "albert" else 0.1
+    if run.parent is not None:
+        own = read_config(run.parent.folder).encoder
+        dropout, attention_dropout = own.dropout, own.attention_dropout
+    encoder = replace(config.encoder, dropout=dropout, attention_dropout=attention_dropout)
+    return replace(config, encoder=encoder)
+
+
+def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
+    """Say what is trained, for how long, and on how many sequences."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    budget = run.budget
+    how_long = f"{budget.minutes:g} minutes" if budget.minutes else f"{budget.steps:,} steps"
+    kind = run.settings.network.family.upper()
+    say(
+        f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
+        f"{batches.sequences:,} sequences of at most {run.settings.samples.longest} tokens an epoch"
+    )

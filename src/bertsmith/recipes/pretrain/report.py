@@ -1,0 +1,150 @@
+"""What a pre-training run tells of itself: the model card and the report page."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from bertsmith import __version__
+from bertsmith.core.errors import MissingExtra, RunFolderError
+from bertsmith.core.log import say
+from bertsmith.core.printable import markdown
+from bertsmith.network.families.catalog import Family
+from bertsmith.network.model import ModelConfig
+from bertsmith.recipes.pretrain.continuing import new_parts
+from bertsmith.recipes.pretrain.settings import PretrainRun
+from bertsmith.reports.model_card import base_of, head_of, written
+from bertsmith.reports.page import Report
+from bertsmith.reports.training import NAMES, add_training
+from bertsmith.store.store import StoreIndex
+from bertsmith.training.run.checkpoints import State
+from bertsmith.training.run.folder import PREFLIGHT, RunFolder, read_record
+
+_CALLED: dict[Family, str] = {
+    "bert": "A BERT",
+    "albert": "An ALBERT",
+    "roberta": "A RoBERTa",
+    "distilbert": "A DistilBERT",
+    "modernbert": "A ModernBERT",
+}
+
+
+def model_card(
+    run: PretrainRun,
+    config: ModelConfig,
+    store: StoreIndex,
+    state: State,
+    held_out: Mapping[str, float],
+) -> str:
+    """The README.md of the model folder: what it was made of, how, and how good it is."""
+    samples, family = run.settings.samples, run.settings.network.family
+    objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
+    if samples.pairs:
+        objectives += f" and {samples.text.replace('_', '-')} prediction"
+    rows = [
+        ("network", f"{family.upper()} {run.model}, vocabulary {store.fingerprint[:16]}"),
+        *_parent_rows(run),
+        ("objective", objectives),
+        (
+            "corpus",
+            f"{store.documents:,} documents, {store.text.words:,} words, {store.tokens:,} tokens",
+        ),
+        ("corpus hash", run.store_hash),
+        (
+            "tokens seen",
+            f"{state.tokens:,} in {state.step:,} steps, {state.place.epoch + 1} epochs",
+        ),
+        (
+            "time",
+            f"{state.elapsed / 60:.1f} minutes on the clock, {state.seconds / 60:.1f} of them in "
+            f"steps, on {run.device}, {run.threads} threads",
+        ),
+        ("machine", f"{platform.machine()}, torch {torch.__version__}"),
+        ("seed", str(run.settings.seed)),
+        *(
+            (name.replace("_", " ") + ", held out", f"{value:.4g}")
+            for name, value in held_out.items()
+        ),
+        ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {__version__}"),
+    ]
+    table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
+    parent = run.parent and (run.parent.origin or run.parent.folder.name)
+    origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
+    base = None if run.parent is None else base_of(run.parent.folder)
+    return f"""{written(head_of(config, base=base))}
+# {_CALLED[family]} encoder
+
+{origin} with bertsmith. Load it with `transformers` or `bertsmith`.
+
+| what | value |
+|---|---|
+{table}
+"""
+
+
+def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
+    if run.parent is None:
+        return []
+    name = run.parent.origin or run.parent.folder.name
+    rows = [("parent", f"{name}, SHA-256 {run.parent.files_hash}")]
+    if new := new_parts(run.parent, run.settings):
+        rows.append(("not in the parent", ", ".join(new)))
+    return rows
+
+
+def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> Path | None:
+    """Write report.html: curves, held-out figures, settings; None without matplotlib."""
+    try:
+        kind = run.settings.network.family.upper()
+        report = Report("Pre-training", f"{kind} {run.model} on {run.store.name}")
+    except MissingExtra as missing:
+        say(f"no report: {missing}")
+        return None
+    if held_out:
+        add_held_out(report, held_out)
+    lengths = [phase.longest for phase in run.settings.phases] + [run.settings.samples.longest]
+    add_training(report, {"": folder.log()}, lengths)
+    add_preflight(report, folder)
+    report.settings("Settings", run.to_dict())
+    report.write(folder.report)
+    return folder.report
+
+
+def add_preflight(report: Report, folder: RunFolder) -> None:
+    """What was found before training, if that was looked at."""
+    path = folder.path / PREFLIGHT
+    if path.exists():
+        try:
+            found = read_record(path)["findings"]
+        except RunFolderError as error:
+            say(f"{error.where}: {error.what}; left out of the report")
+            return
+        rows = [
+            [each["name"], each["found"], each["verdict"] if each["verdict"] != "fine" else ""]
+            for each in found
+        ]
+        report.table("Before training", ["", "found", ""], rows)
+
+
+def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
+    """The figures on documents that were not trained on."""
+    rows: list[list[str | int | float]] = [
+        [
+            title,
+            round(held_out[f"{name}_loss"], 4),
+            f"{100 * held_out[f'{name}_accuracy']:.1f} %",
+            int(held_out[f"{name}_count"]),
+        ]
+        for name, title in NAMES.items()
+        if f"{name}_loss" in held_out
+    ]
+    report.table(
+        "Held-out documents",
+        ["objective", "loss (nats)", "accuracy", "targets"],
+        rows,
+        note="Measured in float32 on documents that training never saw.",
+    )

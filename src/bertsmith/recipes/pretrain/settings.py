@@ -1,0 +1,145 @@
+"""The settings of a pre-training run.
+
+The defaults are what all recipes are told apart by: a BERT as published, trained plainly. A recipe
+(catalog.py) is a function of the size and the budget that returns them changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.batches.pretraining import Phase, SampleConfig
+from bertsmith.core.config import Config
+from bertsmith.network.block import Activation
+from bertsmith.network.embeddings import Positions
+from bertsmith.network.families.catalog import Family
+from bertsmith.network.model import Precision
+from bertsmith.training.loop import FitConfig
+from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.schedule import Budget, ScheduleConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig(Config):
+    """What is free in a network of a given size."""
+
+    family: Family = "bert"
+    """Whose sizes these are; layers of an albert share their weights, and its tables are narrow; a
+    modernbert has rotary positions and takes long texts."""
+    start: Literal["random", "neighbours"] = "random"
+    """What weights start from: random ones, as published, or counts of which tokens stand next to
+    which in the corpus, with positions to match (some seconds; BERTs only)."""
+    positions: Positions = "learned"
+    """Learned, sinusoidal (not trained), rotary (a modernbert's, and only its) or none."""
+    position_start: Literal["sinusoidal", "random", "parent"] = "random"
+    """What learned positions start from, where start is random; parent: from those of the model
+    that is continued."""
+    position_scale: float = 0.05
+    """Amplitude of the sinusoids that learned positions start from."""
+    activation: Activation = "gelu"
+    """The exact GELU, or its tanh formula."""
+    longest: int = 512
+    """The longest sequence the model will ever take; each position has an embedding, if any has."""
+    dropout: float = 0.1
+    """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
+    attention_dropout: float = 0.1
+    """Share of attention weights set to zero while pre-training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(Config):
+    """The settings of a pre-training run."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network."""
+    samples: SampleConfig = field(default_factory=SampleConfig)
+    """The sequences."""
+    phases: tuple[Phase, ...] = ()
+    """Shares of the budget, before the rest of it, in which sequences are shorter; the paper's is
+    [{"share": 0.9, "longest": 128}] with samples.longest 512."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """The optimiser."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """The learning rate's way."""
+    clip: float = 1.0
+    """Largest norm of the gradient; 0 for no limit."""
+    spike: float = 5.0
+    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never. One
+    whose loss or gradient is no number always is."""
+    patience: int = 10
+    """Skipped steps in a row that end the run."""
+    accumulate: int = 1
+    """Batches whose gradients make one step, of each process that the run begins with."""
+    precision: Precision = "bf16"
+    """bf16 (autocast, float32 weights) or fp32."""
+    seed: int = 0
+    """Seed of weights, samples and dropout."""
+    log_every: int = 20
+    """Steps between two lines of the log."""
+    checkpoint_minutes: float = 10.0
+    """Minutes of training between two checkpoints."""
+    keep: int = 2
+    """Newest checkpoints that are kept, besides that of the best measurement."""
+    measurements: int = 10
+    """Measurements on held-out text during the run, evenly over the budget; minutes pay for them,
+    and few minutes for fewer or smaller ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parent(Config):
+    """The model that a run continues."""
+
+    folder: Path
+    """Its folder."""
+    files_hash: str
+    """SHA-256 over its config, its weights and its vocabulary."""
+    origin: str | None = field(default=None, compare=False)
+    """Its name and commit on the hub, if it came from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRun(Config):
+    """A resolved run: all that decides its result."""
+
+    store: Path
+    """Folder of the token store."""
+    store_hash: str
+    """SHA-256 of the store's index, which names the hash of every file."""
+    model: str
+    """Name of the size."""
+    budget: Budget
+    """How long."""
+    threads: int
+    """Threads of torch; part of what makes a run repeat bit for bit."""
+    device: str
+    """Type of the device."""
+    settings: PretrainConfig
+    """All else."""
+    batches_per_step: int | None = None
+    """Batches of all processes together that make one step; None in runs begun before there could
+    be several, for settings.accumulate."""
+    parent: Parent | None = None
+    """The model that is trained further, if the run does not start from random weights."""
+
+
+def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
+    """The training loop's share of a run's settings; `workers` changes nothing of the result."""
+    settings = run.settings
+    return FitConfig(
+        budget=run.budget,
+        optimiser=settings.optimiser,
+        schedule=settings.schedule,
+        clip=settings.clip,
+        spike=settings.spike,
+        patience=settings.patience,
+        accumulate=run.batches_per_step or settings.accumulate,
+        precision=settings.precision,
+        seed=settings.seed,
+        log_every=settings.log_every,
+        checkpoint_minutes=settings.checkpoint_minutes,
+        keep=settings.keep,
+        measurements=settings.measurements,
+        workers=workers,
+    )

@@ -1,0 +1,149 @@
+"""How a run of pre-training shares its minutes between checks, steps, held-out text and saving.
+
+What is certain to come after training is measured beforehand on this machine, and its time is kept
+for it; how much held-out text is read depends on the minutes. A budget of steps has no end in time:
+it reads all there is to read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.core.errors import MissingExtra
+from bertsmith.core.log import progress
+from bertsmith.network.batch import Batch
+from bertsmith.network.model import Model, Precision
+from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain.evaluation import HeldOutPlan, evaluate_objective, held_out_batches
+from bertsmith.recipes.pretrain.settings import PretrainRun
+from bertsmith.reports.curves import curves_svg
+from bertsmith.reports.training import CURVES
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run.folder import HELD_OUT_PLAN, RunFolder, write_json
+from bertsmith.training.schedule import Costs
+
+# shares of the minutes: for all measurements, for the evaluation, for finding out what they cost
+_MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
+_LEAST_TOKENS = 8_000
+# until a checkpoint has been timed: what a busy machine does
+_BYTES_A_SECOND, _LEAST_SAVING = 1e8, 0.2
+# the report's tables, and the end of the process, which takes the longer the longer its start did
+_LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
+
+
+def plan_time(
+    run: PretrainRun,
+    model: Model,
+    tokenizer: Tokenizer,
+    store: TokenStore,
+    folder: RunFolder,
+    startup: float = 0.0,
+) -> tuple[HeldOutPlan, Costs]:
+    """Return how much held-out text is read, and what that and saving will cost.
+
+    A run that goes on reads what it has read before, so that its measurements can be compared. The
+    process took so many seconds for its `startup`.
+    """
+    wanted = HeldOutPlan(measurements=run.settings.measurements)
+    if run.budget.minutes is None:
+        return wanted, Costs()
+    seconds = 60 * run.budget.minutes
+    batches = held_out_batches(tokenizer, store, run.settings.samples)
+    with progress("measuring what evaluation and saving cost", None):
+        speeds = dict.fromkeys(("training", "evaluation"), float("inf"))
+        if batches is not None:
+            limit = _PROBING * seconds
+            speeds["training"] = _reading_speed(model, batches, run.settings.precision, limit)
+            speeds["evaluation"] = _reading_speed(model, batches, "fp32", limit)
+        drawing = _drawing_seconds()
+    path, held_out = folder.path / HELD_OUT_PLAN, 0 if batches is None else batches.store.tokens
+    if path.exists():
+        plan = HeldOutPlan.load(path)
+    else:
+        plan = _sized(wanted, seconds, held_out, speeds["training"], speeds["evaluation"])
+        write_json(path, plan.to_dict())
+    size = 4 * sum(parameter.numel() for parameter in model.parameters())
+    saving = _LEAST_SAVING + size / _BYTES_A_SECOND
+    leaving = _LEAVING + _LEAVING_OF_STARTUP * startup
+    evaluation = min(plan.evaluated_tokens, held_out) / speeds["evaluation"]
+    return plan, Costs(
+        measurement=min(plan.measured_tokens, held_out) / speeds["training"],
+        # weights and two moments of each
+        checkpoint=3 * saving,
+        afterwards=evaluation + saving + CURVES * drawing + leaving,
+    )
+
+
+def _sized(
+    wanted: HeldOutPlan, seconds: float, held_out: int, training: float, evaluation: float
+) -> HeldOutPlan:
+    """Return as many measurements, of as many tokens, as their shares of the time allow.
+
+    `training` and `evaluation` are the tokens that are read a second, in the numbers of each.
+    """
+    counts = [count for count in (10, 5, 2, 1) if count < wanted.measurements]
+    for count in filter(None, (wanted.measurements, *counts)):
+        affordable = _MEASURING * seconds * training / count
+        if affordable >= min(_LEAST_TOKENS, held_out):
+            break
+    else:
+        count, affordable = 0, 0.0
+    return HeldOutPlan(
+        measurements=count,
+        measured_tokens=_halved(wanted.measured_tokens, affordable),
+        evaluated_tokens=_halved(wanted.evaluated_tokens, _EVALUATING * seconds * evaluation),
+    )
+
+
+def _halved(tokens: int, affordable: float) -> int:
+    """Halve a number of tokens until they are affordable, so that runs alike read the same."""
+    while tokens > affordable and tokens // 2 >= _LEAST_TOKENS:
+        tokens //= 2
+    return tokens
+
+
+def _reading_speed(
+    model: Model, batches: PretrainingBatches, precision: Precision, limit: float
+) -> float:
+    """Tokens of held-out text that are read a second, found in about so many seconds."""
+    whole, _ = batches.take(Place())
+    sequences = min(2, whole.sequences)
+    began = time.perf_counter()
+    while True:
+        batch = batches.samples(np.arange(sequences), 0)
+        seconds = _seconds(partial(_read, model, batch, precision))
+        spent = time.perf_counter() - began
+        # the next one takes up to four times as long
+        if sequences == whole.sequences or spent + 4 * seconds > limit:
+            return batch.tokens / seconds
+        sequences = min(4 * sequences, whole.sequences)
+
+
+def _read(model: Model, batch: Batch, precision: Precision) -> object:
+    return evaluate_objective(model, PRETRAINING, [batch], precision=precision)
+
+
+def _drawing_seconds() -> float:
+    """What one of the report's drawings takes; nothing where there will be no report."""
+    points = [(float(x), 1.0 / (1 + x)) for x in range(150)]
+
+    def draw() -> None:
+        curves_svg({"a": points, "b": points}, name="", x_label="", y_label="", percent=False)
+
+    try:
+        draw()  # imports what it needs
+    except MissingExtra:
+        return 0.0
+    return _seconds(draw)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return max(time.perf_counter() - began, 1e-9)

@@ -1,0 +1,1 @@
+"""Runs told to people: self-contained HTML pages, curves, and model cards."""

@@ -1,0 +1,284 @@
+"""A confusion matrix as an HTML table, whatever the number of classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from bertsmith import __version__
+from bertsmith.core.files import writing
+from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.printable import html
+from bertsmith.core.printable import html as escape
+from bertsmith.reports.curves import Series, curves_svg, in_words, require_matplotlib
+
+NAMED_ACROSS = 12
+MOST_CLASSES = 20
+MOST_PAIRS = 30
+
+
+def confusion_html(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+    """The matrix (labels, labels) with recall by row and precision by column.
+
+    Cells are shaded by their share of the true class. Up to 12 classes are named above the
+    columns, up to 20 numbered; of more, the commonest confusions are listed.
+    """
+    assert len(matrix) == len(labels)
+    assert all(len(row) == len(labels) for row in matrix)
+    if len(labels) > MOST_CLASSES:
+        return _commonest(matrix, labels)
+    numbered = len(labels) > NAMED_ACROSS
+    rows = ""
+    for number, (row, label) in enumerate(zip(matrix, labels, strict=True)):
+        total = sum(row)
+        name = f"{number + 1} {label}" if numbered else label
+        cells = "".join(_cell(count, total, right=number == i) for i, count in enumerate(row))
+        recall = _share(row[number], total, short=numbered)
+        rows += f'<tr><th scope="row" title="{escape(label)}">{escape(name)}</th>{cells}'
+        rows += f'<td class="rate">{recall}</td></tr>'
+    columns = [sum(column) for column in zip(*matrix, strict=True)]
+    shares = [_share(matrix[i][i], total, short=numbered) for i, total in enumerate(columns)]
+    precision = "".join(f"<td>{share}</td>" for share in shares)
+    return (
+        f'<table class="confusion{" compact" if numbered else ""}">'
+        f"<thead>{_head(labels, numbered=numbered)}</thead><tbody>{rows}</tbody>"
+        f'<tfoot><tr><th scope="row">precision</th>{precision}<td></td></tr></tfoot></table>'
+    )
+
+
+def _head(labels: Sequence[str], *, numbered: bool) -> str:
+    across = "".join(
+        f'<th scope="col" title="{escape(label)}">'
+        + (str(number) if numbered else f'<span class="across">{escape(label)}</span>')
+        + "</th>"
+        for number, label in enumerate(labels, 1)
+    )
+    return (
+        f'<tr><td></td><th scope="colgroup" colspan="{len(labels)}">predicted</th><td></td></tr>'
+        f'<tr><th scope="col">true</th>{across}<th scope="col">recall</th></tr>'
+    )
+
+
+def _cell(count: int, total: int, *, right: bool) -> str:
+    share = count / total if total else 0.0
+    # blue for what is right, orange for what is not, never so dark that black text is hard to read
+    colour = "11, 83, 148" if right else "191, 87, 0"
+    style = f"background: rgba({colour}, {0.6 * share:.2f})" if count else "color: #6e7781"
+    return f'<td style="{style}">{count:,}</td>'
+
+
+def _commonest(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+    pairs = sorted(
+        (
+            (count, true, predicted)
+            for true, row in enumerate(matrix)
+            for predicted, count in enumerate(row)
+            if count and true != predicted
+        ),
+        key=lambda pair: (-pair[0], pair[1], pair[2]),
+    )
+    rows = "".join(
+        f"<tr><td>{escape(labels[true])}</td><td>{escape(labels[predicted])}</td>"
+        f'<td class="number">{count:,}</td>'
+        f'<td class="number">{_share(count, sum(matrix[true]))}</td></tr>'
+        for count, true, predicted in pairs[:MOST_PAIRS]
+    )
+    right = sum(matrix[i][i] for i in range(len(labels)))
+    total = sum(map(sum, matrix))
+    return (
+        f"<p>{right:,} of {total:,} right ({_share(right, total)}) in {len(labels)} classes; "
+        f"the commonest confusions:</p><table><thead><tr>"
+        f'<th scope="col">true</th><th scope="col">predicted</th>'
+        f'<th scope="col" class="number">times</th>'
+        f'<th scope="col" class="number">of the true class</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _share(part: int, whole: int, *, short: bool = False) -> str:
+    if not whole:
+        return "–"
+    return f"{100 * part / whole:.0f}%" if short else f"{100 * part / whole:.1f} %"
+
+
+_LONGEST = 10_000
+
+Cell = str | int | float | None
+
+
+class Report:
+    """A page that grows by sections, in the order they are added; all text is escaped."""
+
+    def __init__(self, title: str, subtitle: str = "") -> None:
+        """Start the page; `MissingExtra` when matplotlib, which draws the curves, is missing."""
+        require_matplotlib()
+        self.title = title
+        self.subtitle = subtitle
+        self._sections: list[tuple[str, str]] = []
+
+    def text(self, title: str, paragraphs: Sequence[str]) -> None:
+        """Add paragraphs of plain text."""
+        self._add(title, "".join(f"<p>{_safe(paragraph)}</p>" for paragraph in paragraphs))
+
+    def curves(
+        self,
+        title: str,
+        series: Mapping[str, Sequence[tuple[float, float]]],
+        *,
+        x_label: str,
+        y_label: str,
+        percent: bool = False,
+        marks: Mapping[str, float] | None = None,
+        note: str = "",
+    ) -> None:
+        """Add lines of (x, y) points over one axis; not-a-number leaves a gap.
+
+        Long series are drawn faint with their running mean on top. `percent` takes y from 0 to 1
+        and shows it as 0 % to 100 %. `marks` are events, by what they are called, at an x.
+        """
+        drawn: Series = {name: list(points) for name, points in series.items()}
+        name = f"drawing-{len(self._sections) + 1}"
+        svg = curves_svg(
+            drawn, name=name, x_label=x_label, y_label=y_label, percent=percent, marks=marks
+        )
+        words = in_words(drawn, x_label=x_label, percent=percent)
+        for event, x in (marks or {}).items():
+            words += f" {event} at {x_label} {x:.3g}."
+        caption = f'<figcaption class="note">{_safe(words)}</figcaption>'
+        label = _safe(f"{title}: {y_label} over {x_label}")
+        picture = f'<div role="img" aria-label="{label}">{svg}</div>'
+        self._add(title, f"<figure>{picture}{caption}</figure>{_note(note)}")
+
+    def table(
+        self,
+        title: str,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        note: str = "",
+    ) -> None:
+        """Add a table; columns of numbers, also of strings such as ``0.91 ± 0.02``, go right."""
+        rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
+        kinds = [' class="number"' if right else "" for right in rights]
+        head = "".join(
+            f'<th scope="col"{kind}>{_safe(name)}</th>'
+            for name, kind in zip(header, kinds, strict=True)
+        )
+        body = ""
+        for row in rows:
+            cells = zip(row, kinds, strict=True)
+            body += f"<tr>{''.join(f'<td{kind}>{_shown(cell)}</td>' for cell, kind in cells)}</tr>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        self._add(title, _wide(title, table) + _note(note), long=len(rows) > 25)
+
+    def confusion(
+        self,
+        title: str,
+        matrix: Sequence[Sequence[int]],
+        labels: Sequence[str],
+        note: str = "",
+    ) -> None:
+        """Add a confusion matrix (labels, labels): rows the true class, columns the predicted.
+
+        Many classes are numbered across; beyond 20 the commonest confusions stand in a list.
+        """
+        page = _wide(title, confusion_html(matrix, labels))
+        self._add(title, page + _note(note), long=len(labels) > 25)
+
+    def settings(self, title: str, settings: Mapping[str, object]) -> None:
+        """Add names with their values; nested mappings are told by dotted path."""
+        pairs = "".join(
+            f"<dt>{_safe(name)}</dt><dd>{_safe(_plain(value))}</dd>"
+            for name, value in _flat(settings)
+        )
+        self._add(title, f"<dl>{pairs}</dl>", long=True)
+
+    def html(self) -> str:
+        """The whole page."""
+        page = resources.files("bertsmith.training").joinpath("report_page.html")
+        return Template(page.read_text(encoding="utf-8")).substitute(
+            title=_safe(self.title),
+            subtitle=_safe(self.subtitle),
+            version=_safe(__version__),
+            body=self._contents() + "\n".join(html for _, html in self._sections),
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the page; a reader sees the old file or the new one, never a part."""
+        text, part = self.html(), unfinished(path)
+        with writing(path), claimed(path):
+            try:
+                with part.open("w", encoding="utf-8", errors="xmlcharrefreplace") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+
+    def _contents(self) -> str:
+        if len(self._sections) < 4:
+            return ""
+        links = "".join(
+            f'<li><a href="#section-{number}">{_safe(title)}</a></li>'
+            for number, (title, _) in enumerate(self._sections, 1)
+        )
+        return f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n'
+
+    def _add(self, title: str, html: str, *, long: bool = False) -> None:
+        number = len(self._sections) + 1
+        kind = ' class="long"' if long else ""
+        opening = f'<section id="section-{number}"{kind}><h2>{_safe(title)}</h2>'
+        self._sections.append((title, f"{opening}{html}</section>"))
+
+
+def _safe(text: str) -> str:
+    """A text as it stands on the page, long ones too."""
+    return html(text, _LONGEST)
+
+
+def _note(note: str) -> str:
+    return f'<p class="note">{_safe(note)}</p>' if note else ""
+
+
+def _wide(title: str, html: str) -> str:
+    """Something that scrolls by itself when the window is narrower, also by keyboard."""
+    label = _safe(title)
+    return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{html}</div>'
+
+
+def _numeric(cell: Cell) -> bool:
+    if isinstance(cell, str):
+        kept = cell.replace("±", " ").replace("%", " ").replace(",", "").split()
+        try:
+            [float(word) for word in kept]
+        except ValueError:
+            return cell in ("", "-", "–")
+        return True
+    return True
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return f"{cell:,}" if isinstance(cell, int) else _safe(cell)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value) or "–"
+    return "–" if value is None else str(value)
+
+
+def _flat(settings: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    pairs: list[tuple[str, object]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{prefix}{name}.")
+        else:
+            pairs.append((prefix + name, value))
+    return pairs

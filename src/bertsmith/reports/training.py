@@ -1,0 +1,114 @@
+"""The curves of a training, from the lines of its log; the same for whatever is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsmith.reports.page import Report
+
+Line = Mapping[str, Any]
+
+NAMES = {
+    "masked_lm": "masked LM",
+    "left_to_right": "left-to-right LM",
+    "next_sentence": "next sentence",
+    "sentence_order": "sentence order",
+    "classify": "classes",
+    "regress": "number",
+    "rank": "relevance",
+    "choose": "options",
+    "tag": "tags",
+    "span": "answers",
+}
+"""The objectives by the names that the log has for them."""
+
+CURVES = 6
+"""Drawings that `add_training` makes of one log."""
+
+
+def add_training(
+    report: Report, logs: Mapping[str, Sequence[Line]], lengths: Sequence[int] = ()
+) -> None:
+    """Loss, accuracy, speed and the rest over the minutes of training.
+
+    `logs` are the lines of one log or more, by what tells them apart, "" for a single one;
+    `lengths` are those of the sequences, phase by phase.
+    """
+    marks = _phases(logs, lengths)
+    for figure, label in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
+        series = {
+            _joined(title, words, where): points
+            for title, log in logs.items()
+            for name, words in NAMES.items()
+            for key, where in ((f"{name}_{figure}", ""), (f"held_out_{name}_{figure}", "held out"))
+            if (points := _points(log, key))
+        }
+        _add(report, f"{figure.capitalize()}", series, label, marks, percent=figure == "accuracy")
+    for title, key, label in (
+        ("Speed", "tokens_per_second", "tokens a second"),
+        ("Utilisation (MFU)", "mfu", "share of the fastest matrix product"),
+        ("Gradient norm", "gradient_norm", "norm before it was clipped"),
+        ("Learning rate", "rate", "rate of AdamW"),
+    ):
+        each = {name or label: _points(log, key) for name, log in logs.items()}
+        _add(report, title, each, label, marks, percent=key == "mfu", note=_note(key, logs))
+
+
+def _add(
+    report: Report,
+    title: str,
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    label: str,
+    marks: Mapping[str, float],
+    *,
+    percent: bool,
+    note: str = "",
+) -> None:
+    if any(series.values()):
+        report.curves(
+            title, series, x_label="minutes", y_label=label, percent=percent, marks=marks, note=note
+        )
+
+
+def _points(log: Sequence[Line], key: str) -> list[tuple[float, float]]:
+    return [(line["seconds"] / 60, line[key]) for line in log if key in line]
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))
+
+
+def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[str, float]:
+    """Where each phase but the first begins, in minutes."""
+    begins: dict[str, float] = {}
+    if len(logs) == 1 and len(lengths) > 1:
+        (log,) = logs.values()
+        before = 0.0
+        for line in log:
+            phase = line.get("phase", 0)
+            if phase in range(1, len(lengths)):
+                begins.setdefault(f"sequences of {lengths[phase]}", before / 60)
+            before = line["seconds"]
+    return begins
+
+
+def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
+    last = [lines[-1] for log in logs.values() if (lines := [x for x in log if "rate" in x])]
+    if key == "gradient_norm":
+        skipped = sum(line.get("skipped", 0) for line in last)
+        steps = sum(line["step"] for line in last)
+        return f"{skipped:,} of {steps:,} steps were skipped: no number, or a spike."
+    if key == "tokens_per_second":
+        padding = max((line.get("padding", 0.0) for line in last), default=0.0)
+        return f"Padding: {100 * padding:.0f} % of the tokens."
+    if key == "mfu":
+        peaks = sorted({line["peak_gflops"] for line in last if "peak_gflops" in line})
+        return f"The fastest product here: {_range(peaks)} GFLOP/s." if peaks else ""
+    return ""
+
+
+def _range(numbers: Sequence[float]) -> str:
+    """Return the span of some sorted numbers, as people read it."""
+    low, high = f"{numbers[0]:,.0f}", f"{numbers[-1]:,.0f}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,264 @@
+"""Documents become a token store: by several processes, in constant memory, in a fixed order.
+
+The store depends on the documents and the vocabulary only. Sections of the corpus are read here and
+turned into documents, sentences and ids by whichever process is free; what comes back is written in
+the order of the corpus, and what has been written need not be done again after an interruption.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith import __version__
+from bertsmith.core.errors import StoreError, UserError
+from bertsmith.core.log import say
+from bertsmith.store.duplicates import Digests, SeenTexts
+from bertsmith.store.encoding import (
+    EncodedGroup,
+    Encoder,
+    Group,
+    as_digests,
+    document_text,
+    encoders,
+    text_digest,
+)
+from bertsmith.store.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
+from bertsmith.store.unfinished import (
+    Progress,
+    Source,
+    SourceFile,
+    UnfinishedStore,
+    unfinished_store,
+)
+from bertsmith.store.writing import StoreWriter, WriterState
+from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.sections import SECTION_BYTES, DocumentSection, Position, Section
+from bertsmith.tokens.tokenizer import Tokenizer
+
+GROUP_BYTES = SECTION_BYTES
+_AHEAD = 4  # groups in hand for each process, so that none waits and memory stays bounded
+
+Moved = Callable[[Position], None]
+"""Is told how far the store has come."""
+
+
+def prepare_store(
+    documents: Iterable[Document],
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    held_out: float = 0.05,
+    workers: int = 1,
+) -> StoreIndex:
+    """Encode documents into a new store at `out`; nothing is left behind if that fails.
+
+    A document whose text came before is left out. About the share `held_out` of the documents,
+    chosen by their text alone, goes to a store of its own inside, for evaluation. Raises
+    `StoreError` when `out` exists or no text is left to train on.
+    """
+    with (
+        unfinished_store(out, None, total=1) as work,
+        _Making(work, tokenizer, held_out) as making,
+    ):
+        making.run(_as_sections(documents), workers)
+        return making.finish(_nothing(out))
+
+
+def prepare_corpus(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    out: Path,
+    *,
+    held_out: float = 0.05,
+    workers: int = 1,
+    fresh: bool = False,
+    moved: Moved = lambda position: None,
+) -> StoreIndex:
+    """Encode a corpus as `prepare_store` does, or go on where that was interrupted.
+
+    What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
+    on; `fresh` begins anew. Raises `StoreError` when that folder is another corpus's, vocabulary's
+    or was begun with other settings. Of a corpus of pipes nothing is kept.
+    """
+    source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
+    with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:
+        start = work.progress.position if work.progress else Position()
+        if work.progress:
+            say(f"going on with {work.folder}: {work.share()} is done")
+            moved(start)
+        with _Making(work, tokenizer, held_out) as making:
+            making.run(corpus.sections(start), workers, moved)
+            return making.finish(_nothing(out) if making.documents else corpus.without_text())
+
+
+def held_out_documents(documents: Iterable[Document], share: float) -> list[bool]:
+    """Return of each document whether a store made with `held_out=share` keeps it apart."""
+    digests = as_digests(text_digest(document_text(document)) for document in documents)
+    return list(map(bool, _is_held_out(digests, share)))
+
+
+def _is_held_out(digests: Digests, share: float) -> NDArray[np.bool_]:
+    limit = np.uint64(min(round(share * 2**64), 2**64 - 1))
+    return np.asarray(digests[:, 0] < limit)
+
+
+def _nothing(out: Path) -> StoreError:
+    return StoreError("no text to train on was left", where=out, remedy="give more text")
+
+
+def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
+    return Source(
+        version=__version__,
+        vocabulary=tokenizer.fingerprint,
+        held_out=float(held_out),
+        text_column=corpus.text_column,
+        header=corpus.header,
+        layout=corpus.layout,
+        encoding=corpus.encoding,
+        text_files=corpus.text_files,
+        files=tuple(
+            SourceFile(path=str(file.resolve()), size=state.size, changed=state.changed)
+            for file, state in zip(corpus.files, corpus.states, strict=True)
+        ),
+    )
+
+
+def _as_sections(documents: Iterable[Document]) -> Iterator[Section]:
+    """Documents in sections of a million characters or a little more."""
+    part: list[Document] = []
+    size = 0
+    for document in documents:
+        part.append(document)
+        size += sum(map(len, document.paragraphs))
+        if size >= GROUP_BYTES:
+            yield DocumentSection(given=tuple(part), size=size, end=Position())
+            part, size = [], 0
+    if part:
+        yield DocumentSection(given=tuple(part), size=size, end=Position())
+
+
+class _Making:
+    """The two stores of an unfinished one, for training and held out, and the texts seen."""
+
+    def __init__(self, work: UnfinishedStore, tokenizer: Tokenizer, held_out: float) -> None:
+        self._work = work
+        self._tokenizer = tokenizer
+        self._share = held_out
+        progress = work.progress
+        self._duplicates = progress.duplicates if progress else 0
+        places = (
+            (work.store, progress.train if progress else WriterState()),
+            (work.store / HELD_OUT, progress.held_out if progress else WriterState()),
+        )
+        with ExitStack() as opened:
+            self._seen = SeenTexts(work.digests, count=progress.digests if progress else 0)
+            opened.callback(self._seen.close)
+            self._writers = []
+            for folder, state in places:
+                writer = StoreWriter(folder, vocabulary=tokenizer.size, state=state)
+                opened.callback(writer.abandon)
+                self._writers.append(writer)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> _Making:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    @property
+    def documents(self) -> int:
+        """Documents read, those left out included."""
+        return self._seen.count + self._duplicates
+
+    def run(
+        self,
+        sections: Iterator[Section],
+        workers: int,
+        moved: Moved = lambda position: None,
+    ) -> None:
+        """Have all sections encoded, and write what comes of them."""
+        with encoders(self._tokenizer, workers) as encoder:
+            for position, encoded in _encoded(_groups(sections), encoder, workers):
+                self._append(encoded)
+                self._work.reached(self._progress(position), self._open_files())
+                moved(position)
+
+    def finish(self, nothing: UserError) -> StoreIndex:
+        """Write what closes the stores; raises `nothing` when there is no text to train on."""
+        train, held_out = self._writers
+        if not train.tokens:
+            self._work.discard()
+            raise nothing
+        fingerprint = self._tokenizer.fingerprint
+        for writer in self._writers:  # nothing of an end that was interrupted
+            (writer.folder / INDEX).unlink(missing_ok=True)
+            shutil.rmtree(writer.folder / VOCABULARY, ignore_errors=True)
+        # the index of a store counts what lies beside it, so that comes last
+        if held_out.tokens:
+            self._tokenizer.save(held_out.folder / VOCABULARY)
+            held_out.finish(fingerprint=fingerprint, duplicates=0)
+        else:
+            held_out.abandon()
+            shutil.rmtree(held_out.folder)
+        self._tokenizer.save(train.folder / VOCABULARY)
+        return train.finish(fingerprint=fingerprint, duplicates=self._duplicates)
+
+    def _append(self, group: EncodedGroup) -> None:
+        """Write the documents that are new, each into the store that its text decides on."""
+        new = self._seen.add(group.digests)
+        self._duplicates += group.repeated + int(np.count_nonzero(~new))
+        apart = _is_held_out(group.digests, self._share)
+        for writer, chosen in zip(self._writers, (new & ~apart, new & apart), strict=True):
+            writer.append(group.part(chosen, self._tokenizer.unknown_id))
+
+    def _progress(self, position: Position) -> Progress:
+        train, held_out = self._writers
+        return Progress(
+            position=position,
+            train=train.state,
+            held_out=held_out.state,
+            digests=self._seen.count,
+            duplicates=self._duplicates,
+        )
+
+    def _open_files(self) -> list[Path]:
+        return [self._seen.log, *(path for each in self._writers for path in each.open_files)]
+
+
+def _groups(sections: Iterator[Section]) -> Iterator[Group]:
+    """Sections in groups of a megabyte or more, as files may be small."""
+    group: list[Section] = []
+    size = 0
+    for section in sections:
+        group.append(section)
+        size += section.size
+        if size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _encoded(
+    groups: Iterator[Group], encoder: Encoder, workers: int
+) -> Iterator[tuple[Position, EncodedGroup]]:
+    """Encoded groups with where they end, in the order of the corpus, few in hand at a time."""
+    waiting: deque[tuple[Position, Future[EncodedGroup]]] = deque()
+    for group in groups:
+        waiting.append((group[-1].end, encoder.submit(group)))
+        if len(waiting) > workers * _AHEAD:
+            position, future = waiting.popleft()
+            yield position, future.result()
+    while waiting:
+        position, future = waiting.popleft()
+        yield position, future.result()

@@ -1,0 +1,208 @@
+"""The text of HTML and XML: tags, comments, scripts and styles dropped, entities decoded.
+
+A tag ends a paragraph unless it is one that stands within lines (`_INLINE`). No tree is built and
+nothing is fetched: names of entities that a document declares itself stay as written, so that none
+can unfold to more than it is; deep nesting costs nothing; memory is that of a block of the file.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bertsmith.text.corpus.documents import LONGEST_PARAGRAPH, Document, Gathering
+from bertsmith.text.opening import TextFile
+
+MARKUP = (".html", ".htm", ".xhtml", ".xml")
+
+_INLINE_NAMES = (
+    "a abbr acronym b bdi bdo big cite code data del dfn em emph font foreign g hi i ins kbd "
+    "mark name nobr num orth q ref rs ruby rb rt rp s samp small span strike strong sub sup "
+    "time tt u var w c pc wbr x"
+)
+_INLINE = frozenset(_INLINE_NAMES.split())
+_DROPPED_NAMES = "script style template noscript svg"
+_DROPPED = frozenset(_DROPPED_NAMES.split())
+# records of an XML file, each a document of its own
+_RECORDS_NAMES = "article chapter doc document entry item page post record review row"
+_RECORDS = frozenset(_RECORDS_NAMES.split())
+_MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
+_TAG_END = re.compile(r"[>\"']")
+# what may be the beginning of a mark or an entity whose rest is in the next block
+_UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
+_ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+_NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
+
+
+@dataclass(slots=True)
+class _Open:
+    """Something that is not text: what it is, how it ends, and the line where it began."""
+
+    what: str
+    end: str
+    line: int
+
+
+@dataclass(slots=True)
+class _Scanner:
+    """Splits the text of a file into tags and pieces of text between them."""
+
+    file: TextFile
+    line: int = 1
+    rest: str = ""
+    open: _Open | None = None
+    quote: str = ""
+    before: str = ""
+    tag: tuple[str, bool] = ("", False)
+    dropped: str = ""
+    pieces: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def feed(self, text: str, *, last: bool = False) -> list[tuple[int, str, str]]:
+        """Return line, name of a tag or "", and text of what is complete by now."""
+        self.pieces = []
+        text, self.rest = self.rest + text, ""
+        at = 0
+        while at < len(text):
+            before = at
+            if self.dropped:
+                at = self._dropped(text, at)
+            else:
+                at = self._skip(text, at) if self.open else self._text(text, at, last=last)
+            self.line += text.count("\n", before, at)
+            if self.rest:
+                break
+        return self.pieces
+
+    def end(self) -> None:
+        """Raise the file's error where it ends within a comment, a script or a tag."""
+        if self.open is not None:
+            what = f"ends within {self.open.what} that begins here"
+            remedy = "copy it again if it was cut short; --text-files reads it as it is written"
+            raise self.file.fault(what, self.open.line, remedy)
+
+    def _text(self, text: str, at: int, *, last: bool) -> int:
+        """Take the text up to the next tag, which is begun; return where that is."""
+        found = _MARK.search(text, at)
+        end = found.start() if found else len(text)
+        # the whole of a name must be seen before it is taken for one
+        near = not last and end > len(text) - 120
+        cut = _UNFINISHED.search(text, max(at, len(text) - 120)) if near else None
+        if cut is not None and cut.start() <= end:
+            end, found = min(end, cut.start()), None
+            self.rest = text[end:]
+        if end > at:
+            self.pieces.append((self.line, "", html.unescape(text[at:end])))
+        if found is None:
+            return end
+        line = self.line + text.count("\n", at, end)
+        if found[1]:
+            self.open = _Open(_NAMES.get(found[1], "a declaration"), _ENDS[found[1]], line)
+        else:
+            self.tag = (found[3].lower().rpartition(":")[2], bool(found[2]))
+            self.open = _Open(f"a tag <{found[2]}{found[3]}>", "", line)
+        return found.end()
+
+    def _dropped(self, text: str, at: int) -> int:
+        """Pass over the content of a script or the like, in which nothing but its end counts."""
+        name = self.dropped
+        found = re.compile(rf"</{name}[^>]{{0,100}}>", re.IGNORECASE).search(text, at)
+        if found is None:
+            end = max(at, text.rfind("<", max(at, len(text) - 120)))
+            self.rest = text[end:] if text[end : end + 1] == "<" and len(text) - end < 120 else ""
+            return end if self.rest else len(text)
+        self.dropped = ""
+        self.open = None
+        return found.end()
+
+    def _skip(self, text: str, at: int) -> int:
+        assert self.open is not None
+        if self.open.end:
+            return self._skip_to(self.open.end, text, at)
+        while True:  # a tag: a > between quotes does not end it
+            if self.quote:
+                end = text.find(self.quote, at)
+                if end < 0:
+                    return len(text)
+                at, self.quote, self.before = end + 1, "", ""
+            found = _TAG_END.search(text, at)
+            end = found.start() if found else len(text)
+            self.before = text[max(at, end - 8) : end].rstrip()[-1:] or self.before
+            if found is None:
+                return len(text)
+            at = found.end()
+            if found[0] == ">":
+                break
+            # a quote counts only where a value begins; others are stray
+            if self.before == "=":
+                self.quote = found[0]
+        self._ended(itself=self.before == "/")
+        return at
+
+    def _skip_to(self, mark: str, text: str, at: int) -> int:
+        assert self.open is not None
+        end = text.find(mark, at)
+        cdata = self.open.what == _NAMES["![CDATA["]
+        if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
+            # what a DOCTYPE has between brackets are declarations
+            self.open.end = mark = "]>"
+            end = text.find(mark, at)
+        ended = end >= 0
+        if not ended:
+            end = max(at, len(text) - len(mark) + 1)
+            self.rest = text[end:]
+        if cdata and end > at:
+            self.pieces.append((self.line, "", text[at:end]))
+        if not ended:
+            return end
+        self.open = None
+        return end + len(mark)
+
+    def _ended(self, *, itself: bool) -> None:
+        """Take note of a tag that is complete, and whether it ends `itself`."""
+        name, closing = self.tag
+        assert self.open is not None
+        line, self.open = self.open.line, None
+        if name in _DROPPED and not closing and not itself:
+            self.dropped = name
+            self.open = _Open(f"<{name}>", "", line)
+            return
+        if name not in _INLINE:
+            self.pieces.append((line, f"/{name}" if closing else name, ""))
+
+
+def documents_of_markup(
+    file: TextFile, blocks: Iterable[str], *, records: bool
+) -> Iterator[Document]:
+    """Return the documents of HTML or XML text: one or, with `records`, one for each record."""
+    scanner = _Scanner(file)
+    gathering = Gathering(str(file.path))
+    parts: list[str] = []
+    start = length = 0
+
+    def paragraph() -> bool:
+        text = "".join(parts)
+        parts.clear()
+        return bool(text) and gathering.add(start, text)
+
+    for block in _with_end(blocks):
+        for line, tag, text in scanner.feed(block or "", last=block is None):
+            if not tag:
+                if not parts:
+                    start, length = line + text[: len(text) - len(text.lstrip())].count("\n"), 0
+                parts.append(text)
+                length += len(text)
+                full = length > LONGEST_PARAGRAPH and paragraph()
+            else:
+                full = paragraph()
+            if full or (records and tag.removeprefix("/") in _RECORDS):
+                yield from gathering.end()
+    scanner.end()
+    paragraph()
+    yield from gathering.end()
+
+
+def _with_end(blocks: Iterable[str]) -> Iterator[str | None]:
+    yield from blocks
+    yield None

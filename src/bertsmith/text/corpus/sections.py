@@ -1,0 +1,236 @@
+"""A corpus as sections: pieces that any process can turn into documents by itself.
+
+Where a section ends follows from the file alone, so that whoever reads it, and from wherever one
+goes on after an interruption, the documents are the same. A section of plain text ends at the
+first place past a megabyte where a document ends for certain, and past 4 million bytes at the end
+of a line. Sections of tables are rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import CorpusError
+from bertsmith.text.corpus.documents import (
+    LONGEST_DOCUMENT,
+    LONGEST_PARAGRAPH,
+    Document,
+    documents_of_text,
+)
+from bertsmith.text.corpus.layout import HEADING_CHARACTERS, Line, Shape, documents_of_shape
+from bertsmith.text.opening import TextFile, cut_line, line_ends, with_line_feeds
+from bertsmith.text.tables import Table
+
+SECTION_BYTES = 1 << 20
+_BLOCK_BEFORE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position(Config):
+    """Where in a corpus a section begins or ends."""
+
+    file: int = 0
+    """Number of the file, from 0."""
+    offset: int = 0
+    """Bytes of the text, or rows of the table, or documents, that lie before."""
+    line: int = 1
+    """Number of the line, from 1."""
+    read: int = 0
+    """Bytes of all files as they lie on the disk that have been read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSection:
+    """Some bytes of a plain text file, with the number of their first line."""
+
+    source: str
+    data: bytes
+    first: bool
+    line: int
+    shape: Shape
+    end: Position
+
+    @property
+    def size(self) -> int:
+        """About how much text it is, in bytes."""
+        return len(self.data)
+
+    def documents(self) -> Iterator[Document]:
+        """The documents; raises `CorpusError` where the bytes are no UTF-8."""
+        text = TextFile(Path(self.source), CorpusError).decoded(self.data, self.line)
+        lines = text.removeprefix("\ufeff" if self.first else "").split("\n")
+        return documents_of_shape(self._numbered(lines), self.source, self.shape)
+
+    def _numbered(self, lines: list[str]) -> Iterator[Line]:
+        numbered = enumerate(lines, self.line)
+        if len(self.data) <= LONGEST_PARAGRAPH or max(map(len, lines)) <= LONGEST_PARAGRAPH:
+            return numbered
+        return (
+            (number, part)
+            for number, line in numbered
+            for part in cut_line(line, LONGEST_PARAGRAPH)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSection:
+    """Some rows of a table: their lines and texts."""
+
+    source: str
+    rows: tuple[Line, ...]
+    size: int
+    end: Position
+
+    def documents(self) -> Iterator[Document]:
+        """One document a row."""
+        return documents_of_text(self.rows, self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSection:
+    """Documents that are there already."""
+
+    given: tuple[Document, ...]
+    size: int
+    end: Position
+
+    def documents(self) -> Iterator[Document]:
+        """The documents."""
+        return iter(self.given)
+
+
+Section = PlainSection | RowSection | DocumentSection
+
+
+def cut_text(blocks: Iterable[bytes], shape: Shape) -> Iterator[bytes]:
+    """The bytes of a text, or of the rest of one, in pieces that are sections."""
+    rest, searched = b"", 0
+    for block in blocks:
+        rest += block
+        while True:
+            end = _end_of_section(rest, searched, shape)
+            if not end:
+                # a run of blank lines may have been seen in part only
+                searched = len(rest) - 2 * shape.gap - 2
+                break
+            yield rest[:end]
+            rest, searched = rest[end:], 0
+    if rest:
+        yield rest
+
+
+def _end_of_section(data: bytes, searched: int, shape: Shape) -> int:
+    """Where the first section of some text ends; 0 if more text must be seen to tell."""
+    start = max(SECTION_BYTES, searched)
+    # what follows the last byte is not known: a CR there may be half of a line end
+    stop = min(LONGEST_DOCUMENT, len(data) - 1)
+    returns = data.find(b"\n", 0, SECTION_BYTES) < 0
+    for run in _blank_lines(shape.gap, returns).finditer(data, start, stop):
+        if shape.layout == "documents" or _is_no_heading(data, run.start(), shape.gap):
+            half = data[run.end() - 1 : run.end() + 1] == b"\r\n"
+            return run.end() + half
+    return _forced_end(data) if len(data) > LONGEST_DOCUMENT else 0
+
+
+@cache
+def _blank_lines(count: int, returns: bool) -> re.Pattern[bytes]:
+    """At least so many empty lines; both begin with a byte that is quickly found."""
+    return re.compile(rb"\r" * (count + 1) if returns else rb"\n(?:\r?\n){%d}" % count)
+
+
+def _is_no_heading(data: bytes, end: int, gap: int) -> bool:
+    """Whether the text that ends here is too long to belong to what follows."""
+    text = data[max(0, end - _BLOCK_BEFORE) : end].decode("utf-8", "replace")
+    found = blanks = 0
+    for line in reversed(with_line_feeds(text).split("\n")):
+        if not line or line.isspace():
+            blanks += 1
+            if blanks == gap:
+                return False
+            continue
+        blanks = 0
+        found += len(line.strip())
+        if found >= 2 * HEADING_CHARACTERS:
+            return True
+    return False
+
+
+def _forced_end(data: bytes) -> int:
+    """An end for a section that has become too long: after a line, a blank, or a character."""
+    for mark in (b"\n", b"\r", b" "):
+        end = data.rfind(mark, LONGEST_DOCUMENT // 2, LONGEST_DOCUMENT) + 1
+        if end:
+            return end + (data[end - 1 : end + 1] == b"\r\n")
+    end = LONGEST_DOCUMENT
+    while end > LONGEST_DOCUMENT - 4 and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return end
+
+
+def plain_sections(
+    file: TextFile, blocks: Iterable[bytes], shape: Shape, start: Position, done: int
+) -> Iterator[PlainSection]:
+    """The sections of a plain text file from a position on, where `blocks` begin.
+
+    `done` is the size of the files before this one.
+    """
+    offset, line = start.offset, start.line
+    for data in cut_text(blocks, shape):
+        first, number = offset == 0, line
+        offset += len(data)
+        line += line_ends(data)
+        # of a file that is not compressed, what has been read ahead need not count
+        read = done + (file.bytes_read if file.compressed else offset)
+        end = Position(file=start.file, offset=offset, line=line, read=read)
+        yield PlainSection(
+            source=str(file.path), data=data, first=first, line=number, shape=shape, end=end
+        )
+
+
+def row_sections(
+    table: Table, rows: Iterable[Line], start: Position, done: int
+) -> Iterator[RowSection]:
+    """The sections of a table from a position on, where `rows` begin."""
+    part: list[Line] = []
+    size, offset = 0, start.offset
+
+    def section() -> RowSection:
+        end = Position(file=start.file, offset=offset, read=done + table.bytes_read)
+        return RowSection(source=str(table.file.path), rows=tuple(part), size=size, end=end)
+
+    for row in rows:
+        part.append(row)
+        size += len(row[1])
+        offset += 1
+        if size >= SECTION_BYTES:
+            yield section()
+            part, size = [], 0
+    if part:
+        yield section()
+
+
+def document_sections(
+    file: TextFile, documents: Iterable[Document], start: Position, done: int
+) -> Iterator[DocumentSection]:
+    """The sections of a file that is read as documents, from a position on, where they begin."""
+    part: list[Document] = []
+    size, offset = 0, start.offset
+
+    def section() -> DocumentSection:
+        end = Position(file=start.file, offset=offset, read=done + file.bytes_read)
+        return DocumentSection(given=tuple(part), size=size, end=end)
+
+    for document in documents:
+        part.append(document)
+        size += sum(map(len, document.paragraphs))
+        offset += 1
+        if size >= SECTION_BYTES:
+            yield section()
+            part, size = [], 0
+    if part:
+        yield section()

@@ -1,0 +1,294 @@
+"""Examples of texts whose label stands before them, or in the name of their file or folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from os.path import commonprefix
+from pathlib import Path
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
+from bertsmith.text.encodings import Guesses
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.example import (
+    BadLabel,
+    Check,
+    Example,
+    Kind,
+    checked,
+    label_of,
+    label_until,
+    text_of,
+)
+from bertsmith.text.opening import TextFile, kind_of
+
+_EXTENSIONS = re.compile(r"(\.(txt|text))?(\.(gz|zst))?$", re.IGNORECASE)
+_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx", ".xls", ".zip", ".xml")
+_PARTS = re.compile(r"train(ing)?|dev(el|elopment)?|valid(ation)?|val|test(ing)?", re.IGNORECASE)
+_NOT_DATA = re.compile(r"readme|licen[sc]e|copying|.*\.bad\.jsonl$", re.IGNORECASE)
+
+
+FASTTEXT = "__label__"
+_FASTTEXT_LINES = 1000
+
+
+def fasttext_labels(path: Path, encoding: str) -> int:
+    """Return the most labels that one of the first lines has as fastText writes them, 0 of others.
+
+    Labels stand before the text: ``__label__x __label__y text``.
+    """
+    if kind_of(path) in (".parquet", ".json", ".jsonl", ".xml"):
+        return 0
+    most = 0
+    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
+    for _, text in islice(lines, _FASTTEXT_LINES):
+        if text.strip():
+            count = len(fasttext_line(text)[0])
+            if not most and not count:
+                return 0
+            most = max(most, count)
+    return most
+
+
+def fasttext_line(written: str) -> tuple[list[str], str]:
+    """Return the labels that a line begins with, and the text after them."""
+    labels = []
+    rest = written.strip()
+    while rest.startswith(FASTTEXT):
+        label, _, rest = rest.replace("\t", " ", 1).partition(" ")
+        labels.append(label.removeprefix(FASTTEXT))
+        rest = rest.lstrip()
+    return labels, rest
+
+
+def fasttext_examples(
+    path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
+) -> Iterator[Example]:
+    """Lines of fastText: labels, each after ``__label__``, and a text."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for line, written in _lines(file, refuse):
+            labels, text = fasttext_line(written)
+            try:
+                value = _fasttext_value(file, line, labels, text, kind)
+                example = checked(file, _example(file, line, text, value, kind), check)
+            except UserError as error:
+                refuse(error, written)
+                continue
+            empty = False
+            yield example
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kind: Kind) -> object:
+    if any(word.startswith(FASTTEXT) for word in text.split()):
+        raise file.fault("a label within the text", line, "write all labels before the text")
+    if kind == "classes":
+        return labels
+    if len(labels) != 1:
+        what = f"{len(labels)} labels where a text has one" if labels else "no label"
+        remedy = f"begin the line with one {FASTTEXT}x, or pass --task multi-label"
+        raise file.fault(what, line, remedy)
+    return labels[0]
+
+
+def has_labels_first(path: Path, columns: Columns) -> bool:
+    """Whether lines begin with their label: as was said, or by the name, as train_5500.label."""
+    return columns.layout == "label-first" or kind_of(path) == ".label"
+
+
+def label_first(
+    path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
+) -> Iterator[Example]:
+    """Lines of a label, white space and a text, such as ``LOC:city What county is this ?``."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for line, written in _lines(file, refuse):
+            label, _, text = written.replace("\t", " ", 1).partition(" ")
+            try:
+                value = label_until(label, columns.label_until)
+                example = checked(file, _example(file, line, text, value, kind), check)
+            except UserError as error:
+                refuse(error, written)
+                continue
+            empty = False
+            yield example
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def class_folder(
+    folder: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
+) -> Iterator[Example]:
+    """Stream the texts of a file a class, a text a line, or of a folder a class, a text a file.
+
+    The labels are those of `classes_of_folder`. A class without texts is a fault.
+    """
+    classes = [
+        (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
+    ]
+    _tell_encodings([text for _, _, texts in classes for text in texts], columns)
+    before, empty = bad.count, True
+    for label, path, texts in classes:
+        found = False
+        for text in texts:
+            file = TextFile(text, ExampleError, columns.encoding)
+            with bad.of(text) as refuse:
+                lines = _whole(file, refuse) if path.is_dir() else _lines(file, refuse)
+                for line, written in lines:
+                    found = True
+                    try:
+                        example = checked(file, _example(file, line, written, label, kind), check)
+                    except UserError as error:
+                        refuse(error, written)
+                        continue
+                    empty = False
+                    yield example
+        if not found:
+            with bad.of(path) as refuse:
+                remedy = "write texts into it, or move it out of the folder"
+                what = f"holds no text, so the class {label!r} has no examples"
+                refuse(ExampleError(what, where=path, remedy=remedy), "")
+    if empty:
+        raise examples_missing(TextFile(folder, ExampleError), bad, before)
+
+
+def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
+    """Find out the encodings of files, and say what is guessed in one line for each encoding."""
+    guesses = Guesses()
+    for text in texts:
+        # what cannot be read is a fault of that file, when it is read
+        with suppress(UserError):
+            TextFile(text, ExampleError, columns.encoding).examine(guesses)
+    guesses.tell()
+
+
+def _texts_of_class(path: Path, label: str) -> list[Path]:
+    """Return the files with the texts of a class; `ExampleError` for a folder among them."""
+    if not path.is_dir():
+        return [path]
+    texts = sorted(_visible(path))
+    inner = [text.name for text in texts if text.is_dir()]
+    if inner:
+        what = f"the folder of class {label!r} holds folders: {_few(inner)}"
+        raise ExampleError(
+            what, where=path, remedy="give each class a folder of files, a text each"
+        )
+    return texts
+
+
+def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
+    """Return class and path of each file or folder in it; `ExampleError` where they are no classes.
+
+    The class is the name of the folder as written or, of files, what is left of their names without
+    extension and without a beginning or an end that all share: ``pos`` of ``rt-polarity.pos``.
+    """
+    try:
+        found = sorted(_visible(folder))
+    except OSError as error:
+        raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
+    remedy = "give a file, or a folder with a file or a folder for each class"
+    folders = [path.name for path in found if path.is_dir()]
+    files = [path.name for path in found if not path.is_dir()]
+    if folders and files:
+        several = len(folders) >= len(files)
+        kinds, stray = ("folders", files) if several else ("files", folders)
+        other = "file" if several else "folder"
+        what = f"holds {kinds}, one for each class, and also the {other}{'s' * (len(stray) > 1)} "
+        raise ExampleError(
+            what + _few(stray), where=folder, remedy="move them out of it, or " + remedy
+        )
+    if len(found) < 2:
+        held = f"only {found[0].name!r}" if found else "nothing"
+        raise ExampleError(f"holds {held}, so no classes", where=folder, remedy=remedy)
+    _check_classes(folder, found)
+    names = folders or _without_shared_ends(files)
+    return list(zip(names, found, strict=True))
+
+
+def _check_classes(folder: Path, found: Sequence[Path]) -> None:
+    """Raise `ExampleError` for tables, and for the parts of a data set in place of classes."""
+    parts = [path.name for path in found if _PARTS.fullmatch(_stem(path.name))]
+    if len(parts) == len(found) or any(_stem(name).lower() == "train" for name in parts):
+        what = f"holds the parts of a data set, not classes: {_few(parts)}"
+        raise ExampleError(
+            what, where=folder, remedy=f"give one of them, such as {folder / _training(parts)}"
+        )
+    tables = [path.name for path in found if not path.is_dir() and kind_of(path) in _TABLES]
+    if tables:
+        what = f"holds tables, not a file of texts for each class: {_few(tables)}"
+        raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
+
+
+def _training(parts: Sequence[str]) -> str:
+    """Return the part to train on, or the first."""
+    return next((name for name in parts if name.lower().startswith("train")), parts[0])
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _without_shared_ends(files: Sequence[str]) -> list[str]:
+    """Return names of files without their extensions and without what all have in common."""
+    names = [_EXTENSIONS.sub("", name) for name in files]
+    for backwards in (False, True):
+        turned = [name[::-1] if backwards else name for name in names]
+        shared = commonprefix(turned)  # noqa: RUF071 (letters are meant)
+        size = max((shared.rfind(mark) + 1 for mark in "-_. "), default=0)
+        if all(len(name) > size for name in turned):
+            turned = [name[size:] for name in turned]
+        names = [name[::-1] if backwards else name for name in turned]
+    # two names that differ in their extension only
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def _visible(folder: Path) -> list[Path]:
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return [path for path in paths if path.is_dir() or not _NOT_DATA.match(path.name)]
+
+
+def _lines(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
+    for line, text in file.lines(escaped=True):
+        if error := file.undecodable(text, line):
+            refuse(error, text)
+        elif text and not text.isspace():
+            yield line, text.strip()
+
+
+def _whole(file: TextFile, refuse: Refuse) -> Iterator[tuple[int, str]]:
+    try:
+        text = file.whole()
+    except UserError as error:
+        refuse(error, "")
+        return
+    yield 1, text
+
+
+def _example(file: TextFile, line: int, text: str, value: object, kind: Kind) -> Example:
+    try:
+        label, number, labels = label_of(kind, value)
+    except BadLabel as error:
+        raise file.fault(error.what, line, error.remedy) from error
+    if (label, number, labels) == (None, None, None):
+        raise file.fault("no label", line, "begin the line with its label")
+    return Example(
+        text=text_of(file, line, "text", text),
+        text_pair=None,
+        label=label,
+        source=str(file.path),
+        line=line,
+        labels=labels,
+        number=number,
+    )

@@ -1,0 +1,177 @@
+"""Sentences of words joined to their tags, a sentence a line: word_TAG and word/TAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
+from bertsmith.text.examples.columns import USUAL, Columns
+from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS, TagColumns, column_sentences
+from bertsmith.text.examples.formats.tag_tables import tag_table_sentences
+from bertsmith.text.examples.tagged import (
+    BadSentence,
+    BadTag,
+    Scheme,
+    Tagged,
+    Words,
+    entities_of,
+    joined,
+    json_sentences,
+    recognise_scheme,
+    to_bio2,
+)
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.tables import DELIMITED, JSON, TABLES
+
+_SIGNS = ("_", "/")
+_LINES = 50
+
+
+def joining_sign(path: Path, columns: TagColumns, encoding: str) -> str | None:
+    """Return the sign between words and tags of a file, None of one that is laid out otherwise.
+
+    Where it is not stated, every word of the first lines must have it, lines have several words,
+    and tags repeat. Raises `ExampleError` where joined words are stated and no sign is found.
+    """
+    if columns.sign or columns.layout == "columns":
+        return columns.sign or None
+    stated = columns.layout == "joined"
+    if not stated and kind_of(path) in (*TABLES, ".xml", ".conllu"):
+        return None
+    file = TextFile(path, ExampleError, encoding)
+    found = [text.split() for _, text in islice(file.lines(escaped=True), _LINES) if text.strip()]
+    words = [word for line in found for word in line]
+    if stated:
+        return _commonest_sign(file, words)
+    if not words or len(words) < 2 * len(found):
+        return None
+    for sign in _SIGNS:
+        pairs = [word.rpartition(sign) for word in words]
+        tags = {tag for _, _, tag in pairs}
+        if all(word and tag for word, _, tag in pairs) and 2 * len(tags) <= len(words):
+            return sign
+    return None
+
+
+def _commonest_sign(file: TextFile, words: Sequence[str]) -> str:
+    """Return the sign that most words have; the file's error where half of them have none."""
+    counts = {sign: sum(all(word.rpartition(sign)) for word in words) for sign in _SIGNS}
+    sign = max(_SIGNS, key=counts.__getitem__)
+    if 2 * counts[sign] <= len(words):
+        what = f"no sign stands between words and tags; {' and '.join(_SIGNS)} were looked for"
+        raise file.fault(what, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
+    return sign
+
+
+def joined_sentences(file: TextFile, sign: str) -> Iterator[Words | BadSentence]:
+    r"""Return the sentences of a file; ``\/`` is a slash within a word."""
+    for line, text in file.lines(escaped=True):
+        if not text.strip():
+            continue
+        try:
+            yield _joined_sentence(file, line, text, sign)
+        except UserError as error:
+            yield BadSentence(error=error, row=text)
+
+
+def _joined_sentence(file: TextFile, line: int, text: str, sign: str) -> Words:
+    if error := file.undecodable(text, line):
+        raise error
+    if "\0" in text:
+        raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
+    words, tags = [], []
+    for pair in text.split():
+        word, _, tag = pair.rpartition(sign)
+        if not word or not tag:
+            what = f"the word {pair[:40]!r} has no tag"
+            raise file.fault(what, line, f"write word{sign}TAG for every word")
+        words.append(word.replace("\\/", "/"))
+        tags.append(tag)
+    return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=text)
+
+
+def read_tagged(
+    path: Path,
+    columns: TagColumns = USUAL_TAGS,
+    *,
+    need_tags: bool,
+    scheme: Scheme | None = None,
+    bad: BadRows = FAIL,
+    table: Columns = USUAL,
+) -> Iterator[Tagged]:
+    """Stream the sentences of a tagged file, also .gz or .zst.
+
+    Columns stand between tabs or blanks, sentences between empty lines and documents between
+    ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
+    ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
+    in characters, or ``tokens`` with ``tags``, or the keys that `table` names. How the tags
+    are to be read is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises
+    `ExampleError`, with file and line, for a sentence that cannot be read, unless `bad` takes
+    it. Words without tags will do unless `need_tags`.
+    """
+    file = TextFile(path, ExampleError, table.encoding)
+    scheme = scheme or tag_scheme(path, columns, table)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for found in _sentences(path, columns, table, need_tags=need_tags):
+            made = _tagged(file, found, scheme) if isinstance(found, Words) else found
+            if isinstance(made, BadSentence):
+                refuse(made.error, made.row)
+            else:
+                empty = False
+                yield made
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, table: Columns = USUAL) -> Scheme:
+    """How a file's tags say where an entity begins; what cannot be read is passed over.
+
+    Entities in characters are BIO2 once they are tags of words.
+    """
+    if columns.scheme != "auto":
+        return columns.scheme
+    return recognise_scheme(
+        found.tags
+        for found in _sentences(path, columns, table, need_tags=False)
+        if isinstance(found, Words) and found.tags is not None
+    )
+
+
+def _sentences(
+    path: Path, columns: TagColumns, table: Columns, *, need_tags: bool
+) -> Iterator[Words | Tagged | BadSentence]:
+    file = TextFile(path, ExampleError, table.encoding)
+    sign = joining_sign(path, columns, table.encoding)
+    if sign is None and columns.layout == "auto" and kind_of(path) in JSON:
+        return json_sentences(path, table, need_tags=need_tags)
+    if sign is None and kind_of(path) in DELIMITED:
+        return tag_table_sentences(file, table, columns, need_tags=need_tags)
+    table.check_read(path, "columns of words and tags (--tags.word and --tags.tag name them)")
+    if sign is not None:
+        return joined_sentences(file, sign)
+    return column_sentences(file, columns, need_tags=need_tags)
+
+
+def _tagged(file: TextFile, found: Words, scheme: Scheme) -> Tagged | BadSentence:
+    text, spans = joined(found.words)
+    tags = None
+    if found.tags is not None:
+        try:
+            tags = to_bio2(found.tags, scheme)
+        except BadTag as bad:
+            remedy = "mend the tag, or name the scheme: bio1, bio2, bioes or plain"
+            error = file.fault(bad.what, found.lines[bad.index], remedy)
+            return BadSentence(error=error, row=found.row)
+    return Tagged(
+        text=text,
+        words=spans,
+        tags=tags,
+        entities=None if tags is None or scheme == "plain" else entities_of(spans, tags),
+        document=found.document,
+        source=str(file.path),
+        line=found.lines[0],
+    )

@@ -1,0 +1,164 @@
+"""Sentences out of columns, a word a line: the CoNLL tasks' and CoNLL-U."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.examples.columns import first_of
+from bertsmith.text.examples.tagged import BadSentence, Words
+from bertsmith.text.opening import TextFile, kind_of
+
+DOCUMENT = "-DOCSTART-"
+LONGEST_SENTENCE = 100_000
+_CONLLU = ".conllu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagColumns(Config):
+    """Where words and tags stand in columns, counted from 0 or, below it, from the end.
+
+    Of CoNLL-U the columns are FORM and UPOS unless others are named.
+    """
+
+    word: int = 0
+    """the word"""
+    tag: int = -1
+    """its tag"""
+    scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
+    """how tags say where an entity begins; auto looks at all of them"""
+    layout: Literal["auto", "columns", "joined"] = "auto"
+    """of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them"""
+    sign: str | None = None
+    """of joined words and tags, what stands between them, such as _ or /; else found"""
+
+    def __post_init__(self) -> None:
+        if self.sign is not None and (
+            not self.sign or self.layout == "columns" or any(map(str.isspace, self.sign))
+        ):
+            what = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
+            raise ConfigError(what, remedy="give the sign of joined words and tags, such as _ or /")
+
+
+USUAL_TAGS = TagColumns()
+WORD_NAMES = ("word", "words", "token", "tokens", "form")
+TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    word: int
+    tag: int
+    width: int
+    universal: bool
+
+
+def column_sentences(
+    file: TextFile, columns: TagColumns, *, need_tags: bool
+) -> Iterator[Words | BadSentence]:
+    """The sentences of a file of columns; tabs part them, where a line has one, or else blanks."""
+    universal = kind_of(file.path) == _CONLLU
+    usual = universal and (columns.word, columns.tag) == (USUAL_TAGS.word, USUAL_TAGS.tag)
+    place: _Place | None = None
+    for document, lines in _blocks(file, universal=universal):
+        if place is None:
+            if not universal and names_columns(_cells(lines[0][1])):
+                del lines[0]
+                if not lines:
+                    continue
+            width = len(_cells(lines[0][1]))
+            word, tag = (1, 3) if usual else (columns.word, columns.tag)
+            place = _Place(word, tag, width, universal)
+        row = "\n".join(text for _, text in lines)
+        try:
+            yield _sentence(file, lines, place, document, row, need_tags=need_tags)
+        except UserError as error:
+            yield BadSentence(error=error, row=row)
+
+
+def names_columns(cells: Sequence[str]) -> bool:
+    """Tell whether the cells of a first line are usual names of the word and of its tag."""
+    return first_of(cells, WORD_NAMES) is not None and first_of(cells, TAG_NAMES) is not None
+
+
+def has_names(path: Path, encoding: str) -> bool:
+    """Tell whether the first line that is not empty names the columns of a file of columns."""
+    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
+    return names_columns(_cells(next((text for _, text in lines if text.strip()), "")))
+
+
+def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+    """The number of the document and the lines of each sentence."""
+    document = 0
+    lines: list[tuple[int, str]] = []
+    for line, text in file.lines(escaped=True):
+        begins = text.startswith("# newdoc" if universal else DOCUMENT)
+        if begins or not text or text.isspace():
+            if lines:
+                yield document, lines
+                lines = []
+            document += begins
+        elif not (universal and text.startswith("#")):
+            lines.append((line, text))
+            if len(lines) > LONGEST_SENTENCE:
+                remedy = "put an empty line after each sentence, or name the task"
+                raise file.fault(f"no empty line in {len(lines):,} lines", line, remedy)
+    if lines:
+        yield document, lines
+
+
+def _sentence(
+    file: TextFile,
+    lines: Sequence[tuple[int, str]],
+    place: _Place,
+    document: int,
+    row: str,
+    *,
+    need_tags: bool,
+) -> Words:
+    if place.width == 1 and need_tags:
+        remedy = "give words and tags, in columns between tabs or blanks"
+        raise file.fault("one column only, so no tags", lines[0][0], remedy)
+    words, tags, numbers = [], [], []
+    for line, text in lines:
+        cells = _checked_cells(file, line, text, place)
+        if place.universal and not cells[0].isdecimal():
+            continue  # the surface of several words, or a word that the sentence leaves out
+        words.append(_cell(file, cells, place.word, line, "word"))
+        if place.width > 1:
+            tags.append(_cell(file, cells, place.tag, line, "tag"))
+        numbers.append(line)
+    if not words:
+        raise file.fault("a sentence without words", lines[0][0], "remove it")
+    return Words(words=words, tags=tags or None, lines=numbers, document=document, row=row)
+
+
+def _checked_cells(file: TextFile, line: int, text: str, place: _Place) -> list[str]:
+    if error := file.undecodable(text, line):
+        raise error
+    if "\0" in text:
+        raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
+    cells = _cells(text)
+    if len(cells) != place.width:
+        what = f"{len(cells)} columns where the first word has {place.width}"
+        raise file.fault(what, line, "give every word the same columns")
+    return cells
+
+
+def _cells(text: str) -> list[str]:
+    return text.split("\t") if "\t" in text else [cell for cell in text.split(" ") if cell]
+
+
+def _cell(file: TextFile, cells: Sequence[str], column: int, line: int, role: str) -> str:
+    if not -len(cells) <= column < len(cells):
+        remedy = f"its {len(cells)} columns count from 0, or from -1 backwards"
+        raise file.fault(f"no column {column} for the {role}", line, remedy)
+    found = tidy(cells[column])
+    if not found:
+        raise file.fault(f"the {role} is empty", line, "fill it in, or remove the line")
+    return found

@@ -1,0 +1,123 @@
+r"""Stories with questions as MCTest has them: a story a line, the answers in a second file.
+
+A line of ``mc160.dev.tsv`` has 23 cells between tabs: id, properties, story (``\newline`` and
+``\tab`` for line ends and tabs) and four times a question, which begins with ``one:`` or
+``multiple:``, and four options. A line of ``mc160.dev.ans`` has the letters of the four answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.bad_rows import Refuse
+from bertsmith.text.encodings import AUTO
+from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
+
+_MARKS = ("one:", "multiple:")
+_LEADING = 3
+_QUESTIONS = 4
+_OPTIONS = 4
+_CELLS = _LEADING + _QUESTIONS * (1 + _OPTIONS)
+_LETTERS = "ABCD"
+ANSWERS = ".ans"
+
+Item = tuple[int, dict[str, object], str]
+
+
+def has_stories(path: Path, encoding: str = AUTO) -> bool:
+    """Return whether a TSV has stories with questions: the fourth cell is marked as a question."""
+    if kind_of(path) != ".tsv" or not path.is_file():
+        return False
+    lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
+    cells = next((text for _, text in lines if text.strip()), "").split("\t")
+    return len(cells) > _LEADING + 2 and cells[_LEADING].strip().startswith(_MARKS)
+
+
+def answers_of(path: Path) -> Path:
+    """Return the path of the answers to a file of stories: the same with .ans in place of .tsv."""
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return plain.with_suffix(ANSWERS)
+
+
+def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator[Item]:
+    """Yield line, parts and text of each question.
+
+    Answers may be missing unless `need_label`. Raises the file's error where the file of answers is
+    missing or has another number of lines; other faults go to `refuse`.
+    """
+    answers: Iterator[tuple[int, str]] | None = None
+    beside = TextFile(answers_of(file.path), ExampleError)
+    if beside.path.is_file():
+        answers = _filled(beside)
+    elif need_label:
+        what = f"its answers are missing: no file {beside.path.name} beside it"
+        raise file.fault(what, remedy="put it there, with a line of letters for each story")
+    stories = 0
+    last = 0
+    for line, text in _filled(file):
+        stories += 1
+        if answers is None:
+            letters: tuple[int, str] | None = None
+        else:
+            letters = next(answers, None)
+            if letters is None:
+                before = f"{stories - 1} line{'s' * (stories != 2)}"
+                what = f"ends after {before}, and {file.path.name} has more stories"
+                raise beside.fault(what, last + 1, "give a line of letters for each story")
+            last = letters[0]
+        try:
+            yield from _questions(file, line, text, beside, letters)
+        except UserError as error:
+            refuse(error, text)
+    if answers is not None and (more := next(answers, None)):
+        what = f"has more lines than {file.path.name} has stories, {stories}"
+        raise beside.fault(what, more[0], "give a line of letters for each story")
+
+
+def _filled(file: TextFile) -> Iterator[tuple[int, str]]:
+    return ((line, text) for line, text in file.lines(escaped=True) if text.strip())
+
+
+def _questions(
+    file: TextFile, line: int, text: str, beside: TextFile, answers: tuple[int, str] | None
+) -> list[Item]:
+    if error := file.undecodable(text, line):
+        raise error
+    cells = text.split("\t")
+    if len(cells) != _CELLS:
+        what = f"{len(cells)} columns where a story with {_QUESTIONS} questions has {_CELLS}"
+        remedy = f"id, properties, story, then {_QUESTIONS} times a question and its options A to D"
+        raise file.fault(what, line, remedy)
+    letters = [None] * _QUESTIONS if answers is None else _letters(beside, *answers)
+    name, _, story = cells[:_LEADING]
+    story = story.replace("\\newline", "\n").replace("\\tab", " ")
+    found: list[Item] = []
+    for number, letter in enumerate(letters):
+        asked, *options = cells[_LEADING + number * (1 + _OPTIONS) :][: 1 + _OPTIONS]
+        mark, colon, question = asked.strip().partition(":")
+        if mark + colon not in _MARKS:
+            what = f"question {number + 1} begins with neither 'one:' nor 'multiple:'"
+            raise file.fault(f"{what}: {asked[:40]!r}", line, "see the layout of MCTest")
+        parts: dict[str, object] = {
+            "id": f"{name.strip()}.{number}",
+            "context": story,
+            "question": question,
+            "options": options,
+            "label": letter,
+        }
+        found.append((line, parts, text))
+    return found
+
+
+def _letters(beside: TextFile, line: int, text: str) -> list[str | None]:
+    letters = text.strip().split("\t")
+    wrong = next((letter for letter in letters if letter.strip() not in tuple(_LETTERS)), None)
+    if wrong is not None:
+        what = f"the answer {wrong[:40]!r} is none of A, B, C and D"
+        raise beside.fault(what, line, "give a letter for each question, with tabs between")
+    if len(letters) != _QUESTIONS:
+        what = f"{len(letters)} answers to {_QUESTIONS} questions"
+        raise beside.fault(what, line, "give a letter for each question, with tabs between")
+    return [letter.strip() for letter in letters]

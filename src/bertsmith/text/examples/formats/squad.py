@@ -1,0 +1,336 @@
+"""Questions whose answers are spans of a context: SQuAD 1.1 and 2.0, and the same in tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.examples.columns import USUAL, Columns, first_of
+from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal
+from bertsmith.text.tables import TABLES, Head, Pick, Table
+
+Offsets = Literal["bad", "mend"]
+
+_ANSWER = 'write {"text": "...", "answer_start": 0}, the place in characters of the context'
+
+
+class Answer(NamedTuple):
+    """A piece of a context and its first character there."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question about a context, which is exactly as written: answers are places in it.
+
+    `impossible` ones (SQuAD 2.0) have no answer, though perhaps `plausible` ones; other questions
+    without answers have none that is known.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    impossible: bool
+    plausible: tuple[Answer, ...]
+    title: str
+    source: str
+    line: int
+
+
+def read_questions(
+    path: Path,
+    *,
+    need_answers: bool,
+    offsets: Offsets = "bad",
+    bad: BadRows = FAIL,
+    columns: Columns = USUAL,
+) -> Iterator[Question]:
+    """The questions of SQuAD's JSON, or of a table or a list of records with a question a row.
+
+    Rows have ``id``, ``question``, ``context`` and ``answers`` as
+    ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
+    lists where no answer is possible; or columns ``answer_text`` and ``answer_start``. Of
+    `columns`, the text is the context, the second text the question and the label the answers. An
+    answer
+    that does not stand at its place is a fault or, with `offsets` ``mend``, taken to stand at the
+    nearest place where it does. Raises `ExampleError`, with file and line, unless `bad` takes the
+    fault; a paragraph or article that cannot be read counts as one.
+    """
+    before, empty = bad.count, True
+    file = TextFile(path, ExampleError, columns.encoding)
+    with bad.of(path) as refuse:
+        making = _Making(file, offsets, refuse, need_answers=need_answers)
+        if is_table(path, columns):
+            columns.check_read(path, "questions about texts", *_READ)
+            found = making.of_table(path, columns)
+        else:
+            columns.check_read(path, "SQuAD's JSON")
+            found = making.of_articles()
+        for question in found:
+            empty = False
+            yield question
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+class _Making:
+    """Makes questions of the parts of one file."""
+
+    def __init__(
+        self, file: TextFile, offsets: Offsets, refuse: Refuse, *, need_answers: bool
+    ) -> None:
+        self._file = file
+        self._offsets = offsets
+        self._refuse = refuse
+        self._need_answers = need_answers
+        self._ids: set[str] = set()
+
+    def of_articles(self) -> Iterator[Question]:
+        for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
+            title = article.value.get("title") if isinstance(article.value, dict) else None
+            for paragraph in self._parts(article, "paragraphs"):
+                for asked in self._parts(paragraph, "qas"):
+                    assert isinstance(paragraph.value, dict)
+                    context = paragraph.value.get("context")
+                    question = self._asked(asked, context, title)
+                    if question is not None:
+                        yield question
+
+    def of_table(self, path: Path, columns: Columns) -> Iterator[Question]:
+        table = Table(path, ExampleError, encoding=self._file.encoding, refuse=self._refuse)
+        roles: list[str] = []
+
+        def pick(head: Head) -> Pick:
+            places = _places(head, columns, self._file)
+            for name in ("question", "context", *(("answers",) if self._need_answers else ())):
+                if name not in places and not (name == "answers" and "start" in places):
+                    remedy = (
+                        "questions have id, question, context, and answers or answer_text and "
+                        f"answer_start; the columns are: {listed(head.names)}"
+                    )
+                    raise self._file.fault(f"has no {name!r}", 1, remedy)
+            roles.extend(places)
+            return Pick(columns=tuple(places.values()))
+
+        for line, cells in table.rows(pick):
+            part = dict(zip(roles, cells, strict=True))
+            # rows without a column of ids are named by their lines
+            value = {"question": part["question"], "id": part.get("id", line)}
+            if "answers" in part or "start" in part:
+                value["answers"] = _answers_of_row(part)
+                value["is_impossible"] = not value["answers"]
+            question = self._asked(Placed(value, line), part["context"], None, row=table.row())
+            if question is not None:
+                yield question
+
+    def _parts(self, whole: Placed, key: str) -> list[Placed]:
+        parts = whole.value.get(key) if isinstance(whole.value, dict) else None
+        if not isinstance(parts, list):
+            remedy = "see the layout of SQuAD: data, paragraphs, qas"
+            fault = self._file.fault(f"has no list {key!r}", whole.line, remedy)
+            self._refuse(fault, json.dumps(whole.value))
+            return []
+        return parts
+
+    def _asked(
+        self, asked: Placed, context: object, title: object, row: str | None = None
+    ) -> Question | None:
+        try:
+            return self._question(asked, context, title)
+        except UserError as error:
+            self._refuse(error, json.dumps(asked.value) if row is None else row)
+            return None
+
+    def _question(self, asked: Placed, context: object, title: object) -> Question:
+        value, line = asked
+        if not isinstance(value, dict):
+            raise self._file.fault("a question that is no JSON object", line)
+        passage = self._text(line, "context", context)
+        question = tidy(self._text(line, "question", value.get("question")))
+        name = self._id(line, value.get("id"))
+        impossible = value.get("is_impossible", False)
+        if not isinstance(impossible, bool):
+            raise self._file.fault("'is_impossible' is neither true nor false", line)
+        answers = self._answers(line, passage, value.get("answers", []))
+        if impossible and answers:
+            raise self._file.fault("impossible, and has answers", line, "remove them, or say false")
+        if self._need_answers and not impossible and not answers:
+            raise self._file.fault("no answer", line, 'give one, or say "is_impossible": true')
+        self._ids.add(name)
+        return Question(
+            id=name,
+            question=question,
+            context=passage,
+            answers=answers,
+            impossible=impossible,
+            plausible=self._plausible(line, passage, value.get("plausible_answers", [])),
+            title=title if isinstance(title, str) else "",
+            source=str(self._file.path),
+            line=line,
+        )
+
+    def _text(self, line: int, role: str, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self._file.fault(f"the {role} is empty, or no string", line, "fill it in")
+        if "\0" in value:
+            raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
+        # half a surrogate pair is no text; one sign takes its place, so that places stay
+        return value.encode("utf-8", "replace").decode()
+
+    def _id(self, line: int, value: object) -> str:
+        name = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+        remedy = "give every question an id of its own"
+        if not name:
+            raise self._file.fault("no id", line, remedy)
+        if name in self._ids:
+            what = f"the id {name[:40]!r} is that of an earlier question too"
+            raise self._file.fault(what, line, remedy)
+        return name
+
+    def _answers(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
+        if not isinstance(value, list):
+            raise self._file.fault("'answers' is no list", line, _ANSWER)
+        return tuple(self._answer(line, context, each) for each in value)
+
+    def _plausible(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
+        try:
+            return self._answers(line, context, value)
+        except UserError:
+            return ()  # nobody trains on them or is measured by them
+
+    def _answer(self, line: int, context: str, value: object) -> Answer:
+        text = value.get("text") if isinstance(value, dict) else None
+        start = value.get("answer_start") if isinstance(value, dict) else None
+        if not isinstance(text, str) or not text.strip() or type(start) is not int:
+            raise self._file.fault("an answer without text or place", line, _ANSWER)
+        text = text.encode("utf-8", "replace").decode()
+        if start >= 0 and context.startswith(text, start):
+            return Answer(text, start)
+        if self._offsets == "mend" and (place := _nearest(context, text, start)) is not None:
+            return Answer(text, place)
+        there = context[start : start + len(text)] if start >= 0 else ""
+        what = f"the answer {text[:40]!r} does not stand at {start}: there is {there[:40]!r}"
+        raise self._file.fault(what, line, "mend the place, or have it mended by option")
+
+
+def _nearest(context: str, text: str, start: int) -> int | None:
+    """The place of a text that is nearest to one where it should be, None when it is nowhere."""
+    start = min(max(start, 0), len(context))
+    after = context.find(text, start)
+    before = context.rfind(text, 0, start + len(text))
+    found = [place for place in (before, after) if place >= 0]
+    return min(found, key=lambda place: abs(place - start), default=None)
+
+
+def is_table(path: Path, columns: Columns) -> bool:
+    """Return whether a file has a question a row or record, and no articles as SQuAD's JSON."""
+    if kind_of(path) != ".json":
+        return kind_of(path) in TABLES
+    try:
+        return "question" in first_keys(TextFile(path, ExampleError, columns.encoding))
+    except UserError:
+        return False
+
+
+_ROLES = {
+    "id": ("id", "qid", "question_id", "_id"),
+    "question": ("question", "query"),
+    "context": ("context", "passage", "paragraph"),
+    "answers": ("answers",),
+    "text": ("answer_text", "answers.text", "answers_text", "answer.text", "answer"),
+    "start": ("answer_start", "answers.answer_start", "answers_start", "start", "start_position"),
+}
+
+
+_NAMES = frozenset(name for names in _ROLES.values() for name in names)
+_READ = ("text", "text_pair", "label", "id", "header")
+_GIVEN = {"text": "context", "text_pair": "question", "label": "answers", "id": "id"}
+"""Roles that the columns named by the user have here."""
+
+
+def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+    """Return where the parts of questions stand in a table, by role."""
+    names = head.names
+    found = {}
+    for role, usual in _ROLES.items():
+        place = first_of(names, usual)
+        if place is not None:
+            found[role] = place
+    header = _checked_header(head, columns, file, found)
+    for field, role in _GIVEN.items():
+        if (name := getattr(columns, field)) is not None:
+            found[role] = column_of(name, names, header, file)
+    if "answers" in found or not {"text", "start"} <= found.keys():
+        found.pop("text", None)
+        found.pop("start", None)
+    same = next((role for role in found if list(found.values()).count(found[role]) > 1), None)
+    if same is not None:
+        what = f"the column {names[found[same]][:40]!r} is named for two parts of a question"
+        raise file.fault(what, 1, "name a column of its own for each")
+    return found
+
+
+def _checked_header(
+    head: Head, columns: Columns, file: TextFile, found: Mapping[str, int]
+) -> Header:
+    """Return the header; raises the file's error for a table without one, which is needed."""
+    if not head.delimited:
+        columns.check_named(file.path)
+        return NAMED
+    header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
+    if header.present is False or (header.present is None and not found):
+        remedy = "write a first line of names above it: id,question,context,answers"
+        what = "questions about texts need a header, which names their parts"
+        raise file.fault(f"{what}; {header.reason}", 1, remedy)
+    return Header(present=True, reason=header.reason)
+
+
+def _answers_of_row(part: Mapping[str, object]) -> object:
+    """The answers of a row as SQuAD writes them; None where they cannot be read."""
+    if "answers" in part:
+        return _listed(_read(part["answers"]))
+    text, start = _read(part["text"], plain=True), _read(part["start"])
+    if isinstance(text, list) or isinstance(start, list):
+        return _listed({"text": text, "answer_start": start})
+    if isinstance(start, float) and start.is_integer():
+        start = int(start)
+    if text in (None, "") and start in (None, "", -1):
+        return []
+    return [{"text": text, "answer_start": start}]
+
+
+def _read(cell: object, *, plain: bool = False) -> object:
+    """A cell, or what is written in it; a `plain` one is a text unless it is a list."""
+    if not isinstance(cell, str) or (plain and not cell.startswith("[")):
+        return cell
+    if not cell.strip():
+        return None if plain else ([] if cell == "" else cell)
+    try:
+        return literal(cell)
+    except ValueError:
+        return cell
+
+
+def _listed(answers: object) -> object:
+    """The answers of a row as SQuAD writes them."""
+    if not isinstance(answers, dict):
+        return answers
+    texts, starts = answers.get("text"), answers.get("answer_start")
+    if isinstance(texts, str) and isinstance(starts, int):
+        return [{"text": texts, "answer_start": starts}]
+    if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        return None
+    return [
+        {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]

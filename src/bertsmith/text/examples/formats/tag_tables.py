@@ -1,0 +1,397 @@
+"""Tables of words and tags: a CSV or TSV with a word and its tag a row.
+
+Empty rows part sentences, or a column that names or numbers the sentence of each row (perhaps in
+its first row only). Columns are found by their usual names or, without a header, by what they hold:
+the sentence first, then the word, the tag last. A first line is a header where it has usual names
+or a word above the numbers of sentences; it is a row where its tag is one of those below, or is
+written like them. Where neither is so the user is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice, takewhile
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.examples.columns import Columns, first_of
+from bertsmith.text.examples.formats.conll_columns import (
+    DOCUMENT,
+    LONGEST_SENTENCE,
+    TAG_NAMES,
+    USUAL_TAGS,
+    WORD_NAMES,
+    TagColumns,
+)
+from bertsmith.text.examples.tagged import BadSentence, Words, is_entity_tag
+from bertsmith.text.headers import (
+    Header,
+    column_of,
+    described_columns,
+    index_of,
+    is_number,
+    is_position,
+    undecided,
+)
+from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.tables import DELIMITED, SAMPLE_ROWS, comma_rows
+
+_LABEL_NAMES = (*TAG_NAMES, "label", "labels", "entity", "xpos")
+_SENTENCE_NAMES = (
+    *("sentence #", "sentence", "sentence_id", "sentence id", "sentence_number", "sentence number"),
+    *("sentence_idx", "sent_id", "sent", "sentenceid", "sid"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row, without cells where it is empty or cannot be read."""
+
+    line: int
+    cells: list[str]
+    error: UserError | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it ends a sentence."""
+        return not self.cells and self.error is None
+
+    @property
+    def document(self) -> bool:
+        """Whether it begins a document."""
+        return any(cell.startswith(DOCUMENT) for cell in self.cells[:2])
+
+    @property
+    def word(self) -> bool:
+        """Whether it is a row of columns, a word or the header."""
+        return bool(self.cells) and not self.document
+
+
+_UNKNOWN = Header(present=None, reason="its first line is much like the others")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    word: int
+    tag: int | None
+    sentence: int | None
+    header: Header = _UNKNOWN
+
+    def roles(self) -> dict[str, int]:
+        """The columns that exist, by what they hold."""
+        found = {"sentence": self.sentence, "word": self.word, "tag": self.tag}
+        return {role: index for role, index in found.items() if index is not None}
+
+
+def recognise_tag_table(
+    path: Path, columns: Columns, tags: TagColumns, *, need_tags: bool
+) -> str | None:
+    """Return what shows a file to be a table of words and tags; None if nothing does."""
+    if kind_of(path) not in DELIMITED:
+        return None
+    file = TextFile(path, ExampleError, columns.encoding)
+    sample = _sample(_rows(file))
+    first = _first(sample)
+    if len(first) < 1 + need_tags:
+        return None
+    names = first if columns.header != "no" else []
+    word, tag = first_of(names, WORD_NAMES), first_of(names, TAG_NAMES)
+    if word is not None and tag is not None:
+        return f"its columns {names[word]!r} and {names[tag]!r} are words and their tags"
+    try:
+        places = _placed(file, sample, columns, tags, need_tags=need_tags)
+    except UserError:
+        # an undecided header is the reader's to refuse
+        places = _by_content(_below(sample))
+    if places.tag is None and (need_tags or word is None):
+        return None
+    return "its rows are words with tags, in sentences" if _holds_words(sample, places) else None
+
+
+def tag_table_sentences(
+    file: TextFile, columns: Columns, tags: TagColumns, *, need_tags: bool
+) -> Iterator[Words | BadSentence]:
+    """Return the sentences of a table of words and tags; the file's error for bad columns."""
+    columns.check_read(file.path, "a table of words and tags", "text", "label", "group", "header")
+    rows = _rows(file)
+    sample = _sample(rows)
+    if not any(row.word for row in sample):
+        yield from (BadSentence(error=row.error, row="") for row in sample if row.error)
+        return
+    places = _placed(file, sample, columns, tags, need_tags=need_tags)
+    if places.header.present is None:
+        raise undecided(places.header, _first(sample), file)
+    endless = len(sample) == SAMPLE_ROWS and not any(row.empty for row in sample)
+    if places.sentence is None and endless:
+        remedy = (
+            "put an empty row after each sentence, or name the column that numbers the sentences: "
+            "--columns.group"
+        )
+        raise file.fault("nothing says where sentences end", 1, remedy)
+    yield from _sentences(file, chain(sample, rows), places, len(_first(sample)))
+
+
+def described_tag_table(path: Path, columns: Columns, tags: TagColumns) -> str:
+    """Return the header of a table of words and tags, and its columns, in a few words."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    sample = _sample(_rows(file))
+    places = _placed(file, sample, columns, tags, need_tags=False)
+    told = described_columns(kind_of(path), _first(sample), places.header, places.roles())
+    return told if places.sentence is not None else f"{told}, an empty row ends a sentence"
+
+
+def _rows(file: TextFile) -> Iterator[_Row]:
+    """The rows of a file, also empty ones and those that cannot be read."""
+    if kind_of(file.path) == ".csv":
+        for line, cells, _ in comma_rows(file):
+            if isinstance(cells, UserError):
+                yield _Row(line, [], cells)
+            else:
+                yield _Row(line, cells if any(map(str.strip, cells)) else [])
+        return
+    for line, text in file.lines(escaped=True):
+        error = file.undecodable(text, line)
+        blank = not text or text.isspace()
+        yield _Row(line, [] if blank or error else text.split("\t"), error)
+
+
+def _sample(rows: Iterator[_Row]) -> list[_Row]:
+    return list(islice(rows, SAMPLE_ROWS))
+
+
+def _first(sample: Sequence[_Row]) -> list[str]:
+    """The cells of the first row that is a word or the header; none where there is no such row."""
+    return next((row.cells for row in sample if row.word), [])
+
+
+def _below(sample: Sequence[_Row]) -> list[list[str]]:
+    """The cells of the rows of words below the first, those that have as many."""
+    width = len(_first(sample))
+    return [row.cells for row in sample if row.word and len(row.cells) == width][1:]
+
+
+def _placed(
+    file: TextFile,
+    sample: Sequence[_Row],
+    columns: Columns,
+    tags: TagColumns,
+    *,
+    need_tags: bool,
+) -> _Places:
+    """Find the columns, and what the first line is; the header is None where that is undecided."""
+    names, below, width = _first(sample), _below(sample), len(_first(sample))
+    content = _given_positions(_by_content(below), columns, tags, width)
+    usual = _by_names(names) if columns.header != "no" else None
+    found = content if usual is None else _given_positions(usual, columns, tags, width)
+    header = _header(names, below, found, columns)
+    if usual is not None and header.present is False:
+        found = content
+    roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
+    places = {role: column_of(name, names, header, file) for role, name in roles if name}
+    found = replace(found, **places, header=header)
+    if found.tag == found.word or found.tag is None:
+        if need_tags:
+            remedy = "give words and tags, or name the column of the tags: --label-column"
+            raise file.fault("no column of tags", 1, remedy)
+        found = replace(found, tag=None)
+    if found.sentence in (found.word, found.tag):
+        found = replace(found, sentence=None)
+    for role, index in found.roles().items():
+        if not 0 <= index < width:
+            remedy = f"its {width} columns count from 0, or from -1 backwards"
+            raise file.fault(f"no column {index} for the {role}", 1, remedy)
+    return found
+
+
+def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
+    """The places with those that were given as positions."""
+    places: dict[str, Any] = {}
+    for role, name, position, usual in (
+        ("word", columns.text, tags.word, USUAL_TAGS.word),
+        ("tag", columns.label, tags.tag, USUAL_TAGS.tag),
+        ("sentence", columns.group, 0, 0),
+    ):
+        if position != usual and name is not None:
+            option = "--text-column" if role == "word" else "--label-column"
+            what = f"the column of the {role} is named twice, by {option} and --tags.{role}"
+            raise ConfigError(what, remedy="leave one of them out")
+        if position != usual:
+            places[role] = position + width * (position < 0)
+        elif name is not None and is_position(name) and int(name) < width:
+            places[role] = int(name)
+    return replace(found, **places)
+
+
+def _by_names(names: Sequence[str]) -> _Places | None:
+    """The places of columns of usual names, where those of the word and the tag are among them."""
+    word, tag = first_of(names, WORD_NAMES), first_of(names, _LABEL_NAMES)
+    if word is None or (tag is None and len(names) > 2):
+        return None
+    return _Places(word=word, tag=tag, sentence=first_of(names, _SENTENCE_NAMES))
+
+
+def _by_content(rows: Sequence[Sequence[str]]) -> _Places:
+    """The places by what columns hold: a sentence, perhaps behind a count of rows; word; tag."""
+    width = len(rows[0]) if rows else 0
+    for index in range(min(2, width - 2)):
+        if _names_sentences([row[index].strip() for row in rows]):
+            return _Places(word=index + 1, tag=width - 1, sentence=index)
+    return _Places(word=0, tag=width - 1 if width > 1 else None, sentence=None)
+
+
+def _names_sentences(cells: Sequence[str]) -> bool:
+    """Whether cells number sentences: runs of one number each, or a number and empty cells."""
+    runs = [name for name, _ in groupby(_filled(cells))]
+    numbered = all(any(map(str.isdigit, name)) for name in runs)
+    return len(runs) > 1 and 2 * len(runs) <= len(cells) and numbered and len(set(runs)) > 1
+
+
+def _filled(cells: Sequence[str]) -> Iterator[str]:
+    """Cells, the empty ones with the last before them that is not."""
+    last = next(filter(None, cells), "")
+    for cell in cells:
+        last = cell or last
+        yield last
+
+
+def _header(
+    names: Sequence[str], below: Sequence[Sequence[str]], places: _Places, columns: Columns
+) -> Header:
+    """Return the header as stated or, with `auto`, as the first line shows it."""
+    if columns.header != "auto":
+        return Header(present=columns.header == "yes", reason="as stated")
+    header = _seen_header(names, below, places)
+    given = (columns.text, columns.label, columns.group)
+    called = [name for name in given if name is not None and not is_position(name)]
+    if header.present is None and any(index_of(names, name) is not None for name in called):
+        return Header(present=True, reason="it has a name that was given")
+    return header
+
+
+def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _Places) -> Header:
+    """Decide whether the first line is a header, by usual names, sentences and tags."""
+    known = {*WORD_NAMES, *_LABEL_NAMES, *_SENTENCE_NAMES}
+    usual = {index: name for index, name in enumerate(names) if name.strip().casefold() in known}
+    if len(usual) > 1:
+        shown = ", ".join(map(repr, usual.values()))
+        return Header(present=True, reason=f"its first line has the names {shown}")
+    cell = names[places.sentence].strip() if places.sentence is not None else ""
+    if cell and places.sentence is not None:
+        numbers = [value for row in below if (value := row[places.sentence].strip())]
+        if numbers and all(map(is_number, numbers)):
+            shown = repr(cell[:30])
+            if is_number(cell):
+                reason = f"{shown} in its first line is a number, as below"
+                return Header(present=False, reason=reason)
+            return Header(present=True, reason=f"{shown} stands above numbers")
+    speaks = (
+        None
+        if places.tag is None or not 0 <= places.tag < len(names)
+        else _tag_below(names[places.tag], below, places.tag)
+    )
+    if speaks and usual and places.tag in usual:
+        speaks = None
+    if speaks:
+        return Header(present=False, reason=speaks)
+    if usual:
+        return Header(present=True, reason=f"it has the name {next(iter(usual.values()))!r}")
+    return _UNKNOWN
+
+
+def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | None:
+    """What shows the first cell of the tags to be one of them; None if nothing does."""
+    cell, values = cell.strip(), [row[tag].strip() for row in below if row[tag].strip()]
+    if not cell or not values:
+        return None
+    shown = repr(cell[:30])
+    if cell in values:
+        return f"{shown} in its first line is repeated below"
+    if is_entity_tag(cell) and all(map(is_entity_tag, values)):
+        return f"{shown} in its first line is a tag of entities, as below"
+    if cell.isupper() and all(value.isupper() for value in values if value.isalpha()):
+        return f"{shown} in its first line is written like the tags below"
+    return None
+
+
+def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
+    """Whether rows are words with tags that repeat, in two sentences at least, mostly of several.
+
+    The first row may be a header, the last sentence cut short.
+    """
+    rows = _below(sample)
+    if not rows:
+        return False
+    if places.sentence is not None:
+        named = [cells[places.sentence].strip() for cells in rows]
+        sizes = [len(list(run)) for _, run in groupby(_filled(named))]
+    else:
+        sizes = [
+            len(list(run)) for empty, run in groupby(sample, lambda row: row.empty) if not empty
+        ]
+    words = [cells[places.word].strip() for cells in rows]
+    tags = [cells[places.tag].strip() for cells in rows if places.tag is not None]
+    cells_short = not any(" " in cell for cell in (*words, *tags))
+    several = 2 * sum(size > 1 for size in sizes) >= len(sizes)
+    return len(sizes) > 1 and cells_short and several and 2 * len(set(tags)) <= len(words)
+
+
+def _sentences(
+    file: TextFile, rows: Iterator[_Row], places: _Places, width: int
+) -> Iterator[Words | BadSentence]:
+    """The sentences of rows, of which the first with cells is the header where there is one."""
+    document, block, named = 0, list[_Row](), ""
+    if places.header.present:
+        rows = chain(takewhile(lambda row: not row.word, rows), rows)
+    for row in rows:
+        name = named
+        if places.sentence is not None and places.sentence < len(row.cells):
+            name = row.cells[places.sentence].strip() or named
+        if block and (row.empty or row.document or name != named):
+            yield _sentence(file, block, places, width, document)
+            block = []
+        named, document = name, document + row.document
+        if not row.empty and not row.document:
+            block.append(row)
+            if len(block) > LONGEST_SENTENCE:
+                remedy = "put an empty row after each sentence, or name the task"
+                raise file.fault(f"no empty row in {len(block):,} rows", row.line, remedy)
+    if block:
+        yield _sentence(file, block, places, width, document)
+
+
+def _sentence(
+    file: TextFile, block: Sequence[_Row], places: _Places, width: int, document: int
+) -> Words | BadSentence:
+    row = "\n".join("\t".join(each.cells) for each in block)
+    words, tags, lines = [], [], []
+    try:
+        for each in block:
+            line, cells = each.line, each.cells
+            if each.error is not None:
+                raise each.error
+            if len(cells) != width:
+                what = f"{len(cells)} columns where the first row has {width}"
+                remedy = 'give every word the same columns; a comma as a word stands in quotes: ","'
+                raise file.fault(what, line, remedy)
+            words.append(_cell(file, cells[places.word], line, "word"))
+            if places.tag is not None:
+                tags.append(_cell(file, cells[places.tag], line, "tag"))
+            lines.append(line)
+    except UserError as error:
+        return BadSentence(error=error, row=row)
+    return Words(words=words, tags=tags or None, lines=lines, document=document, row=row)
+
+
+def _cell(file: TextFile, cell: str, line: int, role: str) -> str:
+    if "\0" in cell:
+        raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
+    found = tidy(cell)
+    if not found:
+        raise file.fault(f"the {role} is empty", line, "fill it in, or remove the line")
+    if found.startswith("[") and found.endswith("]") and " " in found:
+        remedy = "give a word a row, or lists of tokens and tags in a .jsonl"
+        raise file.fault(f"a list where a {role} is expected", line, remedy)
+    return found

@@ -1,0 +1,185 @@
+"""Elements of XML with attributes and texts; COPA's items of a premise and alternatives."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.parsers import expat
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.bad_rows import BadRows, examples_missing
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.example import (
+    BadLabel,
+    Check,
+    Example,
+    Kind,
+    checked,
+    label_of,
+    text_of,
+)
+from bertsmith.text.opening import LONGEST_LINE, TextFile
+
+_ALTERNATIVE = re.compile("a([0-9]{1,4})")
+_NUMBER = re.compile("[1-9][0-9]{0,3}")
+
+
+Element = tuple[int, dict[str, str], dict[str, str]]
+
+
+def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
+    """Line, parts and text of each item; raises the file's error where it is no such XML."""
+    for line, given, texts in xml_items(file, ("item",)):
+        options = [texts[key] for key in sorted(texts, key=_number) if _number(key)]
+        parts: dict[str, object] = {
+            "context": texts.get("p"),
+            "question": given.get("asks-for"),
+            "options": options,
+            "label": _from_zero(given.get("most-plausible-alternative")),
+            "id": given.get("id"),
+        }
+        yield line, parts, json.dumps(given | texts)
+
+
+def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
+    """Line, attributes and texts, by their elements, of each element of these names.
+
+    Entities of the document's own are refused: a few lines of them can unfold to gigabytes.
+    """
+    parsing = _Parsing(file, names)
+    # the blocks are UTF-8, whatever the document declares
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.StartElementHandler = lambda name, given: parsing.begin(
+        name, given, parser.CurrentLineNumber
+    )
+    parser.EndElementHandler = parsing.end
+    parser.CharacterDataHandler = parsing.add
+    parser.EntityDeclHandler = lambda *_: parsing.refuse_entity(parser.CurrentLineNumber)
+    try:
+        for block in file.blocks():
+            parser.Parse(block)
+            yield from parsing.taken()
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        why = expat.errors.messages[error.code]
+        raise file.fault(f"not XML: {why}", error.lineno, "copy or write it again") from error
+    yield from parsing.taken()
+
+
+class _Parsing:
+    """What has been read of the elements so far."""
+
+    def __init__(self, file: TextFile, names: tuple[str, ...]) -> None:
+        self._file = file
+        self._names = names
+        self._items: list[Element] = []
+        self._line = 0
+        self._given: dict[str, str] | None = None
+        self._texts: dict[str, str] = {}
+        self._open: str | None = None
+
+    def begin(self, name: str, given: dict[str, str], line: int) -> None:
+        if name in self._names:
+            self._line, self._given, self._texts, self._open = line, given, {}, None
+        elif self._given is not None:
+            self._open = name
+            self._texts[name] = ""
+
+    def add(self, text: str) -> None:
+        if self._open is not None:
+            self._texts[self._open] += text
+            if len(self._texts[self._open]) > LONGEST_LINE:
+                remedy = "is this another kind of file?"
+                what = f"a text of over {LONGEST_LINE:,} characters"
+                raise self._file.fault(what, self._line, remedy)
+
+    def end(self, name: str) -> None:
+        self._open = None
+        if name in self._names and self._given is not None:
+            self._items.append((self._line, self._given, self._texts))
+            self._given = None
+
+    def taken(self) -> list[Element]:
+        items, self._items = self._items, []
+        return items
+
+    def refuse_entity(self, line: int) -> None:
+        raise self._file.fault("declares entities of its own", line, "write them out")
+
+
+def _number(element: str) -> int:
+    """2 of ``a2``, 0 of other elements."""
+    match = _ALTERNATIVE.fullmatch(element)
+    return int(match[1]) if match else 0
+
+
+def _from_zero(written: str | None) -> str | None:
+    if written is None or not _NUMBER.fullmatch(written):
+        return written
+    return str(int(written) - 1)
+
+
+_LABELS = ("entailment", "value", "label", "judgment", "class", "score")
+_FIRST = ("t", "text", "text1", "sentence1", "premise")
+_SECOND = ("h", "hypothesis", "text2", "sentence2", "text_pair")
+
+
+def has_pairs(file: TextFile) -> bool:
+    """Return whether the first elements of an XML file are pairs."""
+    return next(xml_items(file, ("pair",)), None) is not None
+
+
+def pair_examples(
+    path: Path,
+    columns: Columns,
+    kind: Kind,
+    check: Check | None,
+    bad: BadRows,
+    *,
+    need_label: bool,
+) -> Iterator[Example]:
+    """The pairs of an XML file, their label an attribute."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    before, empty = bad.count, True
+    with bad.of(path) as refuse:
+        for line, given, texts in xml_items(file, ("pair",)):
+            try:
+                example = _example(file, line, given, texts, kind)
+                if need_label and (example.label, example.number, example.labels) == (None,) * 3:
+                    remedy = f"give each <pair> an attribute {' or '.join(_LABELS[:3])}"
+                    raise file.fault("no label", line, remedy)
+                example = checked(file, example, check)
+            except UserError as error:
+                refuse(error, json.dumps(given | texts))
+                continue
+            empty = False
+            yield example
+    if empty:
+        raise examples_missing(file, bad, before)
+
+
+def _example(
+    file: TextFile, line: int, given: dict[str, str], texts: dict[str, str], kind: Kind
+) -> Example:
+    first = next((texts[name] for name in _FIRST if name in texts), None)
+    second = next((texts[name] for name in _SECOND if name in texts), None)
+    if first is None or second is None:
+        raise file.fault("a <pair> without <t> and <h>", line, "write <t>..</t><h>..</h> in it")
+    value = next((given[name] for name in _LABELS if name in given), None)
+    try:
+        label, number, labels = label_of(kind, value)
+    except BadLabel as error:
+        raise file.fault(error.what, line, error.remedy) from error
+    return Example(
+        text=text_of(file, line, "text", first),
+        text_pair=text_of(file, line, "second text", second),
+        label=label,
+        source=str(file.path),
+        line=line,
+        labels=labels,
+        number=number,
+        id=given.get("id"),
+    )

@@ -1,0 +1,284 @@
+"""GLUE as it is distributed: a row for each task, with its files, columns, labels and metrics.
+
+Wang et al. 2018. Files have tabs and no quotes, and their first line is a header but for CoLA's
+train and dev files. Test files have numbers in place of labels, under which the leaderboard wants
+the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.text.bad_rows import FAIL, BadRows
+from bertsmith.text.examples.columns import Columns
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.reading import read_examples
+from bertsmith.text.opening import COMPRESSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """One task of GLUE."""
+
+    name: str
+    """As the paper writes it."""
+    text: str
+    """The column of the text, or of the first of a pair."""
+    text_pair: str | None = None
+    """That of the second."""
+    label: str
+    """That of the label, which test files lack."""
+    numbered: Mapping[str, str] = field(default_factory=dict)
+    """Columns by role in files without header, where there are such."""
+    labels: tuple[str, ...] = ()
+    """The classes, in the order of the model's outputs; none of a task that predicts a number."""
+    spoken: tuple[str, ...] = ()
+    """The classes as words, where the files have numbers."""
+    metrics: tuple[str, ...]
+    """What the paper scores, by their names in `bertsmith.evaluation.metrics`."""
+    index: str = "index"
+    """The column of the number in test files."""
+    train: str | None = "train"
+    """The split to train on."""
+    dev: tuple[str, ...] = ("dev",)
+    """The splits to measure with."""
+    test: tuple[str, ...] = ("test",)
+    """The splits to answer for the leaderboard."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of a split's file, in the order of preference, where they are not SPLIT.tsv."""
+    submission: Mapping[str, str]
+    """The leaderboard's file for each split of `test`."""
+    sizes: Mapping[str, int]
+    """How many examples each split has, as published."""
+
+    @property
+    def predicts(self) -> Literal["class", "number"]:
+        """What a model of the task must predict."""
+        return "class" if self.labels else "number"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """All of its splits."""
+        return (*((self.train,) if self.train else ()), *self.dev, *self.test)
+
+    def names_of(self, split: str) -> tuple[str, ...]:
+        """The names that the file of a split may have."""
+        return self.files.get(split, (f"{split}.tsv",))
+
+
+_ENTAILS = ("entailment", "not_entailment")
+_THREE = ("entailment", "neutral", "contradiction")
+
+_ALL = (
+    GlueTask(
+        name="CoLA",
+        text="sentence",
+        label="label",
+        numbered={"text": "3", "label": "1"},
+        labels=("0", "1"),
+        spoken=("unacceptable", "acceptable"),
+        metrics=("matthews",),
+        submission={"test": "CoLA.tsv"},
+        sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
+    ),
+    GlueTask(
+        name="SST-2",
+        text="sentence",
+        label="label",
+        labels=("0", "1"),
+        spoken=("negative", "positive"),
+        metrics=("accuracy",),
+        submission={"test": "SST-2.tsv"},
+        sizes={"train": 67_349, "dev": 872, "test": 1_821},
+    ),
+    GlueTask(
+        name="MRPC",
+        text="#1 String",
+        text_pair="#2 String",
+        label="Quality",
+        labels=("0", "1"),
+        spoken=("not_equivalent", "equivalent"),
+        metrics=("f1", "accuracy"),
+        files={
+            "train": ("train.tsv", "msr_paraphrase_train.txt"),
+            "test": ("test.tsv", "msr_paraphrase_test.txt"),
+        },
+        submission={"test": "MRPC.tsv"},
+        sizes={"train": 3_668, "dev": 408, "test": 1_725},
+    ),
+    GlueTask(
+        name="STS-B",
+        text="sentence1",
+        text_pair="sentence2",
+        label="score",
+        metrics=("pearson", "spearman"),
+        submission={"test": "STS-B.tsv"},
+        sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
+    ),
+    GlueTask(
+        name="QQP",
+        text="question1",
+        text_pair="question2",
+        index="id",
+        label="is_duplicate",
+        labels=("0", "1"),
+        spoken=("not_duplicate", "duplicate"),
+        metrics=("f1", "accuracy"),
+        submission={"test": "QQP.tsv"},
+        sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
+    ),
+    GlueTask(
+        name="MNLI",
+        text="sentence1",
+        text_pair="sentence2",
+        label="gold_label",
+        labels=_THREE,
+        metrics=("accuracy",),
+        dev=("dev_matched", "dev_mismatched"),
+        test=("test_matched", "test_mismatched"),
+        submission={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        sizes={
+            "train": 392_702,
+            "dev_matched": 9_815,
+            "dev_mismatched": 9_832,
+            "test_matched": 9_796,
+            "test_mismatched": 9_847,
+        },
+    ),
+    GlueTask(
+        name="QNLI",
+        text="question",
+        text_pair="sentence",
+        label="label",
+        labels=_ENTAILS,
+        metrics=("accuracy",),
+        submission={"test": "QNLI.tsv"},
+        sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
+    ),
+    GlueTask(
+        name="RTE",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=_ENTAILS,
+        metrics=("accuracy",),
+        submission={"test": "RTE.tsv"},
+        sizes={"train": 2_490, "dev": 277, "test": 3_000},
+    ),
+    GlueTask(
+        name="WNLI",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=("0", "1"),
+        spoken=("not_entailment", "entailment"),
+        metrics=("accuracy",),
+        submission={"test": "WNLI.tsv"},
+        sizes={"train": 635, "dev": 71, "test": 146},
+    ),
+    # the diagnostic set, answered by the model of MNLI
+    GlueTask(
+        name="AX",
+        text="sentence1",
+        text_pair="sentence2",
+        label="label",
+        labels=_THREE,
+        metrics=("matthews",),
+        train=None,
+        dev=(),
+        files={"test": ("diagnostic.tsv", "AX.tsv", "test.tsv")},
+        submission={"test": "AX.tsv"},
+        sizes={"test": 1_104},
+    ),
+)
+
+TASKS = {task.name: task for task in _ALL}
+
+
+HIGHEST = 5.0
+"""The scores of STS-B are from 0 to this."""
+
+_MICROSOFTS = "msr_paraphrase"
+
+
+def find_glue(folder: Path) -> dict[str, dict[str, Path]]:
+    """The files that a folder of GLUE has, by task and split, in the paper's order.
+
+    A task's files stand in the folder of its name, in upper or lower case, as GLUE's own script
+    lays them; or `folder` is itself that of one task. Raises `ExampleError` when there are none.
+    """
+    try:
+        inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
+    except OSError as error:
+        raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
+    inside.setdefault(folder.name.lower(), folder)
+    found: dict[str, dict[str, Path]] = {}
+    for name, task in TASKS.items():
+        places = ("ax", "diagnostic", "mnli") if name == "AX" else (name.lower(),)
+        for place in (inside[each] for each in places if each in inside):
+            files = {split: _file(place, task, split) for split in task.splits}
+            there = {split: path for split, path in files.items() if path is not None}
+            if there and name not in found:
+                found[name] = there
+    if not found:
+        remedy = "name the folder that has CoLA/, SST-2/ and so on in it"
+        raise ExampleError("no files of GLUE in it", where=folder, remedy=remedy)
+    return found
+
+
+def task_of(path: Path) -> tuple[GlueTask, str] | None:
+    """The task and split of a file that lies in a folder of its task's name; None of others."""
+    name = path.name.removesuffix(".gz").removesuffix(".zst")
+    for task in TASKS.values():
+        if task.name.lower() == path.resolve().parent.name.lower():
+            splits = (split for split in task.splits if name in task.names_of(split))
+            return next(((task, split) for split in splits), None)
+    return None
+
+
+def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) -> Iterator[Example]:
+    """Stream the examples of a split, the number of the leaderboard as `id` where it has one.
+
+    Examples of train and dev have a label of `task.labels`, those of STS-B a `number` from 0 to 5;
+    test files have none. Raises `ExampleError`, with file and line, unless `bad` takes the fault.
+    """
+    answered = split not in task.test
+    columns = Columns(text=task.text, text_pair=task.text_pair, label=task.label, header="yes")
+    if task.numbered and answered:
+        numbered = task.numbered
+        columns = Columns(text=numbered["text"], label=numbered["label"], header="no")
+    # Microsoft's own file of MRPC has the answers and no numbers, which are those of its rows
+    elif not answered:
+        index = None if path.name.startswith(_MICROSOFTS) else task.index
+        columns = replace(columns, label=None, id=index)
+    found = read_examples(
+        path,
+        columns,
+        need_label=answered,
+        kind="class" if task.labels else "number",
+        check=lambda example: _wrong(example, task) if answered else None,
+        bad=bad,
+    )
+    for number, example in enumerate(found):
+        if answered:
+            yield example
+        else:
+            name = str(number) if example.id is None else example.id
+            yield replace(example, label=None, number=None, id=name)
+
+
+def _wrong(example: Example, task: GlueTask) -> str | None:
+    if task.labels and example.label not in task.labels:
+        return f"the label {example.label!r} is none of {task.name}'s: {', '.join(task.labels)}"
+    if example.number is not None and not 0 <= example.number <= HIGHEST:
+        return f"the score {example.number:g} is not from 0 to {HIGHEST:g}"
+    return None
+
+
+def _file(folder: Path, task: GlueTask, split: str) -> Path | None:
+    names = (f"{name}{packed}" for name in task.names_of(split) for packed in ("", *COMPRESSED))
+    return next((folder / name for name in names if (folder / name).is_file()), None)

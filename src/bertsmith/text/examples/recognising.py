@@ -1,0 +1,343 @@
+"""Which task the rows of a table are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, get_args
+
+from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.text.examples.columns import GROUPS, USUAL, Columns, Places, place
+from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
+from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
+from bertsmith.text.examples.formats.class_files import (
+    classes_of_folder,
+    fasttext_labels,
+    has_labels_first,
+)
+from bertsmith.text.examples.formats.conll import joining_sign
+from bertsmith.text.examples.formats.conll_columns import (
+    DOCUMENT,
+    USUAL_TAGS,
+    TagColumns,
+    column_sentences,
+)
+from bertsmith.text.examples.formats.mctest import has_stories
+from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
+from bertsmith.text.examples.formats.xml_items import has_pairs
+from bertsmith.text.examples.glue import find_glue, task_of
+from bertsmith.text.examples.reading import has_labels, table_kind
+from bertsmith.text.examples.tagged import ENTITIES, TAGS, TEXTS, TOKENS, Words, recognise_scheme
+from bertsmith.text.headers import index_of
+from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
+from bertsmith.text.structured import first_keys
+from bertsmith.text.tables import TABLES, Head, Pick, Table
+
+TaskName = Literal[
+    "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
+]
+TASK_NAMES: tuple[str, ...] = get_args(TaskName)
+
+_ROWS = 1000
+_MANY_NUMBERS = 20
+_PASSAGES = ("passage", "document")
+_PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
+# share of the parts of several labels that recur, in cells that are not alike
+_SHARED = 0.5
+_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
+
+
+def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
+    """The task and the reason; `ExampleError`, with what to pass, where it is not certain."""
+    head, rows = _beginning(path, columns)
+    by_names = _by_names(head, rows, context=columns.text)
+    if by_names is not None:
+        return by_names
+    if columns.labels:
+        return "multi-label", f"its labels are columns of 0 and 1: {', '.join(columns.labels)}"
+    file = TextFile(path, ExampleError, columns.encoding)
+    try:
+        places = place(head, columns, file, need_label=True)
+    except ConfigError:
+        raise
+    except UserError as error:
+        remedy = f"{error.remedy}, or pass --task: {', '.join(TASK_NAMES)}"
+        if head.delimited and not columns.named() and looks_like_options(head):
+            remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
+        raise file.fault(error.what, error.line, remedy) from error
+    return _by_labels(file, head, places, rows)
+
+
+def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object]]]:
+    """The head of a table and its first rows, whole; bad ones are left out."""
+    heads: list[Head] = []
+
+    def pick(head: Head) -> Pick:
+        heads.append(head)
+        places = tuple(range(len(head.names)))
+        return Pick(columns=places, header=True, optional=frozenset(places))
+
+    faults: list[UserError] = []
+
+    def refuse(error: UserError, row: str) -> None:
+        del row
+        faults.append(error)
+
+    kind = table_kind(path, columns)
+    table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
+    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(pick), _ROWS)]
+    if not rows and faults:
+        raise faults[0]
+    if not heads or (not rows and not heads[0].delimited):
+        raise table.file.fault("holds no examples", remedy="give a file with rows in it")
+    return heads[0], rows
+
+
+def _by_names(
+    head: Head, rows: Sequence[Sequence[object]], *, context: str | None
+) -> tuple[TaskName, str] | None:
+    """What the names of the columns say by themselves; of questions, `context` may be named."""
+    found = {name.strip().casefold() for name in head.names}
+    answers = next((name for name in ("answers", "answer_start") if name in found), None)
+    if answers and "question" in found and ("context" in found or context is not None):
+        return "span", f"it has 'question', {context or 'context'!r} and {answers!r}"
+    if found & set(TOKENS) and found & set(TAGS):
+        return "tag", "it has tokens and their tags"
+    marks = next((name for name in ENTITIES if name in found and found & set(TEXTS)), None)
+    if marks is not None and _all_entities(_column(head, rows, marks)):
+        return "tag", f"{marks!r} holds places of entities in the text"
+    options = find_options(head.names)
+    if options:
+        names = ", ".join(repr(head.names[index]) for index in options[:2])
+        return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
+    grouped = next((name for name in GROUPS if name in found), None)
+    if "query" in found and (grouped or found & set(_PASSAGES)):
+        beside = grouped or next(name for name in _PASSAGES if name in found)
+        return "rank", f"it has 'query' and {beside!r}"
+    return None
+
+
+def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[object]:
+    index = index_of(head.names, name)
+    assert index is not None
+    return [row[index] for row in rows]
+
+
+def _all_entities(values: Sequence[object]) -> bool:
+    """Whether values are lists of places, not all of them empty."""
+    marks = [mark for value in values if isinstance(value, list) for mark in value]
+    lists = all(isinstance(value, list) for value in values)
+    return lists and bool(marks) and all(isinstance(mark, list | dict) for mark in marks)
+
+
+def _by_labels(
+    file: TextFile, head: Head, places: Places, rows: Sequence[Sequence[object]]
+) -> tuple[TaskName, str]:
+    """What the labels say, of texts or of pairs."""
+    assert places.label is not None
+    values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
+    unnamed = places.header.present is False or places.header.counted
+    name = f"column {places.label}" if unnamed else repr(head.names[places.label])
+    if any(isinstance(value, list) for value in values):
+        return "multi-label", f"{name} holds lists of labels"
+    if any(isinstance(value, str) and "|" in value for value in values):
+        return "multi-label", f"{name} holds labels with | between them"
+    if not rows:
+        raise file.fault("holds no examples", remedy="give a file with rows in it")
+    if not values:
+        remedy = "name another column with --label-column"
+        raise file.fault(f"no row has a label in {name}", remedy=remedy)
+    if _holds_several(file, name, values):
+        return "multi-label", f"{name} holds labels with commas between them"
+    decimal = [value for value in values if isinstance(value, str) and _COMMA.fullmatch(value)]
+    if decimal and len(set(decimal)) > _MANY_NUMBERS // 2 and 2 * len(decimal) > len(values):
+        what = f"{name} holds numbers with a comma for the point, such as {decimal[0]!r}"
+        raise file.fault(what, remedy="write them with a point, such as 0.5, or pass --task")
+    numbers = [_number(value) for value in values]
+    finite = [number for number in numbers if number is not None]
+    if finite and len(finite) == len(values):
+        if not all(number.is_integer() for number in finite):
+            return "regression", f"{name} holds numbers with fractions"
+        if len(set(finite)) > _MANY_NUMBERS:
+            what = f"{name} holds {len(set(finite))} different whole numbers: classes or amounts?"
+            raise file.fault(what, remedy="pass --task classify or --task regression")
+    classes = {_class(value) for value in values}
+    shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
+    if places.text_pair is not None:
+        return "pair", f"it has two texts, and {shown}"
+    return "classify", f"it has one text, and {shown}"
+
+
+def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
+    """Return whether cells hold several labels between commas; raise where that is doubtful."""
+    if all(_COMMA.fullmatch(value) for value in values if isinstance(value, str) and "," in value):
+        return False
+    shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
+    if shared is None or (shared < _SHARED and not plural):
+        return False
+    if shared < _SHARED or not plural:
+        cell = next(value for value in values if isinstance(value, str) and "," in value)
+        what = f"{name} holds {cell[:40]!r}: several labels, or one with a comma in it?"
+        remedy = "pass --task multi-label --columns.label_separator , or --task classify"
+        raise file.fault(what, remedy=remedy)
+    return True
+
+
+def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
+    """Return what stands between the labels of a file of several labels a text.
+
+    Raises `ExampleError` where that is doubtful.
+    """
+    if columns.label_separator != "auto":
+        return columns.label_separator
+    if columns.labels or path.is_dir() or has_labels(path, columns):
+        return "|"
+    head, rows = _beginning(path, columns)
+    file = TextFile(path, ExampleError, columns.encoding)
+    places = place(head, columns, file, need_label=True)
+    assert places.label is not None
+    values = [row[places.label] for row in rows]
+    cells = [value for value in values if isinstance(value, str) and "," in value]
+    lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
+    if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
+        return "|"
+    if (shared_parts(values, ",") or 0.0) < _SHARED:
+        what = f"a label is {cells[0][:40]!r}: several labels, or one with a comma in it?"
+        remedy = "state what stands between labels: --columns.label_separator , or '|'"
+
+        raise file.fault(what, remedy=remedy)
+    return ","
+
+
+def _number(value: object) -> float | None:
+    try:
+        return number_of(value)
+    except BadLabel:
+        return None
+
+
+def _class(value: object) -> str | None:
+    try:
+        return class_of(value)
+    except BadLabel:
+        return None
+
+
+_TAGGED = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes")
+_SENTENCES = 50
+_MANY_CLASSES = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recognised:
+    """A task and why; of GLUE's, `glue` is the name, None for a folder of several."""
+
+    task: TaskName
+    reason: str
+    glue: str | None = None
+
+
+def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAGS) -> Recognised:
+    """See from a file or folder what task its examples are for.
+
+    The beginning decides. Raises `ExampleError`, naming what to pass as --task, where that is not
+    certain, and for a path that cannot be read.
+    """
+    if path.is_dir():
+        return _folder(path)
+    if tags.sign or tags.layout != "auto":
+        return Recognised(task="tag", reason="its layout was stated as one of words and tags")
+    refuse_foreign(path)
+    if known := task_of(path):
+        reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
+        return Recognised(task="glue", reason=reason, glue=known[0].name)
+    kind = kind_of(path)
+    if kind == ".json" and "paragraphs" in first_keys(
+        TextFile(path, ExampleError, columns.encoding)
+    ):
+        return Recognised(task="span", reason="it is laid out as SQuAD is")
+    if kind == ".xml":
+        return _xml(path, columns)
+    if kind in _TAGGED:
+        return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
+    if has_stories(path, columns.encoding):
+        return Recognised(task="choice", reason="it has stories with questions, as MCTest has")
+    if labels := fasttext_labels(path, columns.encoding):
+        task: TaskName = "multi-label" if labels > 1 else "classify"
+        return Recognised(task=task, reason="its lines begin with __label__, as fastText's do")
+    if has_labels_first(path, columns):
+        how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
+        return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
+    if sign := joining_sign(path, tags, columns.encoding):
+        return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
+    shown = (
+        recognise_tag_table(path, columns, tags, need_tags=True)
+        if kind in TABLES
+        else columns_of_tags(path, columns)
+    )
+    if shown:
+        return Recognised(task="tag", reason=shown)
+    file = TextFile(path, ExampleError, columns.encoding)
+    if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
+        remedy = (
+            "pass --columns.layout label-first for lines of a label and a text, "
+            f"or --task: {', '.join(TASK_NAMES)}"
+        )
+        raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
+    found, reason = recognise_table(path, columns)
+    return Recognised(task=found, reason=reason)
+
+
+def _xml(path: Path, columns: Columns) -> Recognised:
+    if has_pairs(TextFile(path, ExampleError, columns.encoding)):
+        return Recognised(task="pair", reason="its <pair>s have two texts")
+    return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
+
+
+def _folder(path: Path) -> Recognised:
+    try:
+        names = list(find_glue(path))
+    except UserError:
+        names = []
+    if names:
+        reason = f"it has the files of GLUE's {', '.join(names)}"
+        return Recognised(task="glue", reason=reason, glue=names[0] if len(names) == 1 else None)
+    classes = [label for label, _ in classes_of_folder(path)]
+    shown = f"{len(classes)} files or folders as if one for each class, such as {classes[0]!r}"
+    if len(classes) > _MANY_CLASSES:
+        remedy = "pass --task classify if they are classes"
+        raise ExampleError(f"holds {shown}", where=path, remedy=remedy)
+    return Recognised(task="classify", reason=f"it holds {shown}")
+
+
+def columns_of_tags(path: Path, columns: Columns) -> str | None:
+    """What shows the first sentences to be columns of words and tags; None if they are not."""
+    file = TextFile(path, ExampleError, columns.encoding)
+    if next(file.lines(escaped=True), (1, ""))[1].startswith(DOCUMENT):
+        return f"it begins with {DOCUMENT}"
+    file = TextFile(path, ExampleError, columns.encoding)
+    usual = TagColumns()
+    try:
+        blocks = list(islice(column_sentences(file, usual, need_tags=True), _SENTENCES))
+    except UserError:  # a table of thousands of lines has no empty one
+        return None
+    found = [block for block in blocks if isinstance(block, Words)]
+    if len(found) < 2 or 2 * len(found) < len(blocks) or not _short(found):
+        return None
+    plain = recognise_scheme(block.tags for block in found if block.tags) == "plain"
+    return f"its lines are words with {'tags' if plain else 'tags of entities'}, in sentences"
+
+
+def _short(blocks: Sequence[Words]) -> bool:
+    """Whether words are words, tags repeat, and sentences mostly have several."""
+    words = [word for block in blocks for word in block.words]
+    tags = [tag for block in blocks for tag in block.tags or ()]
+    several = sum(len(block.words) > 1 for block in blocks)
+    return (
+        not any(" " in cell for cell in (*words, *tags))
+        and 2 * len(set(tags)) <= len(tags)
+        and 2 * several >= len(blocks)
+    )

@@ -1,0 +1,370 @@
+"""How tags of words say where an entity begins and ends: BIO1, BIO2 and BIOES, turned into BIO2.
+
+    word          BIO1    BIO2    BIOES
+    Alex          I-PER   B-PER   S-PER
+    is            O       O       O
+    in            O       O       O
+    Los           I-LOC   B-LOC   B-LOC
+    Angeles       I-LOC   I-LOC   E-LOC
+    California    B-LOC   B-LOC   S-LOC
+
+BIO1 begins an entity with B only where another of its type stands just before (Ramshaw and Marcus
+1995; the CoNLL tasks to 2003), BIO2 always. BILOU is BIOES with L and U for E and S. Other tags,
+such as parts of speech, are plain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.examples.columns import Columns, first_of
+from bertsmith.text.headers import NAMED, column_of, listed
+from bertsmith.text.opening import TextFile
+from bertsmith.text.tables import Head, Pick, Table
+
+Scheme = Literal["bio1", "bio2", "bioes", "plain"]
+
+_TAG = re.compile(r"O|[BI]|[BIESLU]-.+", re.DOTALL)
+_LIKE_BIOES = {"L": "E", "U": "S"}
+_INSIDE = frozenset("BIES")
+
+
+class BadTag(ValueError):
+    """A tag, the `index`-th of its sentence, that cannot stand where it does."""
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(what)
+        self.index, self.what = index, what
+
+
+def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme of the tags of some sentences.
+
+    Any E, S, L or U means BIOES. An entity that begins with I, and no B but between two entities of
+    a type, means BIO1; otherwise it is BIO2.
+    """
+    inside_begins = begin_alone = False
+    for tags in sentences:
+        before = ("O", "")
+        for tag in tags:
+            if not _TAG.fullmatch(tag):
+                return "plain"
+            now = parted(tag)
+            if now[0] in "ES":
+                return "bioes" if all(_TAG.fullmatch(each) for each in tags) else "plain"
+            follows = before[0] != "O" and before[1] == now[1]
+            inside_begins |= now[0] == "I" and not follows
+            begin_alone |= now[0] == "B" and not follows
+            before = now
+    return "bio1" if inside_begins and not begin_alone else "bio2"
+
+
+def is_entity_tag(tag: str) -> bool:
+    """Tell whether a tag is one of a scheme of entities, such as O and B-PER."""
+    return _TAG.fullmatch(tag) is not None
+
+
+def parted(tag: str) -> tuple[str, str]:
+    """The letter of a tag (B, I, O, E or S) and its type, which may be empty."""
+    letter, _, kind = tag.partition("-")
+    return _LIKE_BIOES.get(letter, letter), kind
+
+
+def entity_spans(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the first word, the word after the last, and the type of each entity of a sentence.
+
+    Tags of any scheme, also such as a model predicts: as conlleval has it, an entity also begins
+    with an I or E that follows none of its type, and ends where another begins. A tag of no scheme
+    is outside of entities.
+    """
+    begin, before, kind = 0, "O", ""
+    for index, tag in enumerate((*tags, "O")):
+        letter, label = parted(tag)
+        letter = letter if letter in _INSIDE else "O"
+        begins = letter in "BS" or before in "OES" or label != kind
+        if before != "O" and (letter == "O" or begins):
+            yield begin, index, kind
+        if letter != "O" and begins:
+            begin = index
+        before, kind = letter, label
+
+
+def names_entities(labels: Sequence[str]) -> bool:
+    """Return whether the tags that a model knows name entities, rather than parts of speech, say.
+
+    One tag with a type is enough: published models also have tags of no scheme, such as X.
+    """
+    typed = any(tag[:2] in ("B-", "I-") for tag in labels)
+    return typed or recognise_scheme([labels]) != "plain"
+
+
+def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
+    """The tags of a sentence in BIO2; raises `BadTag` for one that its scheme does not allow."""
+    if scheme == "plain":
+        return tuple(tags)
+    found: list[str] = []
+    before = ("O", "")
+    for index, tag in enumerate(tags):
+        if not _TAG.fullmatch(tag) or (scheme != "bioes" and parted(tag)[0] in "ES"):
+            raise BadTag(index, f"{tag!r} is no tag of {scheme.upper()}")
+        letter, kind = parted(tag)
+        follows = before[0] in "BI" and before[1] == kind
+        if scheme == "bioes":
+            _check_bioes(index, tag, before, follows=follows)
+        elif scheme == "bio2" and letter == "I" and not follows:
+            raise BadTag(index, f"{tag!r} does not follow a tag of its type, so nothing starts it")
+        if letter in "BS" or (letter == "I" and not follows):
+            found.append(f"B-{kind}" if kind else "B")
+        elif letter == "O":
+            found.append("O")
+        else:
+            found.append(f"I-{kind}" if kind else "I")
+        before = letter, kind
+    if scheme == "bioes" and before[0] in "BI":
+        raise BadTag(len(tags) - 1, f"the sentence ends within {tags[-1]!r}; E ends, S is single")
+    return tuple(found)
+
+
+def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool) -> None:
+    if parted(tag)[0] in "IE":
+        if not follows:
+            what = f"{tag!r} does not follow a tag of its type, so nothing starts it"
+            raise BadTag(index, what)
+    elif before[0] in "BI":
+        raise BadTag(index, f"{tag!r} follows an entity that has not ended; E ends it")
+
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+Spans = tuple[tuple[int, int], ...]
+"""Characters of words: the first, and the one after the last."""
+
+
+class Entity(NamedTuple):
+    """Characters of a text, `start` to before `end`, and what they are."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """A sentence or text, its words as characters of it, and their tags where they are known.
+
+    Tags are in BIO2, or as written where they are no BIO. `entities` are exactly those given, even
+    where they begin or end inside a word; None of plain tags and of what has none. `document`
+    counts the documents of the file; `source` and `line` say where the sentence begins.
+    """
+
+    text: str
+    words: Spans
+    tags: tuple[str, ...] | None
+    entities: tuple[Entity, ...] | None
+    document: int
+    source: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """A sentence as it stands in a file: each word with its line and its tag as written."""
+
+    words: list[str]
+    tags: list[str] | None
+    lines: list[int]
+    document: int
+    row: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadSentence:
+    """A sentence that cannot be read, and why."""
+
+    error: UserError
+    row: str
+
+
+def words_of(text: str) -> Spans:
+    """The words and single marks of a raw text."""
+    return tuple(match.span() for match in _WORD.finditer(text))
+
+
+def joined(words: Sequence[str]) -> tuple[str, Spans]:
+    """The words with blanks between them, and where they stand."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return " ".join(words), tuple(spans)
+
+
+def entities_of(words: Spans, tags: Sequence[str]) -> tuple[Entity, ...]:
+    """Return the entities that the tags of words say, in characters (see `entity_spans`)."""
+    assert len(words) == len(tags)
+    return tuple(
+        Entity(words[begin][0], words[end - 1][1], label)
+        for begin, end, label in entity_spans(tags)
+    )
+
+
+def tags_of(words: Spans, entities: Sequence[Entity]) -> tuple[str, ...]:
+    """BIO2 tags of the words that share a character with an entity; of two, the first counts."""
+    ordered = sorted(entities)
+    tags, place, begun = [], 0, -1
+    for start, end in words:
+        while place < len(ordered) and ordered[place].end <= start:
+            place += 1
+        if place == len(ordered) or ordered[place].start >= end:
+            tags.append("O")
+        else:
+            tags.append(f"{'I' if begun == place else 'B'}-{ordered[place].label}")
+            begun = place
+    return tuple(tags)
+
+
+TEXTS = ("text", "sentence", "content")
+ENTITIES = ("entities", "spans", "labels", "label", "ents")
+TOKENS = ("tokens", "words")
+TAGS = ("tags", "ner_tags", "labels", "pos_tags", "ner")
+_SPAN = "write [start, end, label], in characters of the text from 0, the end not included"
+
+
+def json_sentences(
+    path: Path, columns: Columns, *, need_tags: bool
+) -> Iterator[Words | Tagged | BadSentence]:
+    """The sentences of a .jsonl file; which keys it has is seen at its first line.
+
+    Of `columns`, the text is that of the text or of the tokens, the label that of the entities or
+    tags. Texts are not tidied: places of entities are characters of them as they are.
+    """
+    columns.check_read(path, "tags in JSON", "text", "label", "header")
+    refused: list[BadSentence] = []
+
+    def refuse(error: UserError, row: str) -> None:
+        refused.append(BadSentence(error=error, row=row))
+
+    table = Table(path, ExampleError, encoding=columns.encoding, refuse=refuse)
+    known: list[str] = []
+
+    def pick(head: Head) -> Pick:
+        given = _given(head, columns, table.file)
+        main = given.get("text", first_of(head.names, (*TOKENS, *TEXTS)))
+        if main is None:
+            remedy = (
+                "give a text and its entities, or name its key with --text-column; the keys are: "
+                f"{listed(head.names)}"
+            )
+            raise table.file.fault("no key that looks like a text", 1, remedy)
+        known.append(head.names[main].strip().casefold())
+        usual = TAGS if known[0] in TOKENS else (*ENTITIES, *TAGS)
+        marks = given.get("label", first_of(head.names, usual))
+        if marks is None and need_tags:
+            remedy = (
+                "give entities as [start, end, label], or name their key with --label-column; the "
+                f"keys are: {listed(head.names)}"
+            )
+            raise table.file.fault("no key that looks like entities or tags", 1, remedy)
+        return Pick(columns=(main,) if marks is None else (main, marks))
+
+    for line, (main, *marks) in table.rows(pick):
+        yield from refused
+        refused.clear()
+        # what a key holds that was named by the user is seen from each row
+        tokens = known[0] in TOKENS or (isinstance(main, list) and known[0] not in TEXTS)
+        read = _tokens if tokens else _marked_text
+        try:
+            yield read(table.file, line, main, marks[0] if marks else None, table.row())
+        except UserError as error:
+            yield BadSentence(error=error, row=table.row())
+    yield from refused
+
+
+def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
+    """Return where the keys stand that the user named."""
+    columns.check_named(file.path)
+    given = {
+        role: column_of(name, head.names, NAMED, file)
+        for role in ("text", "label")
+        if (name := getattr(columns, role)) is not None
+    }
+    if len(set(given.values())) < len(given):
+        what = f"the key {columns.text!r} is named for the text and for the label"
+        raise file.fault(what, 1, "name a key of its own for each")
+    return given
+
+
+def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) -> Words:
+    words = _strings(file, line, "tokens", main)
+    tags = None if marks is None else _strings(file, line, "tags", marks)
+    if tags is not None and len(tags) != len(words):
+        what = f"{len(words)} tokens, and {len(tags)} tags"
+        raise file.fault(what, line, "give every token one tag")
+    return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=row)
+
+
+def _strings(file: TextFile, line: int, role: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise file.fault(f"the {role} are no list of strings", line, 'write ["O", "B-PER"]')
+    found = [tidy(each) for each in value]
+    if not found or not all(found):
+        raise file.fault(f"the {role} are empty, or one of them is", line, "fill them in")
+    return found
+
+
+def _marked_text(file: TextFile, line: int, main: object, marks: object, row: str) -> Tagged:
+    del row
+    if not isinstance(main, str) or not main.strip():
+        raise file.fault("the text is empty, or no string", line, "remove the line or fill it in")
+    if "\0" in main:
+        raise file.fault("a zero byte in the text", line, "remove it")
+    # half a surrogate pair is no text; one sign takes its place, so that places stay
+    text = main.encode("utf-8", "replace").decode()
+    words = words_of(text)
+    entities = None if marks is None else _entities(file, line, text, marks)
+    return Tagged(
+        text=text,
+        words=words,
+        tags=None if entities is None else tags_of(words, entities),
+        entities=entities,
+        document=line,
+        source=str(file.path),
+        line=line,
+    )
+
+
+def _entities(file: TextFile, line: int, text: str, marks: object) -> tuple[Entity, ...]:
+    if not isinstance(marks, list):
+        raise file.fault("the entities are no list", line, _SPAN)
+    found = sorted(_entity(file, line, text, mark) for mark in marks)
+    for first, second in pairwise(found):
+        if second.start < first.end:
+            what = f"entities overlap: {list(first)} and {list(second)}"
+            raise file.fault(what, line, "keep one of them: a word has one tag")
+    return tuple(found)
+
+
+def _entity(file: TextFile, line: int, text: str, mark: object) -> Entity:
+    if isinstance(mark, dict):
+        mark = [mark.get("start"), mark.get("end"), mark.get("label")]
+    if not isinstance(mark, list) or len(mark) != 3:
+        raise file.fault("an entity is no list of three", line, _SPAN)
+    start, end, label = mark
+    if type(start) is not int or type(end) is not int or not isinstance(label, str):
+        raise file.fault("an entity of other types than number, number, string", line, _SPAN)
+    if not 0 <= start < end <= len(text):
+        what = f"no characters {start} to {end} in a text of {len(text)}"
+        raise file.fault(what, line, _SPAN)
+    if text[start].isspace() or text[end - 1].isspace():
+        what = f"the entity at {start} to {end} begins or ends with white space"
+        raise file.fault(what, line, "leave it outside")
+    if not tidy(label):
+        raise file.fault(f"the label of the entity at {start} is empty", line, _SPAN)
+    return Entity(start, end, tidy(label))

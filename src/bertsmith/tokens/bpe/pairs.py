@@ -1,0 +1,178 @@
+"""Text to the words that byte-pair encoding cuts, by RoBERTa's rules.
+
+They are those of `transformers` 4.57's RobertaTokenizer: a word takes the blank before it along,
+letters, digits and marks part, English contractions are words. What a letter or a digit is says
+the running Python: code points that its Unicode does not know yet are marks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from bertsmith.core.config import Config
+
+_WORD: Final = re.compile(
+    r"'(?:[stmd]|re|ve|ll)| ?[A-Za-z]+| ?[0-9]+| ?[^A-Za-z0-9\t-\r ]+"
+    r"|[\t-\r ]+(?![^\t-\r ])|[\t-\r ]+"
+)
+_BLANKS: Final = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+WHITE_SPACE: Final = "\t\n\x0b\x0c\r " + _BLANKS
+"""White space as Unicode has it, which is not quite Python's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteRules(Config):
+    """How text becomes pieces of bytes."""
+
+    merges: tuple[tuple[str, str], ...]
+    """The pairs that are joined, in the order in which they were learned."""
+    prefix_blank: bool = False
+    """Put a blank before a text that begins with none."""
+    prefix_parts: bool = False
+    """Put it before each part between special tokens, as the fast tokenizers do."""
+    mask_takes_blank: bool = True
+    """The blanks before a literal mask belong to it."""
+
+
+def word_ends(text: str) -> list[int]:
+    """Where the words of a text end, in characters; each begins where the one before ends."""
+    return [found.end() for found in _WORD.finditer(_outline(text))]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, which together are the whole of it."""
+    if text.isascii():
+        return _WORD.findall(text)
+    ends = word_ends(text)
+    return [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _outline(text: str) -> str:
+    """A text of as many characters of ASCII, letter for letter and mark for mark."""
+    return text if text.isascii() else text.translate(_OUTLINES)
+
+
+class _Outlines(dict[int, str]):
+    """The character of ASCII for each code point, worked out when first met."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = outline = _outlined(chr(code))
+        return outline
+
+
+_OUTLINES: Final = _Outlines()
+
+
+def _outlined(character: str) -> str:
+    if character.isascii():
+        return character
+    if character in _BLANKS:
+        return "\t"
+    kind = unicodedata.category(character)[0]
+    # letters of no contraction
+    return {"L": "x", "N": "0"}.get(kind, "!")
+
+
+Merges = Sequence[tuple[str, str]]
+
+
+@cache
+def byte_letters() -> tuple[str, ...]:
+    """The character that stands for each byte, 0 to 255: itself where it is printable."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+@cache
+def _bytes() -> dict[str, int]:
+    return {letter: byte for byte, letter in enumerate(byte_letters())}
+
+
+def written(text: str) -> str:
+    """A text with each byte of its UTF-8 as a character; half characters as three bytes."""
+    letters = byte_letters()
+    return "".join(letters[byte] for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def read(pieces: str) -> bytes:
+    """The bytes that pieces are written for; characters that stand for none as their UTF-8."""
+    table = _bytes()
+    return b"".join(
+        bytes((table[letter],)) if letter in table else letter.encode("utf-8", "surrogatepass")
+        for letter in pieces
+    )
+
+
+BLANK = written(" ")
+
+
+class BytePairs:
+    """Cuts words, written as bytes, into pieces."""
+
+    def __init__(self, merges: Merges) -> None:
+        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self._pairs = list(merges)
+
+    def cut(self, word: str) -> list[str]:
+        """The pieces of a word: of all pairs the one learned first is joined, wherever it stands.
+
+        n log n of the length, so that a page without blanks is no trap.
+        """
+        joining = _Joining(word)
+        waiting: dict[int, list[int]] = {}
+        order: list[int] = []
+
+        def meet(place: int) -> None:
+            rank = self._ranks.get(joining.pair(place))
+            if rank is not None:
+                if rank not in waiting:
+                    heapq.heappush(order, rank)
+                waiting.setdefault(rank, []).append(place)
+
+        for place in range(len(word) - 1):
+            meet(place)
+        while order:
+            rank = heapq.heappop(order)
+            for place in sorted(waiting.pop(rank)):
+                if joining.pair(place) == self._pairs[rank]:
+                    for new in joining.join(place):
+                        meet(new)
+        return joining.pieces()
+
+
+class _Joining:
+    """A word while its pieces are joined; a piece's place is that of its first character."""
+
+    def __init__(self, word: str) -> None:
+        self._pieces = list(word)
+        self._next = list(range(1, len(word) + 1))
+        self._before = list(range(-1, len(word) - 1))
+
+    def pair(self, place: int) -> tuple[str, str]:
+        """The piece at a place and the one behind it; pieces that are gone are empty."""
+        after = self._next[place]
+        return self._pieces[place], self._pieces[after] if after < len(self._pieces) else ""
+
+    def join(self, place: int) -> list[int]:
+        """Join the pair at a place; returns the places of the pairs this makes."""
+        gone = self._next[place]
+        self._pieces[place] += self._pieces[gone]
+        self._pieces[gone] = ""
+        after = self._next[place] = self._next[gone]
+        if after < len(self._pieces):
+            self._before[after] = place
+        before = self._before[place]
+        return [before, place] if before >= 0 else [place]
+
+    def pieces(self) -> list[str]:
+        """What the word was joined to."""
+        return [piece for piece in self._pieces if piece]

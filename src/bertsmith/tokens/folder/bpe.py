@@ -1,0 +1,267 @@
+"""tokenizer.json of a byte-level vocabulary: read with suspicion, written in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.tokens.bpe.pairs import ByteRules
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
+    part,
+    refused,
+)
+from bertsmith.tokens.folder.files import (
+    FOLLOWS,
+    NAMES,
+    SETTINGS_FILE,
+    SPECIALS_FILE,
+    Settings,
+    check_added,
+    json_bytes,
+    read_json,
+    read_lines,
+)
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
+
+MODEL: dict[str, Any] = {
+    "dropout": None,
+    "unk_token": (None, "<unk>"),
+    "continuing_subword_prefix": ("", None),
+    "end_of_word_suffix": ("", None),
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+
+Merges = tuple[tuple[str, str], ...]
+
+
+def read_compiled_bytes(
+    data: Mapping[str, Any], where: Path
+) -> tuple[tuple[str, ...], Merges, dict[str, Any]]:
+    """The vocabulary, the merges and the settings of a parsed tokenizer.json.
+
+    Raises `ModelFolderError` unless it describes RoBERTa's own rules. Vocabulary and merges are
+    yet to be checked against each other. The settings are whether a blank goes before a text
+    ("add_prefix_space") and the table of added tokens ("added").
+    """
+    model = part(data, "model", "BPE", where)
+    if data.get("normalizer") is not None:
+        raise refused("it has a normalizer", where, "RoBERTa's rules have none, ModernBERT's NFC")
+    words = part(data, "pre_tokenizer", "ByteLevel", where)
+    check_settings(model, MODEL, where)
+    check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
+    added = added_in(data)
+    check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False)
+    said = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
+    vocabulary = dense(model.get("vocab"), where)
+    check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=2)
+    return vocabulary, merges_in(model.get("merges"), where), said
+
+
+def merges_in(table: object, where: Path) -> Merges:
+    """The merges of a model: pairs, or texts of two pieces with a blank between them.
+
+    Raises `ModelFolderError`.
+    """
+    if not isinstance(table, list) or len(table) > MOST_PIECES:
+        raise refused("its merges are no list of pairs", where, "save the tokenizer again")
+    pairs: list[tuple[str, str]] = []
+    for entry in table:
+        pair = entry.split(" ") if isinstance(entry, str) else entry
+        if not (
+            isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
+        ):
+            raise refused(
+                f"the merge {str(entry)[:50]!r} is no pair", where, "save the tokenizer again"
+            )
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
+
+
+def byte_tokenizer(
+    ids: Mapping[str, int], rules: ByteRules, added: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The contents of tokenizer.json for a vocabulary; adds <s> and </s> around texts."""
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": rules.prefix_blank,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    cls, sep = BYTE_SPECIALS[2:4]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": {
+            "type": "RobertaProcessing",
+            "sep": [sep, ids[sep]],
+            "cls": [cls, ids[cls]],
+            "trim_offsets": True,
+            "add_prefix_space": rules.prefix_blank,
+        },
+        "decoder": level | {"add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            **{
+                key: value[0] if isinstance(value, tuple) else value for key, value in MODEL.items()
+            },
+            "vocab": dict(ids),
+            "merges": [list(merge) for merge in rules.merges],
+        },
+    }
+
+
+VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+COMPILED_FILE = "tokenizer.json"
+
+_VERSION = "#version"
+_DAMAGED = "the file is damaged: save or download the folder again"
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
+    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
+    path, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
+    if not path.is_file() and not compiled.is_file():
+        raise ModelFolderError(
+            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
+            where=place,
+            remedy="was the tokenizer saved here?",
+        )
+    fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
+    vocabulary: tuple[str, ...] = ()
+    merges: Merges = ()
+    said: dict[str, Any] = {}
+    where = compiled if fast else place / MERGES_FILE
+    if not fast:
+        vocabulary, merges = dense(read_json(path), path), _read_merges(where)
+        check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
+        check_merges(merges, vocabulary, where)
+    if compiled.is_file():
+        pieces, joins, said = read_compiled_bytes(read_json(compiled), compiled)
+        if not fast:
+            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+            check_same(merges, joins, MERGES_FILE, compiled)
+        vocabulary, merges = pieces, joins
+    check_merges(merges, vocabulary, where)
+    prefix = _prefix(settings, said)
+    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4], said.get("added"))
+    return vocabulary, ByteRules(
+        merges=merges,
+        prefix_blank=prefix,
+        prefix_parts=prefix and (fast or settings.followed == "fast"),
+        # RobertaTokenizer has it so where no file says anything
+        mask_takes_blank=True if takes_blank is None else takes_blank,
+    )
+
+
+def _prefix(settings: Settings, said: Mapping[str, Any]) -> bool:
+    """Return whether a blank goes before a text.
+
+    RobertaTokenizer takes it from tokenizer_config.json and has none if that does not say it; a
+    generic class has what tokenizer.json says, in version 5 whatever the other says.
+    """
+    prefix = settings.switch("add_prefix_space")
+    if not settings.generic or not said:
+        return prefix is True
+    if prefix not in (None, said["add_prefix_space"]):
+        raise settings.refuse(
+            f"add_prefix_space is {prefix}", f"it must be what {COMPILED_FILE} says"
+        )
+    return bool(said["add_prefix_space"])
+
+
+def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
+    if not path.is_file():
+        raise ModelFolderError(
+            f"has no {MERGES_FILE}",
+            where=path.parent,
+            remedy=f"put it beside {VOCABULARY_FILE}: it says how pieces are joined",
+        )
+    first, *lines = read_lines(path)
+    # transformers passes over the first line and what stands behind the last line feed
+    if not first.startswith(_VERSION) or not lines or lines[-1]:
+        raise ModelFolderError(
+            f"does not begin with a line {_VERSION!r} or end with a line feed",
+            where=path,
+            remedy=_DAMAGED,
+        )
+    merges = [tuple(line.split()) for line in lines[:-1]]
+    for number, merge in enumerate(merges, start=2):
+        if len(merge) != 2:
+            raise ModelFolderError(
+                "is no pair of pieces with a blank between them",
+                where=path,
+                line=number,
+                remedy=_DAMAGED,
+            )
+    return tuple((merge[0], merge[1]) for merge in merges)
+
+
+def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path) -> None:
+    """Raise `ModelFolderError` unless all joins are of pieces, to pieces, and different."""
+    known = set(vocabulary)
+    if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):
+        raise ModelFolderError(
+            f"a pair is joined twice, or more than {MOST_PIECES:,} are",
+            where=where,
+            remedy=_DAMAGED,
+        )
+    for first, second in merges:
+        if (first + second).split() != [first + second]:
+            raise ModelFolderError(
+                "a pair that is joined holds white space", where=where, remedy=_DAMAGED
+            )
+        if not {first, second, first + second} <= known:
+            raise ModelFolderError(
+                f"{first[:30]!r} and {second[:30]!r} are joined, but not all three are pieces",
+                where=where,
+                remedy="vocabulary and merges must be of one tokenizer",
+            )
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """The contents of the five files."""
+    names = dict(zip(NAMES, BYTE_SPECIALS, strict=True))
+    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    added = added_tokens(ids, BYTE_SPECIALS, {"lstrip": rules.mask_takes_blank})
+    settings: dict[str, Any] = {
+        "tokenizer_class": "RobertaTokenizer",
+        "add_prefix_space": rules.prefix_blank,
+        "added_tokens_decoder": {
+            str(each["id"]): {key: value for key, value in each.items() if key != "id"}
+            for each in added
+        },
+        **({FOLLOWS: "fast"} if rules.prefix_parts else {}),
+        **names,
+    }
+    if longest is not None:
+        settings["model_max_length"] = longest
+    merges = "".join(f"{first} {second}\n" for first, second in rules.merges)
+    return {
+        VOCABULARY_FILE: json_bytes(ids),
+        MERGES_FILE: f"{_VERSION}: 0.2\n{merges}".encode(),
+        COMPILED_FILE: json_bytes(byte_tokenizer(ids, rules, added)),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }

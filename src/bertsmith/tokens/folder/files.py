@@ -1,0 +1,258 @@
+"""Small files of a tokenizer: read with suspicion, and written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from bertsmith.core import files as untrusted
+from bertsmith.core.errors import DiskError, ModelFolderError, VocabularyError
+from bertsmith.tokens.vocabulary import MOST_PIECES
+
+# so many that a million pieces have room, so few that no nonsense in JSON grows beyond a gigabyte
+LARGEST_FILE = 24 * 2**20
+
+ErrorKind = type[VocabularyError | ModelFolderError]
+
+
+def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
+    """The bytes of a file. Raises `error_kind` when it is too long or unreadable."""
+    return untrusted.read_bytes(path, error_kind, largest=LARGEST_FILE)
+
+
+def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
+    """The text of a file. Raises `error_kind` when it is too long, unreadable or not UTF-8."""
+    raw = read_bytes(path, error_kind)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise error_kind(
+            "is not UTF-8",
+            where=path,
+            line=raw.count(b"\n", 0, error.start) + 1,
+            remedy="save it as UTF-8",
+        ) from error
+
+
+def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
+    """The lines of a file; behind the last line feed one more, if only an empty one.
+
+    Raises `error_kind` also for more lines than a vocabulary can have, before they are parted.
+    """
+    text = read_text(path, error_kind).replace("\r\n", "\n")
+    if text.count("\n") > MOST_PIECES + 1:
+        raise error_kind(
+            f"holds more than {MOST_PIECES:,} pieces",
+            where=path,
+            remedy="is it a vocabulary? It must have one piece a line",
+        )
+    return text.split("\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file of JSON. Raises `ModelFolderError`."""
+    remedy = "the file is damaged: save or download the folder again"
+    found: dict[str, Any] = untrusted.read_json(
+        path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
+    )
+    return found
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made; each is complete or absent. Raises `DiskError`."""
+    parts = {folder / f".{name}.part": folder / name for name in contents}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, content in zip(parts, contents.values(), strict=True):
+            part.write_bytes(content)
+        for part, path in parts.items():
+            part.replace(path)
+    except OSError as error:
+        for part in parts:
+            with suppress(OSError):
+                part.unlink()
+        raise DiskError(
+            f"cannot be written: {error.strerror}", where=folder, remedy="free some space"
+        ) from error
+
+
+def json_bytes(data: dict[str, Any]) -> bytes:
+    """An object as a file of JSON."""
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+SETTINGS_FILE = "tokenizer_config.json"
+SPECIALS_FILE = "special_tokens_map.json"
+ADDED_FILE = "added_tokens.json"
+NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+
+_CHANGES_IDS = "it changes the ids and is not followed: remove it and train again"
+_NOT_ADDED = "added tokens are not followed: use a folder whose vocabulary holds every token"
+
+
+class Settings:
+    """What the files of a folder say of its tokenizer; `said` are those of tokenizer_config.json.
+
+    Special tokens must be those of the kind, and no unknown ones may have been added.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        specials: Sequence[str],
+        *,
+        blanks: bool,
+        normalizes: bool,
+        more: Sequence[str] = (),
+    ) -> None:
+        """`specials` in the order of `NAMES`; `blanks` and `normalizes` as for `check_added`.
+
+        `more` are tokens that may have been added beside them. Raises `ModelFolderError`.
+        """
+        names = dict(zip(NAMES, specials, strict=True))
+        if blanks:  # kinds with names for beginning and end have them for [CLS] and [SEP]
+            names |= {"bos_token": specials[2], "eos_token": specials[3]}
+        self.where = folder / SETTINGS_FILE
+        self.said = read_json(self.where) if self.where.is_file() else {}
+        self.generic = is_generic(self.said)
+        self.followed = followed(folder, self.said, self.where)
+        for key in ("split_special_tokens", "init_inputs"):
+            if self.said.get(key):
+                raise self.refuse(f"{key} is set", _CHANGES_IDS)
+        beside = folder / SPECIALS_FILE
+        self._beside = read_json(beside) if beside.is_file() else {}
+        _check_specials(self.said, names, self.where)
+        _check_specials(self._beside, names, beside)
+        extra = folder / ADDED_FILE
+        added: dict[str, Any] = dict.fromkeys(read_json(extra)) if extra.is_file() else {}
+        table = self.said.get("added_tokens_decoder") or {}
+        for entry in table.values() if isinstance(table, dict) else [table]:
+            known = isinstance(entry, dict)
+            added[str(entry.get("content") if known else entry)] = entry if known else None
+        place = extra if extra.is_file() else self.where
+        check_added(added, (*specials, *more), place, blanks=blanks, normalizes=normalizes)
+        self._added = added
+
+    def switch(self, key: str) -> bool | None:
+        """What one of the settings is; None where it is not set. Raises `ModelFolderError`."""
+        value = self.said.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise ModelFolderError(
+                f"{key} is {value!r}", where=self.where, remedy="it must be true or false"
+            )
+        return value
+
+    def takes_blank(
+        self, name: str, token: str, compiled: Mapping[str, Any] | None = None
+    ) -> bool | None:
+        """Return whether blanks before a special token belong to it; None where nothing says so.
+
+        `compiled` are the added tokens of tokenizer.json, which say it where the table of
+        tokenizer_config.json does not.
+        """
+        beside = (self.said.get(name), self._beside.get(name))
+        for entry in (self._added.get(token), (compiled or {}).get(token), *beside):
+            if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
+                return bool(entry["lstrip"])
+        return None
+
+    def refuse(self, what: str, remedy: str) -> ModelFolderError:
+        """An error about these settings."""
+        return ModelFolderError(what, where=self.where, remedy=remedy)
+
+
+def check_added(
+    added: Mapping[str, Any],
+    specials: Sequence[str],
+    where: Path,
+    *,
+    blanks: bool,
+    normalizes: bool,
+) -> None:
+    """Raise `ModelFolderError` unless what was added are special tokens, and as they are to be.
+
+    Where `blanks` matter, none but the mask may take those beside it, and those before it only.
+    Where a tokenizer `normalizes` text, none may be looked for in the normalized text.
+    """
+    if foreign := sorted(set(added) - set(specials)):
+        raise ModelFolderError(
+            f"the token {foreign[0][:50]!r} was added to the vocabulary",
+            where=where,
+            remedy=_NOT_ADDED,
+        )
+    for token, entry in added.items():
+        flags = ["single_word", *(["normalized"] if normalizes else [])]
+        if blanks:
+            flags += ["rstrip"] if token == specials[4] else ["lstrip", "rstrip"]
+        for flag in flags if isinstance(entry, dict) else ():
+            if entry.get(flag):
+                raise ModelFolderError(f"{token} is {flag}", where=where, remedy=_NOT_ADDED)
+
+
+def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path) -> None:
+    for key, expected in names.items():
+        value = said.get(key)
+        name = value.get("content") if isinstance(value, dict) else value
+        if name not in (None, expected):
+            raise ModelFolderError(
+                f"{key} is {str(name)[:50]!r}", where=where, remedy=f"it must be {expected!r}"
+            )
+    known = set(names.values())
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = said.get(key)
+        more = value if isinstance(value, list) else [value] if value else []
+        # version 5 names some of the special tokens there once more
+        tokens = [each.get("content") if isinstance(each, dict) else each for each in more]
+        if not all(isinstance(token, str) and token in known for token in tokens):
+            raise ModelFolderError(f"{key} are set", where=where, remedy=_NOT_ADDED)
+
+
+Followed = Literal["slow", "fast"]
+
+FOLLOWS = "bertsmith_follows"
+"""The key of tokenizer_config.json by which a folder says it."""
+GENERIC_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
+"""Classes that take everything from tokenizer.json, and are fast."""
+
+_FOLLOWED: tuple[Followed, ...] = ("slow", "fast")
+_MODEL_FILE = "config.json"
+_VERSION = re.compile(r"(\d{1,3})\.")
+
+
+def is_generic(settings: Mapping[str, Any]) -> bool:
+    """Return whether tokenizer_config.json names no class of a family."""
+    name = settings.get("tokenizer_class")
+    return isinstance(name, str) and GENERIC_CLASS.fullmatch(name) is not None
+
+
+def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed:
+    """Return the tokenizer whose ids a folder is to give.
+
+    What `settings`, those of tokenizer_config.json at `where`, say under `FOLLOWS`; or else the
+    fast one if version 5 wrote the folder, or if there is no slow one of its class; or else the
+    slow one. Raises `ModelFolderError`.
+    """
+    stated = settings.get(FOLLOWS)
+    known: Followed | None = next((each for each in _FOLLOWED if each == stated), None)
+    if known is not None:
+        return known
+    if stated is not None:
+        raise ModelFolderError(
+            f"{FOLLOWS} is {str(stated)[:50]!r}", where=where, remedy="it can be slow or fast"
+        )
+    # version 5 alone writes of its backend
+    if is_generic(settings) or settings.get("backend") == "tokenizers":
+        return "fast"
+    return "fast" if (_major_version(folder) or 0) >= 5 else "slow"
+
+
+def _major_version(folder: Path) -> int | None:
+    """Return the major version of the `transformers` that wrote a folder's config.json."""
+    path = folder / _MODEL_FILE
+    version = read_json(path).get("transformers_version") if path.is_file() else None
+    found = _VERSION.match(version) if isinstance(version, str) else None
+    return int(found[1]) if found else None

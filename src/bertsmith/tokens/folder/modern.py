@@ -1,0 +1,241 @@
+"""The added tokens of ModernBERT's tokenizer.json: read with suspicion, and written."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.tokens.bpe.modern import AddedPiece, ModernRules
+from bertsmith.tokens.bpe.pairs import byte_letters
+from bertsmith.tokens.folder.bpe import MODEL, VOCABULARY_FILE, check_merges, merges_in
+from bertsmith.tokens.folder.compiled import (
+    COMPILED_FILE,
+    check_settings,
+    dense,
+    part,
+    refused,
+    surrounded,
+)
+from bertsmith.tokens.folder.files import (
+    NAMES,
+    SETTINGS_FILE,
+    SPECIALS_FILE,
+    Settings,
+    json_bytes,
+    read_json,
+)
+from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary
+
+_MOST_ADDED = 10_000
+_MASK = SPECIALS[4]
+_NEVER = ("single_word", "rstrip")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def read_added(
+    table: object, learned: Sequence[str], where: Path
+) -> tuple[tuple[AddedPiece, ...], list[dict[str, Any]]]:
+    """The added tokens, in the order of the file, and their checked entries.
+
+    Those that are no learned pieces must have the numbers behind them in the order of the file: the
+    compiled tokenizers number them so whatever the file says. Raises `ModelFolderError`.
+    """
+    if not isinstance(table, list) or len(table) > _MOST_ADDED:
+        raise refused("its added_tokens are no short list", where, "save the tokenizer again")
+    ids = {piece: number for number, piece in enumerate(learned)}
+    seen: set[str] = set()
+    entries: list[dict[str, Any]] = []
+    for entry in table:
+        entries.append(_checked(entry, where))
+        piece, number = entries[-1]["content"], entries[-1]["id"]
+        expected = ids.setdefault(piece, len(ids))
+        if piece in seen or number != expected:
+            raise refused(
+                f"the added token {piece[:50]!r} has the id {str(number)[:20]}, or is there twice",
+                where,
+                f"it must have {expected}: the ids go on behind the vocabulary's in order",
+            )
+        seen.add(piece)
+    if missing := [piece for piece in SPECIALS if piece not in seen]:
+        raise refused(
+            f"{missing[0]} is none of its added_tokens", where, "all special tokens must be"
+        )
+    entries.sort(key=lambda each: int(each["id"]))
+    return tuple(
+        AddedPiece(piece=each["content"], special=each["special"], composed=each["normalized"])
+        for each in entries
+    ), entries
+
+
+def _checked(entry: object, where: Path) -> dict[str, Any]:
+    """An entry of the list, when it is one, and one we can follow."""
+    if not (
+        isinstance(entry, dict)
+        and set(entry) == {"id", "content", *_FLAGS}
+        and type(entry["id"]) is int
+        and isinstance(entry["content"], str)
+        and entry["content"]
+        and all(isinstance(entry[flag], bool) for flag in _FLAGS)
+    ):
+        raise refused(
+            f"the added token {str(entry)[:80]!r} is none", where, "save the tokenizer again"
+        )
+    piece = entry["content"]
+    for flag in (*_NEVER, *(["lstrip"] if piece != _MASK else [])):
+        if entry[flag]:
+            raise refused(
+                f"the added token {piece[:50]!r} is {flag}", where, "only [MASK] may be, lstrip"
+            )
+    if piece in SPECIALS and not entry["special"]:
+        raise refused(f"{piece} is not special", where, "save the tokenizer again")
+    if entry["normalized"] and not unicodedata.is_normalized("NFC", piece):
+        raise refused(f"the added token {piece[:50]!r} is not in NFC", where, "write it composed")
+    return entry
+
+
+def added_entries(rules: ModernRules, ids: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The added tokens as tokenizer.json has them, by their ids."""
+    return [
+        {
+            "id": ids[each.piece],
+            "content": each.piece,
+            "single_word": False,
+            "lstrip": rules.mask_takes_blank and each.piece == _MASK,
+            "rstrip": False,
+            "normalized": each.composed,
+            "special": each.special,
+        }
+        for each in rules.added
+    ]
+
+
+_MODEL: dict[str, Any] = MODEL | {"unk_token": None}
+_LEVEL: dict[str, Any] = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_CLS, _SEP = SPECIALS[2:4]
+
+
+def is_modern(place: Path) -> bool:
+    """Whether a folder's byte-level vocabulary is one of composed text, as ModernBERT's."""
+    compiled = place / COMPILED_FILE
+    if (place / VOCABULARY_FILE).is_file() or not compiled.is_file():
+        return False
+    normalizer = read_json(compiled).get("normalizer")
+    return isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
+    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    where = place / COMPILED_FILE
+    data = read_json(where)
+    model = part(data, "model", "BPE", where)
+    check_settings(model, _MODEL, where)
+    words = part(data, "pre_tokenizer", "ByteLevel", where)
+    # what is not said of it is true
+    check_settings({"add_prefix_space": True} | words, _LEVEL, where)
+    part(data, "decoder", "ByteLevel", where)
+    learned = dense(model.get("vocab"), where)
+    known = set(learned)
+    if lacking := [letter for letter in byte_letters() if letter not in known]:
+        raise refused(
+            f"its vocabulary lacks the byte {lacking[0]!r}", where, "all 256 must be pieces"
+        )
+    added, entries = read_added(data.get("added_tokens"), learned, where)
+    vocabulary = (*learned, *(each.piece for each in added if each.piece not in known))
+    check_vocabulary(vocabulary, where, specials=SPECIALS, lines=False)
+    merges = merges_in(model.get("merges"), where)
+    check_merges(merges, learned, where)
+    _check_template(data.get("post_processor"), vocabulary, where)
+    mask = next(each for each in entries if each["content"] == SPECIALS[4])
+    _check_settings(place, entries, bool(mask["lstrip"]))
+    return vocabulary, ModernRules(
+        merges=merges, learned=len(learned), added=added, mask_takes_blank=mask["lstrip"]
+    )
+
+
+def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> None:
+    """Raise `ModelFolderError` unless texts stand as `[CLS] a [SEP] b [SEP]`, of any segments."""
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    if found not in [surrounded(_CLS, _SEP, ids, segments=each) for each in (True, False)]:
+        raise refused(
+            "its post_processor is not ModernBERT's", where, "it must put [CLS] a [SEP] b [SEP]"
+        )
+
+
+def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
+    """Raise `ModelFolderError` where the files beside tokenizer.json do not agree with it."""
+    settings = Settings(
+        place,
+        SPECIALS,
+        blanks=True,
+        normalizes=False,
+        more=[str(each["content"]) for each in entries],
+    )
+    if settings.switch("add_prefix_space"):
+        raise settings.refuse("add_prefix_space is set", "ModernBERT's own rules have none")
+    if settings.takes_blank("mask_token", SPECIALS[4]) not in (None, takes_blank):
+        raise settings.refuse(
+            f"the mask's lstrip is not {takes_blank}", f"it is so in {COMPILED_FILE}"
+        )
+    table = settings.said.get("added_tokens_decoder")
+    expected = _by_id(entries)
+    if table and table != expected:  # what is no table was refused above
+        keys = sorted(set(table) | set(expected))
+        other = next(key for key in keys if table.get(key) != expected.get(key))
+        raise ModelFolderError(
+            f"the added token {other[:20]} is not that of {COMPILED_FILE}",
+            where=settings.where,
+            remedy="both must be of one tokenizer: save or download the folder again",
+        )
+
+
+def _by_id(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        str(each["id"]): {key: value for key, value in each.items() if key != "id"}
+        for each in entries
+    }
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: ModernRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """The contents of the three files."""
+    names = dict(zip(NAMES, SPECIALS, strict=True))
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    entries = added_entries(rules, ids)
+    level = {"type": "ByteLevel", **_LEVEL}
+    compiled = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": entries,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": level,
+        "post_processor": surrounded(_CLS, _SEP, ids, segments=True),
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            **{
+                key: value[0] if isinstance(value, tuple) else value
+                for key, value in _MODEL.items()
+            },
+            "vocab": {piece: ids[piece] for piece in vocabulary[: rules.learned]},
+            "merges": [list(merge) for merge in rules.merges],
+        },
+    }
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "added_tokens_decoder": _by_id(entries),
+        "clean_up_tokenization_spaces": True,
+        "model_input_names": ["input_ids", "attention_mask"],
+        **names,
+    }
+    if longest is not None:
+        settings["model_max_length"] = longest
+    return {
+        COMPILED_FILE: json_bytes(compiled),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }

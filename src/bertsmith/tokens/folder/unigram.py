@@ -1,0 +1,313 @@
+"""tokenizer.json of a unigram vocabulary: read with suspicion, written in full."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    check_same,
+    check_settings,
+    check_template,
+    part,
+    refused,
+    surrounded,
+)
+from bertsmith.tokens.folder.files import (
+    NAMES,
+    SETTINGS_FILE,
+    SPECIALS_FILE,
+    Settings,
+    check_added,
+    json_bytes,
+    read_json,
+)
+from bertsmith.tokens.folder.spiece import read_spiece, spiece_model
+from bertsmith.tokens.unigram.pieces import SPACE
+from bertsmith.tokens.unigram.rules import CharsMap, UnigramRules
+from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS, check_vocabulary
+
+NUMBER_COMMA_PENALTY = 100.0
+_QUOTES = (
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+)
+_JOIN_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_MARKS = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
+
+
+def read_compiled_unigram(
+    data: Mapping[str, Any], where: Path
+) -> tuple[tuple[str, ...], UnigramRules]:
+    """The vocabulary and the rules of a parsed tokenizer.json.
+
+    Raises `ModelFolderError` unless it describes ALBERT's own rules and the likeliest cutting. What
+    it cuts apart behind digits has no exception of its own, so we make none.
+    """
+    model = part(data, "model", "Unigram", where)
+    check_settings(model, {"byte_fallback": False}, where)
+    vocabulary, scores = _scored(model.get("vocab"), where)
+    if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, UNIGRAM_SPECIALS[1]):
+        raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
+    added = added_in(data)
+    check_added(added, UNIGRAM_SPECIALS, where, blanks=True, normalizes=True)
+    check_vocabulary(vocabulary, where, specials=UNIGRAM_SPECIALS, lines=False)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (UNIGRAM_SPECIALS[2], UNIGRAM_SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=1)
+    mask = added.get(UNIGRAM_SPECIALS[4])
+    return vocabulary, UnigramRules(
+        scores=scores,
+        number_commas=False,
+        mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
+        **_normaliser(data.get("normalizer"), where),
+        prefix_space=_prefix(data.get("pre_tokenizer"), where),
+    )
+
+
+def _place(vocabulary: Sequence[str], piece: str) -> int:
+    return vocabulary.index(piece) if piece in vocabulary else -1
+
+
+def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Pieces and their scores, in 32 bits."""
+    if not isinstance(table, list) or len(table) > MOST_PIECES:
+        raise refused("its vocabulary is no list of pieces", where, "save the tokenizer again")
+    try:
+        pairs = [(str.__str__(piece), float(score)) for piece, score in table]
+        scores = array("f", [score for _, score in pairs])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise refused(
+            "its vocabulary is no list of pieces with scores", where, "save the tokenizer again"
+        ) from error
+    if not all(map(math.isfinite, scores)):
+        raise refused("a score is no number", where, "save the tokenizer again")
+    return tuple(piece for piece, _ in pairs), tuple(scores)
+
+
+def _normaliser(said: object, where: Path) -> dict[str, Any]:
+    """What the normalisers, one after the other, say of the rules."""
+    steps: Any = part({"normalizer": said}, "normalizer", "Sequence", where).get("normalizers")
+    if not isinstance(steps, list):
+        raise refused("its normalizer is no list of them", where, "only ALBERT's can be followed")
+    kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
+    wanted: list[dict[str, Any]] = [
+        *_QUOTES,
+        *({"type": kind} for kind in ("NFKD", "StripAccents", "Lowercase")),
+    ]
+    found: dict[str, Any] = {
+        "lowercase": "Lowercase" in kinds,
+        "keep_accents": "NFKD" not in kinds,
+    }
+    expected = [each for each in wanted if each["type"] in ("Replace", *kinds)]
+    rest = steps[len(expected) :]
+    if steps[: len(expected)] != expected or ("NFKD" in kinds) != ("StripAccents" in kinds):
+        raise refused(
+            f"its normalizers are {', '.join(map(str, kinds))[:80]}",
+            where,
+            "only ALBERT's can be followed",
+        )
+    if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
+        found["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
+    if rest not in ([], [_JOIN_SPACES]):
+        raise refused(
+            f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's can be followed"
+        )
+    return found
+
+
+def _charsmap(encoded: object, where: Path) -> bytes:
+    try:
+        data = base64.b64decode(str(encoded), validate=True)
+        CharsMap(data)
+    except (binascii.Error, ValueError) as error:
+        raise refused(
+            f"its precompiled_charsmap is damaged: {error}", where, "save the tokenizer again"
+        ) from error
+    return data
+
+
+def _prefix(said: object, where: Path) -> bool:
+    """Whether a blank goes before a text; older files part words at blanks first."""
+    steps = said.get("pretokenizers") if isinstance(said, dict) else None
+    several: list[Any] = steps if isinstance(steps, list) else []
+    kinds = [step.get("type") if isinstance(step, dict) else None for step in several]
+    if kinds == ["WhitespaceSplit", "Metaspace"]:
+        said = several[1]
+    marks = part({"pre_tokenizer": said}, "pre_tokenizer", "Metaspace", where)
+    check_settings(marks, {"replacement": SPACE, "split": True}, where)
+    check_settings(marks, {"add_prefix_space": (True, False)}, where)
+    check_settings(marks, {"prepend_scheme": ("always", "never")}, where)
+    wanted = marks.get("prepend_scheme", "always") == "always"
+    return wanted and marks.get("add_prefix_space", True) is True
+
+
+def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[str, Any]:
+    """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    marks = _MARKS | {"prepend_scheme": "always" if rules.prefix_space else "never"}
+    # without the first step a blank at the end of a part is a piece
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
+    steps: list[dict[str, Any]] = list(_QUOTES)
+    if not rules.keep_accents:
+        steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if rules.lowercase:
+        steps.append({"type": "Lowercase"})
+    if rules.charsmap:
+        encoded = base64.b64encode(rules.charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
+    flags = {"lstrip": rules.mask_takes_blank}
+    scores = zip(vocabulary, rules.scores, strict=True)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_tokens(ids, UNIGRAM_SPECIALS, flags),
+        "normalizer": {"type": "Sequence", "normalizers": [*steps, _JOIN_SPACES]},
+        "pre_tokenizer": words if rules.remove_space else marks,
+        "post_processor": surrounded("[CLS]", "[SEP]", ids, segments=True),
+        "decoder": marks,
+        "model": {
+            "type": "Unigram",
+            "unk_id": ids[UNIGRAM_SPECIALS[1]],
+            "vocab": [
+                [piece, score - NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
+                for piece, score in scores
+            ],
+            "byte_fallback": False,
+        },
+    }
+
+
+def _ends_in_number(piece: str, rules: UnigramRules) -> bool:
+    """Whether a piece is never to be taken, as its comma is to stand alone."""
+    number = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+    return rules.number_commas and number
+
+
+MODEL_FILE = "spiece.model"
+COMPILED_FILE = "tokenizer.json"
+
+# scores are written with 32 bits in one file and as decimal numbers in the other
+_ROUNDING = 1e-5
+
+_LOWERCASE, _ACCENTS, _SPACES = "do_lower_case", "keep_accents", "remove_space"
+
+
+def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
+    """A SentencePiece model by itself, with the rules AlbertTokenizer has by itself."""
+    vocabulary, rules = read_spiece(path)
+    check_vocabulary(vocabulary, path, specials=UNIGRAM_SPECIALS, lines=False)
+    return vocabulary, rules
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
+    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
+    if settings.said.get("sp_model_kwargs"):
+        raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
+    model, compiled = place / MODEL_FILE, place / COMPILED_FILE
+    if not model.is_file() and not compiled.is_file():
+        raise ModelFolderError(
+            f"holds neither {MODEL_FILE} nor {COMPILED_FILE}",
+            where=place,
+            remedy="was the tokenizer saved here?",
+        )
+    fast = compiled.is_file() and (settings.followed == "fast" or not model.is_file())
+    if fast:
+        vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled)
+        _check_agreement(settings, rules)
+    else:
+        vocabulary, rules = read_file(model)
+        rules = replace(
+            rules,
+            lowercase=settings.switch(_LOWERCASE) is not False,
+            keep_accents=settings.switch(_ACCENTS) is True,
+            remove_space=settings.switch(_SPACES) is not False,
+            number_commas=settings.followed == "slow",
+        )
+        if compiled.is_file():
+            pieces, others = read_compiled_unigram(read_json(compiled), compiled)
+            check_same(vocabulary, pieces, MODEL_FILE, compiled)
+            _check_scores(vocabulary, rules, others, compiled)
+            _check_agreement(settings, others)
+    takes_blank = settings.takes_blank("mask_token", UNIGRAM_SPECIALS[4])
+    if takes_blank is not None:
+        rules = replace(rules, mask_takes_blank=takes_blank)
+    return vocabulary, rules
+
+
+def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
+    """Raise `ModelFolderError` where tokenizer_config.json says otherwise than tokenizer.json.
+
+    Of a generic class the latter counts; of AlbertTokenizer the first does with some versions of
+    `transformers`, with defaults for what it does not say, and the latter with others.
+    """
+    if settings.generic:
+        return
+    for key, default, found in (
+        (_LOWERCASE, True, compiled.lowercase),
+        (_ACCENTS, False, compiled.keep_accents),
+        ("add_prefix_space", True, compiled.prefix_space),
+    ):
+        stated = settings.switch(key)
+        if (default if stated is None else stated) != found:
+            raise settings.refuse(
+                f"{key} is {'not said' if stated is None else stated}",
+                f"{COMPILED_FILE} has {found}: both must be the same",
+            )
+
+
+def _check_scores(
+    vocabulary: Sequence[str], rules: UnigramRules, compiled: UnigramRules, where: Path
+) -> None:
+    """Raise `ModelFolderError` unless tokenizer.json has the scores and exchanges of the model."""
+    if rules.charsmap != compiled.charsmap:
+        raise refused(f"exchanges other characters than {MODEL_FILE}", where, "save both again")
+    for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
+        # pieces with a comma behind a digit are made unlikely there
+        apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
+        if apart > _ROUNDING * max(1, abs(one), abs(other)):
+            raise refused(
+                f"the score of {piece[:50]!r} is not that of {MODEL_FILE}",
+                where,
+                f"remove the one that the model was not trained with, this file or {MODEL_FILE}",
+            )
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """The contents of the files; of a tokenizer.json without spiece.model there is none again."""
+    names = dict(zip(NAMES, UNIGRAM_SPECIALS, strict=True))
+    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    compiled = unigram_tokenizer(vocabulary, rules)
+    settings: dict[str, Any] = {
+        "tokenizer_class": "AlbertTokenizer",
+        _LOWERCASE: rules.lowercase,
+        _ACCENTS: rules.keep_accents,
+        _SPACES: rules.remove_space,
+        "added_tokens_decoder": {
+            str(each["id"]): {key: value for key, value in each.items() if key != "id"}
+            for each in compiled["added_tokens"]
+        },
+        **({} if rules.prefix_space else {"add_prefix_space": False}),
+        **names,
+    }
+    if longest is not None:
+        settings["model_max_length"] = longest
+    contents = {
+        COMPILED_FILE: json_bytes(compiled),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }
+    return ({MODEL_FILE: spiece_model(vocabulary, rules)} if rules.number_commas else {}) | contents

@@ -1,0 +1,221 @@
+"""tokenizer.json of a WordPiece vocabulary: read with suspicion, written in full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.log import say
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.folder.compiled import (
+    added_in,
+    added_tokens,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
+    part,
+    surrounded,
+)
+from bertsmith.tokens.folder.files import (
+    FOLLOWS,
+    NAMES,
+    SETTINGS_FILE,
+    SPECIALS_FILE,
+    Settings,
+    check_added,
+    json_bytes,
+    read_json,
+    read_lines,
+)
+from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
+from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+
+_MODEL = {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": CONTINUES,
+    "max_input_chars_per_word": LONGEST_WORD,
+}
+
+
+def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The vocabulary of a parsed tokenizer.json, and its normaliser's settings.
+
+    Raises `ModelFolderError` unless it describes BERT's own rules and WordPiece, and
+    `VocabularyError` for a vocabulary that is none.
+    """
+    model = part(data, "model", "WordPiece", where)
+    normaliser = part(data, "normalizer", "BertNormalizer", where)
+    part(data, "pre_tokenizer", "BertPreTokenizer", where)
+    check_settings(model, _MODEL, where)
+    check_settings(normaliser, {"clean_text": True}, where)
+    vocabulary = dense(model.get("vocab"), where)
+    check_vocabulary(vocabulary, where, lines=False)
+    check_added(added_in(data), SPECIALS, where, blanks=False, normalizes=True)
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    ends = (SPECIALS[2], SPECIALS[3])
+    check_template(data.get("post_processor"), ends, ids, where, separators=1)
+    return vocabulary, normaliser
+
+
+def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
+    """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_tokens(ids, SPECIALS, {}),
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": rules.space_cjk,
+            "strip_accents": rules.strip_accents,
+            "lowercase": rules.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": surrounded("[CLS]", "[SEP]", ids, segments=True),
+        "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": True},
+        "model": {"type": "WordPiece", **_MODEL, "vocab": ids},
+    }
+
+
+VOCABULARY_FILE = "vocab.txt"
+COMPILED_FILE = "tokenizer.json"
+
+_LOWERCASE = "do_lower_case"
+_CAPITAL = re.compile("[A-Z]")
+_CASING = {
+    _LOWERCASE: "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+
+def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
+    """A vocabulary in a file of one piece a line, its casing guessed from capitals in it."""
+    vocabulary = _read_vocabulary(path)
+    return vocabulary, _told(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
+    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    settings = Settings(place, SPECIALS, blanks=False, normalizes=True)
+    if settings.said.get("do_basic_tokenize") not in (None, True) or settings.said.get(
+        "never_split"
+    ):
+        raise settings.refuse(
+            "do_basic_tokenize or never_split is set",
+            "they change the ids and are not followed: remove them and train again",
+        )
+    words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
+    if not words.is_file() and not compiled.is_file():
+        raise ModelFolderError(
+            f"holds neither {VOCABULARY_FILE} nor {COMPILED_FILE}",
+            where=place,
+            remedy="name a folder with a vocabulary; was the tokenizer saved here?",
+        )
+    fast = compiled.is_file() and (settings.followed == "fast" or not words.is_file())
+    vocabulary = () if fast else _read_vocabulary(words)
+    normalizer: dict[str, Any] | None = None
+    if compiled.is_file():
+        pieces, normalizer = read_compiled(read_json(compiled), compiled)
+        if not fast:
+            check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
+        vocabulary = pieces
+    rules = _rules(settings, normalizer, vocabulary, compiled)
+    # where accents and capitals go, composing changes nothing
+    composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
+    return vocabulary, replace(rules, composes=composes)
+
+
+def _rules(
+    settings: Settings, normalizer: dict[str, Any] | None, vocabulary: Sequence[str], compiled: Path
+) -> BasicRules:
+    """Return the rules as the class of the tokenizer takes them from its two files.
+
+    Classes of a family take them from tokenizer_config.json, with defaults of their own for what
+    it leaves out; a generic one takes them from tokenizer.json. Where tokenizer_config.json does
+    not say whether to lower-case, we do not take the default: `_told` says so.
+    """
+    stated = {key: settings.switch(key) for key in _CASING}
+    said = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
+    if settings.generic and normalizer is not None:
+        stated = said
+    elif stated[_LOWERCASE] is None:
+        stated = {key: said[key] if stated[key] is None else stated[key] for key in _CASING}
+        guess = _looks_uncased(vocabulary)
+        stated[_LOWERCASE] = guess if stated[_LOWERCASE] is None else stated[_LOWERCASE]
+        return _told(_basic_rules(stated), settings.where)
+    return _basic_rules(stated)
+
+
+def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
+    return BasicRules(
+        lowercase=switches[_LOWERCASE] is not False,
+        strip_accents=switches["strip_accents"],
+        space_cjk=switches["tokenize_chinese_chars"] is not False,
+    )
+
+
+def _told(rules: BasicRules, where: Path) -> BasicRules:
+    """Return the rules; say so where they are not what `transformers` takes for granted."""
+    if rules != BasicRules(lowercase=True):
+        done = f"lower-cased as {COMPILED_FILE} says" if rules.lowercase else "not lower-cased"
+        say(f"{where}: does not say {_LOWERCASE}; text is {done}")
+    return rules
+
+
+def _switch(said: dict[str, Any], name: str, where: Path) -> bool | None:
+    value = said.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ModelFolderError(
+            f"{name} is {str(value)[:50]!r}", where=where, remedy="it must be true or false"
+        )
+    return value
+
+
+def _looks_uncased(vocabulary: Iterable[str]) -> bool:
+    return not any(
+        _CAPITAL.search(piece)
+        for piece in vocabulary
+        if piece not in SPECIALS and not is_placeholder(piece)
+    )
+
+
+def _read_vocabulary(path: Path) -> tuple[str, ...]:
+    lines = read_lines(path, VocabularyError)
+    if any("\r" in line for line in lines):
+        # as old machines ended lines
+        lines = [part for line in lines for part in line.split("\r")]
+    if lines[-1] == "":
+        lines.pop()
+    check_vocabulary(lines, path)
+    return tuple(lines)
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """The contents of the four files."""
+    names = dict(zip(NAMES, SPECIALS, strict=True))
+    settings: dict[str, Any] = {
+        "tokenizer_class": "BertTokenizer",
+        _LOWERCASE: rules.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.space_cjk,
+        **({} if rules.composes else {FOLLOWS: "fast"}),
+        **names,
+    }
+    if longest is not None:
+        settings["model_max_length"] = longest
+    return {
+        VOCABULARY_FILE: "".join(f"{piece}\n" for piece in vocabulary).encode(),
+        COMPILED_FILE: json_bytes(compiled_tokenizer(vocabulary, rules)),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }

@@ -1,0 +1,74 @@
+"""A byte-level vocabulary learned from a stream of texts.
+
+Deterministic: the words are counted here, in bounded memory, and the compiled trainer is given all
+256 bytes beforehand, so that it numbers nothing in the order of a hash table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer as CompiledTokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.trainers import BpeTrainer
+
+from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens.bpe.pairs import ByteRules, byte_letters, words, written
+from bertsmith.tokens.learning.counting import SILENT, BoundedCounter, LearningObserver, repeated
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
+
+_LONGEST_WORD = 100
+# as RoBERTa numbers them, but for the mask, which it has last
+_ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def learn_byte_bpe(
+    texts: Iterable[str],
+    *,
+    size: int = 30_000,
+    min_frequency: int = 2,
+    observer: LearningObserver = SILENT,
+) -> Tokenizer:
+    """Learn at most `size` pieces, of them 5 special tokens and the 256 bytes.
+
+    `texts` is read once, in bounded memory; words of over 100 characters, such as sentences without
+    blanks, are learned from in parts. A pair of pieces is joined when it is met at least
+    `min_frequency` times. Raises `VocabularyError` when
+    there is no text or `size` cannot hold the bytes.
+    """
+    start = len(BYTE_SPECIALS) + len(byte_letters())
+    if not start < size <= MOST_PIECES:
+        raise VocabularyError(
+            f"a vocabulary of {size} pieces",
+            remedy=f"choose a size of {start + 1} to {MOST_PIECES}",
+        )
+    counter = BoundedCounter()
+    for text in texts:
+        counter.add(part for word in words(text) for part in _parts(word))
+    counts = {written(word): number for word, number in counter.counts.items()}
+    if not any(map(str.strip, counter.counts)):
+        raise VocabularyError(
+            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
+        )
+    trainer = BpeTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=list(_ORDER),
+        initial_alphabet=list(byte_letters()),
+        show_progress=False,
+    )
+    compiled = CompiledTokenizer(BPE())
+    compiled.pre_tokenizer = WhitespaceSplit()
+    compiled.train_from_iterator(repeated(counts, observer), trainer)
+    model = json.loads(compiled.to_str())["model"]
+    ids: dict[str, int] = model["vocab"]
+    merges = tuple((first, second) for first, second in model["merges"])
+    return Tokenizer(sorted(ids, key=ids.__getitem__), ByteRules(merges=merges))
+
+
+def _parts(word: str) -> Iterator[str]:
+    for start in range(0, len(word), _LONGEST_WORD):
+        yield word[start : start + _LONGEST_WORD]

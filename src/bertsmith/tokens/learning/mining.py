@@ -1,0 +1,279 @@
+"""How a word is cut by the pieces of a vocabulary that grows, and what one more would change."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.tokens.learning.counting import SILENT, LearningObserver
+from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
+
+
+class PieceTable:
+    """The pieces of a growing vocabulary, and how they cut a word, longest match first."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._first: set[str] = set()
+        self._later: set[str] = set()
+        self._longest = 0
+        for piece in pieces:
+            self.add(piece)
+
+    def add(self, piece: str) -> None:
+        """Add a piece; one that goes on a word begins with ##."""
+        bare = piece.removeprefix(CONTINUES)
+        (self._later if piece.startswith(CONTINUES) else self._first).add(bare)
+        self._longest = max(self._longest, len(bare))
+
+    def remove(self, piece: str) -> None:
+        """Take out a piece that is there."""
+        goes_on = piece.startswith(CONTINUES)
+        (self._later if goes_on else self._first).remove(piece.removeprefix(CONTINUES))
+
+    def end(self, word: str, start: int) -> int:
+        """Where the longest piece at a place ends; the place itself if there is none."""
+        pieces = self._later if start else self._first
+        end = min(len(word), start + self._longest)
+        while end > start and word[start:end] not in pieces:
+            end -= 1
+        return end
+
+    def cut(self, word: str, start: int = 0) -> list[str] | None:
+        """The pieces of a word from a place on; None where it cannot be told, and is [UNK]."""
+        found: list[str] = []
+        while start < len(word):
+            end = self.end(word, start)
+            if end == start:
+                return None
+            found.append(CONTINUES + word[start:end] if start else word[:end])
+            start = end
+        return found
+
+    def cost(self, word: str) -> int:
+        """Pieces of a word; as many as it has characters where it cannot be told."""
+        pieces = self.cut(word)
+        return len(word) if pieces is None else len(pieces)
+
+    def savings(self, word: str, lengths: Sequence[int]) -> dict[str, int]:
+        """The pieces that would change how a word is cut, and how many pieces each would save.
+
+        `lengths` (characters,) are the longest candidates to consider at each place. Some save 0
+        or less. A word of one piece is changed by none.
+        """
+        path = _Path(self, word)
+        whole = path.starts(0)
+        cost = len(word) if whole is None else len(whole)
+        found: dict[str, int] = {}
+        before = start = 0
+        while start < len(word):
+            end = path.end(start)
+            for stop in range(end + 1, min(len(word), start + lengths[start]) + 1):
+                bare = word[start:stop]
+                piece = CONTINUES + bare if start else bare
+                if piece not in found:
+                    found[piece] = cost - path.cost_after(before + 1, stop, bare if start else "")
+            if end == start:
+                break
+            before, start = before + 1, end
+        return found
+
+
+class _Path:
+    """How one word is cut from any place on, worked out once for each place."""
+
+    def __init__(self, table: PieceTable, word: str) -> None:
+        self._table = table
+        self._word = word
+        self._ends: dict[int, int] = {}
+
+    def end(self, start: int) -> int:
+        end = self._ends.get(start)
+        if end is None:
+            end = self._ends[start] = self._table.end(self._word, start)
+        return end
+
+    def starts(self, start: int, more: str = "") -> list[int] | None:
+        """Where pieces begin from a place on, with one more ## piece; None if it cannot be told."""
+        starts: list[int] = []
+        while start < len(self._word):
+            starts.append(start)
+            end = self.end(start)
+            if more and end < start + len(more) and self._word.startswith(more, start):
+                end = start + len(more)
+            if end == start:
+                return None
+            start = end
+        return starts
+
+    def cost_after(self, before: int, stop: int, more: str) -> int:
+        """Pieces of the word when `before` of them reach up to `stop`."""
+        rest = self.starts(stop, more)
+        return len(self._word) if rest is None else before + len(rest)
+
+
+def frequent_lengths(
+    words: Sequence[str], counts: Sequence[int], rarest: int
+) -> tuple[bytes, list[int]]:
+    """For every place in every word, the longest stretch from there that occurs `rarest` times.
+
+    The places of all words end to end, and where each word begins. Stretches at the beginning of a
+    word are counted apart from those that go on one.
+    """
+    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    codes = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
+    place = np.arange(len(codes))
+    left = np.repeat(offsets[1:], sizes) - place
+    weights = np.repeat(np.asarray(counts, np.int64), sizes)
+    hashes = np.zeros(len(codes), np.uint64)
+    hashes[offsets[:-1]] = 1 << 32  # beyond any code point
+    lengths = np.zeros(len(codes), np.uint8)
+    length = 0
+    while len(place):
+        hashes = _mixed(hashes + codes[place + length])
+        length += 1
+        frequent = _totals(hashes, weights[place]) >= rarest
+        lengths[place[frequent]] = length
+        going_on = frequent & (left[place] > length)
+        place, hashes = place[going_on], hashes[going_on]
+    return lengths.tobytes(), offsets[:-1].tolist()
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 (Steele et al. 2014): 64 bits that collide no sooner than chance would."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _totals(hashes: NDArray[np.uint64], weights: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each entry the weight of all entries with its hash."""
+    _, inverse = np.unique(hashes, return_inverse=True)
+    totals = np.zeros(len(hashes), np.int64)
+    np.add.at(totals, inverse, weights)
+    return totals[inverse]
+
+
+# a candidate has to occur a fair share as often as the words that would save enough by themselves
+_SHARE_OF_RIVAL = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinedPiece:
+    """A piece that was added, and the pieces it saved in the text at that moment."""
+
+    piece: str
+    saved: int
+
+
+class PieceMiner:
+    """Finds the pieces to add to a vocabulary for words that occur so and so often."""
+
+    def __init__(
+        self,
+        words: Mapping[str, int],
+        vocabulary: Iterable[str],
+        *,
+        rarest: int,
+        observer: LearningObserver = SILENT,
+    ) -> None:
+        """A piece is a candidate if it occurs `rarest` times in words of several pieces."""
+        self._table = PieceTable(vocabulary)
+        self._words = [
+            word
+            for word in words
+            if len(word) <= LONGEST_WORD and self._table.end(word, 0) < len(word)
+        ]
+        self._counts = [words[word] for word in self._words]
+        self._lengths, self._offsets = frequent_lengths(self._words, self._counts, rarest)
+        self._saved: dict[str, int] = {}
+        # every word after a line break, to be searched for pieces
+        self._flat = "".join(f"\n{word}" for word in self._words)
+        self._begins = [each + number for number, each in enumerate(self._offsets, start=1)]
+        observer.phase("finding pieces", len(self._words), "words")
+        for number in observer.each(range(len(self._words))):
+            self._record(number, self._savings(number), {})
+        self._heap = [(-saved, piece) for piece, saved in self._saved.items() if saved > 0]
+        heapq.heapify(self._heap)
+
+    def mine(self, count: int) -> Iterator[MinedPiece]:
+        """Add up to `count` pieces, best first; fewer when none would save anything."""
+        done = 0
+        while done < count and self._heap:
+            claimed, piece = heapq.heappop(self._heap)
+            saved = self._saved.get(piece, 0)
+            if saved != -claimed:
+                # it has lost since; where it gained, it stands in the heap once more
+                if 0 < saved < -claimed:
+                    heapq.heappush(self._heap, (-saved, piece))
+                continue
+            self._add(piece)
+            done += 1
+            yield MinedPiece(piece=piece, saved=saved)
+
+    def _add(self, piece: str) -> None:
+        before = [(number, self._savings(number)) for number in self._cut_by(piece)]
+        self._table.add(piece)
+        changed: set[str] = set()
+        for number, old in before:
+            changed |= self._record(number, self._savings(number), old)
+        del self._saved[piece]
+        for each in sorted(changed - {piece}):
+            if (saved := self._saved[each]) > 0:
+                heapq.heappush(self._heap, (-saved, each))
+
+    def _cut_by(self, piece: str) -> Iterator[int]:
+        """The words in which a new piece would be the longest from some place on.
+
+        It need not change them by itself to change what some other piece would save.
+        """
+        bare, goes_on = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
+        sought, last = bare if goes_on else f"\n{bare}", -1
+        place = self._flat.find(sought)
+        while place >= 0:
+            at = place if goes_on else place + 1
+            number = bisect_right(self._begins, at) - 1
+            start = at - self._begins[number]
+            stop = start + len(bare)
+            fits = number > last and (start > 0) == goes_on
+            if fits and self._table.end(self._words[number], start) < stop:
+                last = number
+                yield number
+            place = self._flat.find(sought, place + 1)
+
+    def _savings(self, number: int) -> dict[str, int]:
+        word, start = self._words[number], self._offsets[number]
+        return self._table.savings(word, self._lengths[start : start + len(word)])
+
+    def _record(self, number: int, new: Mapping[str, int], old: Mapping[str, int]) -> set[str]:
+        """Exchange what a word says of its candidates; those that gained by it."""
+        count, saved, gained = self._counts[number], self._saved, set()
+        for piece, each in old.items():
+            saved[piece] -= count * each
+        for piece, each in new.items():
+            saved[piece] = saved.get(piece, 0) + count * each
+            if each > old.get(piece, 0):
+                gained.add(piece)
+        return gained | {piece for piece, each in old.items() if each < new.get(piece, 0)}
+
+
+def rarest_worth_adding(
+    words: Mapping[str, int], vocabulary: Iterable[str], *, count: int, rarest: int
+) -> int:
+    """How often a piece must occur to be among the best `count`, at least `rarest`.
+
+    Whole words save a known number of pieces; what occurs but an eighth as often as the last of the
+    best `count` of them saves will not be among the best. Bounds the work on large corpora.
+    """
+    table = PieceTable(vocabulary)
+    savings = np.array([number * (table.cost(word) - 1) for word, number in words.items()])
+    if len(savings) <= count:
+        return rarest
+    last = int(np.partition(savings, -count)[-count])
+    return max(rarest, last // _SHARE_OF_RIVAL)

@@ -1,0 +1,377 @@
+"""All ways to cut many words at once: what pieces are expected, and what would do in their place.
+
+A word is a row of places; a piece that matches is an edge between two of them. Sums over all paths
+go through the words in step, from one place to the next (Kudo 2018, section 3.2).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from heapq import nlargest
+from itertools import groupby
+from math import ceil, log
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens.learning.alphabet import (
+    alphabet_of,
+    check_coverage,
+    choose_characters,
+    decide_accents,
+    refuse_small,
+)
+from bertsmith.tokens.learning.counting import (
+    SILENT,
+    BoundedCounter,
+    LearningObserver,
+    characters_of,
+)
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.unigram.pieces import SPACE
+from bertsmith.tokens.unigram.rules import UnigramRules, lowered, normalised, tidied
+from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
+
+Integers = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+
+LONGEST_PIECE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substrings:
+    """The frequent stretches of some words: `pieces` by number, with how often each occurs.
+
+    `at` (lengths, places): the number of the stretch of each length that begins at each place of
+    the words end to end, -1 for none; row 0 is of length 1. `begins` (words,) are their first
+    places, and one more; `first` (pieces,) is a place of each piece.
+    """
+
+    pieces: list[str]
+    counts: Numbers
+    at: NDArray[np.int32]
+    begins: Integers
+    first: Integers
+
+
+def frequent_substrings(
+    words: Sequence[str], counts: Sequence[int], *, rarest: int, most: int
+) -> Substrings:
+    """All single characters, and of longer stretches those that make up most of the text.
+
+    They occur `rarest` times; the `most` of them with the largest product of length and count.
+    """
+    text = "".join(words)
+    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    left = np.repeat(begins[1:], sizes) - np.arange(len(text))
+    weights = np.repeat(np.asarray(counts, np.float64), sizes)
+    _, codes = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
+    at = np.full((LONGEST_PIECE, len(text)), -1, np.int32)
+    found_counts: list[Numbers] = []
+    found_first: list[Integers] = []
+    places, keys, known = np.arange(len(text)), codes.astype(np.int64), 0
+    for length in range(1, LONGEST_PIECE + 1):
+        _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        totals = np.bincount(numbers, weights[places]).astype(np.float64, copy=False)
+        kept = totals >= (rarest if length > 1 else 0)
+        renumbered = np.where(kept, np.cumsum(kept) - 1 + known, -1)[numbers]
+        at[length - 1, places] = renumbered
+        found_counts.append(totals[kept])
+        found_first.append(places[first[kept]])
+        known += int(kept.sum())
+        going_on = (renumbered >= 0) & (left[places] > length)
+        places = places[going_on]
+        keys = renumbered[going_on] * (int(codes.max()) + 1) + codes[places + length]
+        if not len(places):
+            break
+    lengths = np.repeat(np.arange(1, len(found_first) + 1), list(map(len, found_first)))
+    first, totals = np.concatenate(found_first), np.concatenate(found_counts)
+    order = np.lexsort((first, -lengths * totals, lengths > 1))
+    chosen = order[: int((lengths == 1).sum()) + most]
+    numbers = np.full(len(first) + 1, -1, np.int32)
+    numbers[chosen] = np.arange(len(chosen))
+    return Substrings(
+        pieces=[text[first[n] : first[n] + lengths[n]] for n in chosen.tolist()],
+        counts=totals[chosen],
+        at=numbers[at].astype(np.int32, copy=False),
+        begins=begins,
+        first=first[chosen],
+    )
+
+
+class Lattice:
+    """The edges of some stretches of the words, in the order of their ends and of their starts."""
+
+    def __init__(self, found: Substrings, starts: Integers, sizes: Integers) -> None:
+        """Stretches that begin at these places of the words."""
+        nodes = np.concatenate([[0], np.cumsum(sizes + 1)])
+        inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        places = np.repeat(starts, sizes) + inside
+        left = np.repeat(sizes, sizes) - inside
+        rows: list[tuple[NDArray[np.int32], ...]] = []
+        for length in range(1, min(LONGEST_PIECE, int(sizes.max(initial=0))) + 1):
+            pieces = found.at[length - 1, places]
+            kept = (pieces >= 0) & (left >= length)
+            node = (np.repeat(nodes[:-1], sizes) + inside)[kept]
+            rows.append(
+                tuple(
+                    part.astype(np.int32)
+                    for part in (
+                        node,
+                        node + length,
+                        inside[kept],
+                        inside[kept] + length,
+                        pieces[kept],
+                    )
+                )
+            )
+        parts = [np.concatenate(part) for part in zip(*rows, strict=True)]
+        self.nodes = int(nodes[-1])
+        self.first, self.last = nodes[:-1], nodes[1:] - 1
+        self.start, self.end, self._from, self._to, self.piece = parts
+        self.owner = np.repeat(np.arange(len(sizes)), sizes + 1)
+
+    def without(self, gone: NDArray[np.bool_]) -> None:
+        """Take out the edges of the pieces (pieces,) that are gone."""
+        self._keep(~gone[self.piece])
+
+    def without_whole(self) -> None:
+        """Take out the edges that are the whole of stretch i and piece i."""
+        self._keep(self.piece != self.owner[self.start])
+
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
+        for name in ("start", "end", "_from", "_to", "piece"):
+            setattr(self, name, getattr(self, name)[kept])
+
+    def expected(self, shares: Numbers, weights: Numbers) -> Numbers:
+        """How often each piece is expected, over all cuttings of all stretches."""
+        chance = shares[self.piece]
+        forward, backward = np.zeros(self.nodes), np.zeros(self.nodes)
+        forward[self.first] = backward[self.last] = 1
+        for edges in _levels(self._to):
+            step = forward[self.start[edges]] * chance[edges]
+            np.add.at(forward, self.end[edges], step)
+        for edges in reversed(_levels(self._from)):
+            step = backward[self.end[edges]] * chance[edges]
+            np.add.at(backward, self.start[edges], step)
+        each = (weights / forward[self.last])[self.owner[self.start]]
+        each = each * forward[self.start] * chance * backward[self.end]
+        return np.bincount(self.piece, each, len(shares)).astype(np.float64, copy=False)
+
+    def best(self, scores: Numbers) -> Numbers:
+        """The score of the best cutting of each stretch."""
+        sums = np.full(self.nodes, -np.inf)
+        sums[self.first] = 0
+        for edges in _levels(self._to):
+            step = sums[self.start[edges]] + scores[self.piece[edges]]
+            np.maximum.at(sums, self.end[edges], step)
+        found: Numbers = sums[self.last]
+        return found
+
+
+def _levels(places: NDArray[np.int32]) -> list[Integers]:
+    """The edges of each place within a word, in their order."""
+    order = np.argsort(places, kind="stable")
+    bounds = np.flatnonzero(np.diff(places[order])) + 1
+    return np.split(order, bounds)
+
+
+_MOST_WORDS = 100_000
+_LONGEST_RUN = 24  # products of probabilities over more could vanish
+_SEEDS = 10  # times the size
+_ROUNDS = 2  # of estimation before pieces are taken out
+_KEPT = 0.75  # of the pieces, each time
+_SPARE = 1.1
+_LEAST_EXPECTED = 0.5
+
+
+def learn_unigram(
+    texts: Iterable[str],
+    *,
+    size: int = 30_000,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    character_coverage: float | None = None,
+    min_frequency: int = 2,
+    observer: LearningObserver = SILENT,
+) -> Tokenizer:
+    """Learn `size` pieces, of them 5 special tokens and the text's characters.
+
+    `texts` is read once, in bounded memory, and learned from the commonest words. Begins with ten
+    times as many stretches of text as are wanted, each met `min_frequency` times, estimates their
+    probabilities, and takes out those that are missed least. `strip_accents` is decided from the
+    text unless given: see `decide_accents`. The most frequent characters that make up a share
+    `character_coverage` of the text are kept (see `choose_characters`); others are unknown. Raises
+    `VocabularyError` when there is no text or `size` cannot hold the characters.
+    """
+    if not len(UNIGRAM_SPECIALS) < size <= MOST_PIECES:
+        raise VocabularyError(
+            f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
+        )
+    check_coverage(character_coverage)
+    counter = BoundedCounter()
+    for text in texts:
+        counter.add(text.split())
+    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
+    runs = _count_runs(counter.counts, rules, observer)
+    if not runs:
+        raise VocabularyError(
+            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
+        )
+    observer.decided(accents)
+    counts = _character_counts(runs, counter.forgotten, rules)
+    chosen = choose_characters(counts, character_coverage, size=size)
+    characters = chosen | {SPACE}
+    wanted = size - len(UNIGRAM_SPECIALS)
+    if len(characters) > wanted:
+        raise refuse_small(size, len(UNIGRAM_SPECIALS) + len(characters))
+    observer.covered(alphabet_of(counts, chosen, entries=len(characters)))
+    common = _commonest(runs, characters)
+    # a character that is in none of these is a piece all the same
+    met = {SPACE, *"".join(common)}
+    common |= {each: counts[each] for each in sorted(characters - met)}
+    pieces, scores = _learned(common, characters, wanted, min_frequency, observer)
+    names = (*UNIGRAM_SPECIALS, *pieces)
+    every = array("f", [0.0] * len(UNIGRAM_SPECIALS) + scores)
+    return Tokenizer(names, replace(rules, scores=tuple(every)))
+
+
+def _count_runs(
+    stretches: Mapping[str, int], rules: UnigramRules, observer: LearningObserver
+) -> Counter[str]:
+    """How often each run of letters, digits or marks occurs, the first of a word marked.
+
+    Longer runs, such as sentences without blanks, come in parts.
+    """
+    runs: Counter[str] = Counter()
+    observer.phase("splitting words", len(stretches))
+    for stretch, number in observer.each(stretches.items()):
+        given = lowered(stretch) if rules.lowercase else stretch
+        made = normalised(rules, (), tidied(rules, given), prefix=True)
+        for run in _runs(made.text):
+            # SentencePiece ends a piece at a zero
+            if "\0" not in run:
+                for start in range(0, len(run), _LONGEST_RUN):
+                    runs[run[start : start + _LONGEST_RUN]] += number
+    return runs
+
+
+def _character_counts(
+    runs: Counter[str], forgotten: Mapping[str, int], rules: UnigramRules
+) -> Counter[str]:
+    """How often each character occurs, in stretches that are no longer counted too; no blanks."""
+    counts = characters_of(runs)
+    del counts[SPACE]
+    for character, number in forgotten.items():
+        for each in tidied(rules, lowered(character) if rules.lowercase else character):
+            counts[each] += number
+    return counts
+
+
+def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]:
+    """The runs to learn from: all that are known, or the commonest.
+
+    Of those that are equally common, a choice that favours no letters.
+    """
+    known = ((run, number) for run, number in runs.items() if characters.issuperset(run))
+    return dict(nlargest(_MOST_WORDS, known, key=_importance))
+
+
+def _importance(item: tuple[str, int]) -> tuple[int, int, str]:
+    run, number = item
+    return number, crc32(run.encode("utf-8", "surrogatepass")), run
+
+
+def _runs(text: str) -> Iterator[str]:
+    """Letters with their marks, digits, and what else there is: no piece holds two of these."""
+    space = ""
+    for kind, letters in groupby(text, _kind):
+        run = "".join(letters)
+        yield from (space + run,) if kind != SPACE else ()
+        space = SPACE if kind == SPACE else ""
+
+
+@cache
+def _kind(character: str) -> str:
+    if character == SPACE:
+        return SPACE
+    kind = unicodedata.category(character)[0]
+    return {"M": "L"}.get(kind, kind) if kind in "LMN" else "other"
+
+
+def _learned(
+    runs: dict[str, int],
+    characters: frozenset[str],
+    wanted: int,
+    min_frequency: int,
+    observer: LearningObserver,
+) -> tuple[list[str], list[float]]:
+    """Pieces and the logarithms of their probabilities, the likeliest first."""
+    words = [SPACE, *runs]  # the mark by itself is a piece in any case
+    found = frequent_substrings(
+        words, [1, *runs.values()], rarest=min_frequency, most=_SEEDS * wanted
+    )
+    sizes = np.diff(found.begins)
+    lattice = Lattice(found, found.begins[:-1], sizes)
+    lengths = np.fromiter(map(len, found.pieces), np.int64, len(found.pieces))
+    others = Lattice(found, found.first, lengths)
+    others.without_whole()
+    single = lengths == 1
+    weights = np.array([1, *runs.values()], np.float64)
+    alive = np.ones(len(found.pieces), np.bool_)
+    expected = found.counts
+    observer.phase("estimating pieces", _rounds(len(found.pieces), wanted), "rounds")
+    while True:
+        for _ in range(_ROUNDS):
+            observer.advance()
+            expected = lattice.expected(_shares(expected, alive), weights)
+            gone = alive & ~single & (expected < _LEAST_EXPECTED)
+            alive &= ~gone
+            lattice.without(gone)
+            others.without(gone)
+        count = int(alive.sum())
+        if count <= max(_SPARE * wanted, wanted + 1):
+            break
+        scores = _scores(expected, alive)
+        missed = expected * (scores - others.best(scores))
+        missed[~alive], missed[single] = -np.inf, np.inf
+        kept = max(int(_SPARE * wanted), int(_KEPT * count))
+        gone = alive.copy()
+        gone[np.argsort(-missed, kind="stable")[:kept]] = False
+        alive &= ~gone
+        lattice.without(gone)
+        others.without(gone)
+    scores = _scores(expected, alive)
+    worth = np.where(single, np.inf, np.where(alive, scores, -np.inf))
+    chosen = np.argsort(-worth, kind="stable")[: min(wanted, int(alive.sum()))]
+    ranked = sorted(chosen.tolist(), key=lambda n: (-scores[n], found.pieces[n]))
+    assert characters >= {found.pieces[n] for n in np.flatnonzero(single).tolist()}
+    return [found.pieces[n] for n in ranked], [float(scores[n]) for n in ranked]
+
+
+def _rounds(count: int, wanted: int) -> int:
+    """The most rounds of estimation until so many pieces are nearly as many as wanted."""
+    fewer = log(max(count, 1) / (_SPARE * wanted)) / -log(_KEPT)
+    return _ROUNDS * (1 + max(0, ceil(fewer)))
+
+
+def _shares(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
+    return np.where(alive, np.exp(_scores(expected, alive)), 0.0)
+
+
+def _scores(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
+    """Logarithms of probabilities that favour few pieces (variational Bayes, Liang et al. 2007)."""
+    from scipy.special import digamma
+
+    counts = np.maximum(expected, _LEAST_EXPECTED)
+    scores: Numbers = digamma(counts) - digamma(counts[alive].sum())
+    return scores

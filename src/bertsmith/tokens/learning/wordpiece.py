@@ -1,0 +1,181 @@
+"""A vocabulary whose least useful pieces are exchanged for better ones.
+
+Pieces that were joined pair by pair leave steps on the way behind, which hardly any word is cut
+into once the longer ones are there, and were chosen for how words are joined, not for how they are
+cut, longest match first. What is saved and lost here is counted in that cutting itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+
+from tokenizers import Tokenizer as CompiledTokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.trainers import WordPieceTrainer
+
+from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.learning.alphabet import (
+    alphabet_of,
+    check_coverage,
+    choose_characters,
+    decide_accents,
+    refuse_small,
+)
+from bertsmith.tokens.learning.counting import (
+    SILENT,
+    LearningObserver,
+    WordCounter,
+    characters_of,
+    repeated,
+)
+from bertsmith.tokens.learning.mining import PieceMiner, PieceTable, rarest_worth_adding
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
+from bertsmith.tokens.wordpiece import CONTINUES
+
+_SHARE = 0.5
+# the commonest words, which are nearly all of any text; bounds the work on large corpora
+_MOST_WORDS = 250_000
+
+
+def refine(
+    pieces: Sequence[str],
+    words: Mapping[str, int],
+    *,
+    fixed: Collection[str],
+    rarest: int,
+    observer: LearningObserver = SILENT,
+) -> list[str]:
+    """As many pieces, half of those not `fixed` chosen anew, for fewer pieces in the words.
+
+    The half goes that would be missed least, each taken by itself; those that save most come in its
+    place, if they occur `rarest` times. What cannot be replaced by anything useful stays.
+    """
+    if len(words) > _MOST_WORDS:
+        words = dict(nlargest(_MOST_WORDS, words.items(), key=lambda item: (item[1], item[0])))
+    losses = _losses(pieces, words, fixed, observer)
+    ranked = sorted(losses, key=lambda piece: (losses[piece], piece))
+    dropped = ranked[: int(_SHARE * len(ranked))]
+    gone = frozenset(dropped)
+    kept = [piece for piece in pieces if piece not in gone]
+    if not dropped:
+        return kept
+    least = rarest_worth_adding(words, kept, count=len(dropped), rarest=rarest)
+    miner = PieceMiner(words, kept, rarest=least, observer=observer)
+    observer.phase("exchanging pieces", len(dropped), "pieces")
+    new: list[str] = []
+    for mined in miner.mine(len(dropped)):
+        new.append(mined.piece)
+        observer.advance()
+    back = [piece for piece in reversed(dropped) if piece not in set(new)]
+    return [*kept, *new, *back[: len(dropped) - len(new)]]
+
+
+def _losses(
+    pieces: Sequence[str],
+    words: Mapping[str, int],
+    fixed: Collection[str],
+    observer: LearningObserver,
+) -> dict[str, int]:
+    """How many pieces more the words would be cut into without each of the pieces."""
+    table = PieceTable(pieces)
+    losses = dict.fromkeys((piece for piece in pieces if piece not in fixed), 0)
+    observer.phase("weighing pieces", len(words), "words")
+    for word, count in observer.each(words.items()):
+        cut = table.cut(word) or []
+        start, seen = 0, set[str]()
+        for before, piece in enumerate(cut):
+            if piece in losses and piece not in seen:
+                seen.add(piece)
+                table.remove(piece)
+                rest = table.cut(word, start)
+                table.add(piece)
+                other = len(word) if rest is None else before + len(rest)
+                losses[piece] += count * (other - len(cut))
+            start += len(piece) - (len(CONTINUES) if start else 0)
+    return losses
+
+
+def learn_wordpiece(
+    texts: Iterable[str],
+    *,
+    size: int = 30_000,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    character_coverage: float | None = None,
+    min_frequency: int = 2,
+    observer: LearningObserver = SILENT,
+) -> Tokenizer:
+    """Learn at most `size` pieces, special tokens [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4.
+
+    `texts` is read once, in bounded memory. A pair of pieces is joined when it is met at least
+    `min_frequency` times; then the pieces that are missed least are exchanged for those that save
+    most (see `refine`). `strip_accents` is decided from the text unless given: see
+    `decide_accents`. The most frequent characters that make up a share `character_coverage` of the
+    text are kept (see `choose_characters`), and words with others become [UNK]. Raises
+    `VocabularyError` when there is no text or `size` cannot hold the alphabet.
+    """
+    if not len(SPECIALS) < size <= MOST_PIECES:
+        raise VocabularyError(
+            f"a vocabulary of {size} pieces", remedy=f"choose a size of 100 to {MOST_PIECES}"
+        )
+    check_coverage(character_coverage)
+    counter = WordCounter()
+    for text in texts:
+        counter.add(text)
+    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    rules = BasicRules(lowercase=lowercase, strip_accents=accents.strip)
+    words = counter.words(rules, observer)
+    if not words:
+        raise VocabularyError(
+            "there is no text to learn a vocabulary from", remedy="give a corpus with some words"
+        )
+    observer.decided(accents)
+    counts = _with_forgotten(characters_of(words), counter.forgotten(), rules)
+    kept = choose_characters(counts, character_coverage, size=size)
+    words = Counter({word: n for word, n in words.items() if kept.issuperset(word)})
+    start = [*sorted(kept), *sorted({CONTINUES + c for word in words for c in word[1:]})]
+    if len(SPECIALS) + len(start) > size:
+        raise refuse_small(size, len(SPECIALS) + len(start))
+    observer.covered(alphabet_of(counts, kept, entries=len(start)))
+    joined = _train(words, start, size, min_frequency, observer)
+    fixed = frozenset((*SPECIALS, *start))
+    pieces = refine(joined, words, fixed=fixed, rarest=min_frequency, observer=observer)
+    return Tokenizer(pieces, rules)
+
+
+def _with_forgotten(
+    counts: Counter[str], forgotten: Mapping[str, int], rules: BasicRules
+) -> Counter[str]:
+    """Add what the rules make of the characters of forgotten stretches."""
+    for character, number in forgotten.items():
+        for word in rules.words(character):
+            for each in word:
+                counts[each] += number
+    return counts
+
+
+def _train(
+    words: Counter[str],
+    start: list[str],
+    size: int,
+    min_frequency: int,
+    observer: LearningObserver,
+) -> list[str]:
+    """The pieces in order of id, joined by the compiled trainer."""
+    trainer = WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=[*SPECIALS, *start],
+        continuing_subword_prefix=CONTINUES,
+        show_progress=False,
+    )
+    compiled = CompiledTokenizer(WordPiece(unk_token="[UNK]"))
+    compiled.pre_tokenizer = WhitespaceSplit()
+    compiled.train_from_iterator(repeated(words, observer), trainer)
+    ids: dict[str, int] = compiled.get_vocab()
+    return sorted(ids, key=ids.__getitem__)

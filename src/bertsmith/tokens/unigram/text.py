@@ -1,0 +1,185 @@
+"""Text to the ids of the likeliest cutting, stretch by stretch between blanks, each remembered.
+
+No piece reaches over a blank, so a stretch is cut alike wherever it stands, but for the rounding of
+sums from the beginning of the text on. A stretch whose two best cuttings are so close that rounding
+could change their order has its whole text cut as SentencePiece does it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from bertsmith.tokens.spans import Remembered, Stretch
+from bertsmith.tokens.unigram.pieces import SPACE, Unigram, joined_unknowns
+from bertsmith.tokens.unigram.rules import Traced, UnigramRules, lowered, normalised, tidied, traced
+from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
+
+_MASK = UNIGRAM_SPECIALS[-1]
+_STRETCH = re.compile(r"\S+")
+# what rounding to 32 bits may change, of a sum, at each of the pieces of two cuttings
+_ROUNDING = 2.0**-23
+
+
+_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+class _Cut(NamedTuple):
+    """A stretch as ids; its score, and how large a sum may be before rounding matters."""
+
+    ids: tuple[int, ...]
+    score: float
+    reach: float
+
+
+class UnigramText:
+    """Texts as ids by ALBERT's rules and the likeliest cutting."""
+
+    def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
+        ids = {piece: number for number, piece in enumerate(vocabulary)}
+        specials = {ids[piece] for piece in UNIGRAM_SPECIALS}
+        cut = [n for n in range(len(vocabulary)) if n not in specials | rules.control]
+        self._special = {piece: ids[piece] for piece in UNIGRAM_SPECIALS}
+        self._ids = {vocabulary[number]: number for number in cut}
+        wanted = [vocabulary[number] for number in sorted(rules.wanted)]
+        self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
+        self._rules = rules
+        # once capitals are gone, more texts are those special tokens that have none
+        small = "|".join(piece for piece in UNIGRAM_SPECIALS if piece == piece.lower())
+        large = "|".join(re.escape(p) for p in UNIGRAM_SPECIALS if p != p.lower())
+        self._literal = re.compile(f"{large}|(?{'i' * rules.lowercase}:{small})")
+        self._unknown = unknown_id
+        scores = [rules.scores[number] for number in cut]
+        self._unigram = Unigram([vocabulary[number] for number in cut], scores, wanted=wanted)
+        self._by_stretch = (
+            rules.remove_space
+            and rules.prefix_space
+            and SPACE in self._ids
+            and not any(SPACE in piece[1:] for piece in self._ids)
+            and not any(b" " in piece for piece in self._wanted)
+            and not rules.exchanges.crosses_blanks
+        )
+        self._stretches = Remembered(self._stretch)
+        self._stretch_spans = Remembered(self._spans_of)
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """The ids of a text, in parts."""
+        if not specials_in_text or ("[" not in text and "<" not in text):
+            yield from self._plain(text, prefix=not inside or text[:1] == " ")
+            return
+        for start, end, special in self._parted(text):
+            if special:
+                yield (self._special[special],)
+            else:
+                yield from self._plain(text[start:end], prefix=True)
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+        """The same with the places of the pieces; blanks around them belong to none."""
+        parts = self._parted(text) if specials_in_text else iter([(0, len(text), "")])
+        for start, end, special in parts:
+            if special:
+                yield Stretch(start, (self._special[special],), (0,), (end - start,))
+                continue
+            part = text[start:end]
+            if self._rounding_matters(part):
+                yield Stretch(start, *self._spans_of(part, rounded=True))
+                continue
+            for found in _STRETCH.finditer(part):
+                yield Stretch(start + found.start(), *self._stretch_spans[found[0]])
+
+    def _parted(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where parts of a text stand, and what special token each is.
+
+        Special tokens are found before capitals go, and again after.
+        """
+        before = 0
+        for found in self._literal.finditer(text):
+            special = found[0] if found[0] in self._special else found[0].lower()
+            end = found.start()
+            if self._rules.mask_takes_blank and special == _MASK:
+                end = before + len(text[before:end].rstrip())
+            if end > before:
+                yield before, end, ""
+            yield found.start(), found.end(), special
+            before = found.end()
+        if before < len(text):
+            yield before, len(text), ""
+
+    def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
+        if not prefix or self._rounding_matters(text):
+            given = lowered(text) if self._rules.lowercase else text
+            made = self._normalised(tidied(self._rules, given), prefix=prefix)
+            return iter([self._ids_of(self._pieces(made.text, rounded=True))])
+        return iter([self._stretches[stretch].ids for stretch in text.split()])
+
+    def _rounding_matters(self, text: str) -> bool:
+        """Whether a text must be cut as a whole, as SentencePiece does it."""
+        if not self._by_stretch or SPACE in text:
+            return True
+        cut = [self._stretches[stretch] for stretch in text.split()]
+        total = math.fsum(each.score for each in cut)
+        return min((each.reach for each in cut), default=math.inf) < 1 - total
+
+    def _stretch(self, stretch: str) -> _Cut:
+        given = lowered(stretch) if self._rules.lowercase else stretch
+        made = self._normalised(tidied(self._rules, given), prefix=True)
+        found = self._unigram.cut(made.text)
+        reach = found.margin / (len(made.text) + 2) / _ROUNDING
+        return _Cut(self._ids_of(joined_unknowns(found.pieces, self._unigram)), found.score, reach)
+
+    def _spans_of(self, text: str, *, rounded: bool = False) -> _Spans:
+        """The ids of a text, and where the pieces stand in it."""
+        whole = traced(self._rules, text)
+        made = self._normalised(whole.text, prefix=True)
+        starts: list[int] = []
+        ends: list[int] = []
+        pieces = self._pieces(made.text, rounded=rounded)
+        done = 0
+        for piece in pieces:
+            parts = self._without_comma(piece)
+            apart = "".join(parts) == piece
+            for part in parts:
+                size = len(part) if apart else len(piece)
+                start, end = _place(made, done, done + size)
+                starts.append(whole.starts[start])
+                ends.append(whole.ends[end - 1] if start < end else starts[-1])
+                done += size if apart else 0
+            done += 0 if apart else len(piece)
+        return self._ids_of(pieces), tuple(starts), tuple(ends)
+
+    def _pieces(self, given: str, *, rounded: bool) -> list[str]:
+        return joined_unknowns(self._unigram.cut(given, rounded=rounded).pieces, self._unigram)
+
+    def _normalised(self, text: str, *, prefix: bool) -> Traced:
+        prefix = prefix and self._rules.prefix_space
+        return normalised(self._rules, self._wanted, text, prefix=prefix)
+
+    def _ids_of(self, pieces: Sequence[str]) -> tuple[int, ...]:
+        parts = chain.from_iterable(map(self._without_comma, pieces))
+        return tuple(self._ids.get(part, self._unknown) for part in parts)
+
+    def _without_comma(self, piece: str) -> list[str]:
+        """A piece that ends in a digit and a comma as two or more (google-research/bert)."""
+        if not self._rules.number_commas or not (
+            len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+        ):
+            return [piece]
+        pieces = self._pieces(
+            self._normalised(piece[:-1].replace(SPACE, ""), prefix=True).text, rounded=True
+        )
+        if piece[0] != SPACE and pieces[0][0] == SPACE:
+            pieces = pieces[1:] if len(pieces[0]) == 1 else [pieces[0][1:], *pieces[1:]]
+        return [*pieces, ","]
+
+
+def _place(made: Traced, start: int, end: int) -> tuple[int, int]:
+    """Where a piece stands in the text that was normalised, without the blank it begins with."""
+    first = start + (made.text[start] == SPACE)
+    if first < end:
+        return made.starts[first], made.ends[end - 1]
+    return made.ends[start], made.ends[start]

@@ -1,0 +1,325 @@
+"""LAMB: Adam whose step is scaled to the size of each tensor (You et al. 2020, algorithm 2).
+
+It lets thousands of sequences share one step. Large batches hold few steps, so the time one takes
+matters little; all tensors are taken together all the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.training.replicas import shared_as, whole
+
+
+class Lamb(torch.optim.Optimizer):
+    """Adam's direction plus decay, as long as the tensor itself is, times the rate.
+
+    With first and second moment m and v, both bias-corrected, a tensor x moves by
+
+        lr |x| / |u| u,   u = m / (sqrt(v) + eps) + weight_decay x
+
+    The ratio of the norms is 1 where either is zero, and in groups without `trust`: norms and
+    biases, which the published runs leave to plain Adam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor | dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        trust: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust": trust
+        }  # fmt: skip
+        super().__init__(params, defaults)  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Change every tensor that has a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            parameters = [each for each in group["params"] if each.grad is not None]
+            if parameters:
+                directions = self._directions(parameters, group)
+                if group["trust"]:
+                    _as_long_as(parameters, directions)
+                torch._foreach_add_(parameters, directions, alpha=-group["lr"])
+
+    def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Adam's directions with the decay, each of its tensor's shape."""
+        beta_1, beta_2 = group["betas"]
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        steps, firsts, seconds = zip(*(self._memory(each) for each in parameters), strict=True)
+        torch._foreach_add_(steps, 1)
+        torch._foreach_lerp_(firsts, gradients, 1 - beta_1)
+        torch._foreach_mul_(seconds, beta_2)
+        torch._foreach_addcmul_(seconds, gradients, gradients, value=1 - beta_2)
+        # a head that some batches have nothing for has made fewer steps than the rest
+        counts = torch.stack(steps).tolist()
+        sizes = torch._foreach_div(seconds, [1 - beta_2**count for count in counts])
+        torch._foreach_sqrt_(sizes)
+        torch._foreach_add_(sizes, group["eps"])
+        directions = torch._foreach_div(firsts, [1 - beta_1**count for count in counts])
+        torch._foreach_div_(directions, sizes)
+        if group["weight_decay"]:
+            torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
+        return list(directions)
+
+    def _memory(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Steps made, first and second moment."""
+        memory = self.state[parameter]
+        if not memory:
+            memory["step"] = torch.zeros((), device=parameter.device)
+            memory["exp_avg"] = torch.zeros_like(parameter)
+            memory["exp_avg_sq"] = torch.zeros_like(parameter)
+        return memory["step"], memory["exp_avg"], memory["exp_avg_sq"]
+
+
+def _as_long_as(parameters: list[Tensor], directions: list[Tensor]) -> None:
+    """Scale directions to the norms of the tensors they move."""
+    wanted, has = (torch.stack(torch._foreach_norm(each)) for each in (parameters, directions))
+    ratios = torch.where((wanted > 0) & (has > 0), wanted / has, 1.0)
+    torch._foreach_mul_(directions, list(ratios.unbind()))
+
+
+# the quintic of Jordan's iteration, tuned for a steep rise at zero
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_TURNS = 5
+_TINY = 1e-7
+
+
+class Muon(torch.optim.Optimizer):
+    """Nesterov momentum, orthogonalised by Newton-Schulz iterations in bfloat16.
+
+    A matrix (rows, columns) moves by `lr` times sqrt(max(1, rows / columns)); weight decay is
+    decoupled. Only for matrices.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+    ) -> None:
+        defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        super().__init__(list(params), defaults)
+        for group in self.param_groups:
+            assert all(parameter.dim() == 2 for parameter in group["params"])
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Change every matrix that has a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            shapes: defaultdict[tuple[int, int], list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    shapes[min(parameter.shape), max(parameter.shape)].append(parameter)
+            for parameters in shapes.values():
+                self._step_alike(parameters, group)
+
+    def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Change matrices of one shape, transposed or not."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        buffers = [self._buffer(parameter) for parameter in parameters]
+        torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+        directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
+        # in shares, every rank does all of it: small beside what a step with shares computes
+        complete = [whole(direction) for direction in directions]
+        wide = [d.T if len(d) > d.shape[1] else d for d in complete]
+        orthogonal = orthogonalise(torch.stack(wide)).unbind()
+        for parameter, matrix in zip(parameters, orthogonal, strict=True):
+            rows, columns = parameter.shape
+            step = group["lr"] * max(1, rows / columns) ** 0.5
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            turned = matrix.T if rows > columns else matrix
+            parameter.add_(shared_as(turned, parameter), alpha=-step)
+
+    def _buffer(self, parameter: Tensor) -> Tensor:
+        memory = self.state[parameter]
+        if "momentum_buffer" not in memory:
+            memory["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer: Tensor = memory["momentum_buffer"]
+        return buffer
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Matrices (count, rows, columns), no taller than wide, with singular values near 1.
+
+    Five Newton-Schulz iterations in bfloat16 from the matrix over its Frobenius norm.
+    """
+    wide = matrices.bfloat16()
+    wide = wide / wide.norm(dim=(1, 2), keepdim=True).clamp(min=_TINY)
+    for _ in range(_TURNS):
+        square = wide @ wide.mT
+        wide = torch.baddbmm(
+            wide, torch.baddbmm(square, square, square, beta=_B, alpha=_C), wide, beta=_A
+        )
+    return wide
+
+
+_BLOCKS = "encoder.blocks."
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig(Config):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), alone or beside Muon."""
+
+    method: Literal["adamw", "lamb"] = "adamw"
+    """AdamW, or LAMB (You et al. 2020) where thousands of sequences make one step."""
+    rate: float = 1e-4
+    """Peak learning rate of AdamW or LAMB."""
+    weight_decay: float = 0.01
+    """Decay of matrices; biases and norms are never decayed."""
+    beta_1: float = 0.9
+    """Decay of the first moment."""
+    beta_2: float = 0.999
+    """Decay of the second moment."""
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    matrices: Literal["same", "muon"] = "same"
+    """What trains the matrices of the encoder's layers: the same as all else, or Muon (Jordan
+    2024)."""
+    muon_rate: float = 0.02
+    """Peak learning rate of Muon."""
+    muon_momentum: float = 0.95
+    """Momentum of Muon."""
+
+    layer_decay: float = 1.0
+    """What a layer's rate is of that of the layer above it, embeddings lowest (Howard & Ruder 2018,
+    section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0 or self.muon_rate <= 0:
+            raise ConfigError("a learning rate must be above 0")
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(
+                f"layer_decay is {self.layer_decay}", remedy="it must be above 0 and at most 1"
+            )
+
+
+class Optimiser:
+    """One or two torch optimisers stepped together, their rates scaled by one factor."""
+
+    def __init__(self, model: nn.Module, config: OptimiserConfig) -> None:
+        self.names: dict[Tensor, str] = {
+            parameter: name for name, parameter in model.named_parameters()
+        }
+        kinds: dict[tuple[float, bool], list[Tensor]] = {(1.0, True): [], (1.0, False): []}
+        orthogonal = []
+        top = _top(self.names.values())
+        for parameter, name in self.names.items():
+            if config.matrices == "muon" and parameter.dim() > 1 and _is_hidden_matrix(name):
+                orthogonal.append(parameter)
+            else:
+                scale = config.layer_decay ** (top - _depth(name, top))
+                kinds.setdefault((scale, parameter.dim() > 1), []).append(parameter)
+        self.parts = [_adam(kinds, config)]
+        if orthogonal:
+            self.parts.append(
+                Muon(
+                    orthogonal,
+                    lr=config.muon_rate,
+                    weight_decay=config.weight_decay,
+                    momentum=config.muon_momentum,
+                )
+            )
+        self._peaks = [[group["lr"] for group in part.param_groups] for part in self.parts]
+
+    def step(self, factor: float) -> None:
+        """Change the weights, every rate at `factor` of its peak; gradients are dropped."""
+        for part, peaks in zip(self.parts, self._peaks, strict=True):
+            for group, peak in zip(part.param_groups, peaks, strict=True):
+                group["lr"] = peak * factor
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The optimisers' memory, named by parameter and quantity."""
+        return {
+            f"{self.names[parameter]}/{quantity}": value
+            for part in self.parts
+            for parameter, memory in part.state.items()
+            for quantity, value in memory.items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the memory back from `tensors`, a copy of it."""
+        by_parameter: dict[str, dict[str, str]] = {}
+        for name in tensors:
+            parameter, _, quantity = name.rpartition("/")
+            by_parameter.setdefault(parameter, {})[quantity] = name
+        for part in self.parts:
+            for parameter in _parameters(part):
+                # one after another: they may be many, and this rank may keep but a share of each
+                if memory := by_parameter.get(self.names[parameter]):
+                    part.state[parameter] = {
+                        quantity: _as_memory_of(parameter, tensors[name])
+                        for quantity, name in memory.items()
+                    }
+
+
+def _adam(
+    kinds: Mapping[tuple[float, bool], list[Tensor]], config: OptimiserConfig
+) -> torch.optim.Optimizer:
+    """AdamW or LAMB for parameters by (share of the rate, whether they are matrices).
+
+    Norms and biases, which are no matrices, are not decayed, and not scaled by LAMB.
+    """
+    betas = (config.beta_1, config.beta_2)
+    lamb = config.method == "lamb"
+    groups: list[dict[str, Any]] = [
+        {
+            "params": parameters,
+            "lr": config.rate * scale,
+            "weight_decay": config.weight_decay if matrices else 0.0,
+            **({"trust": False} if lamb and not matrices else {}),
+        }
+        for (scale, matrices), parameters in kinds.items()
+    ]
+    if lamb:
+        return Lamb(groups, lr=config.rate, betas=betas, eps=config.epsilon)
+    return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=config.epsilon, fused=True)
+
+
+def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A copy where the parameter is, in shares if the parameter is."""
+    copy = tensor.to(parameter.device, copy=True)
+    return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
+
+
+def _is_hidden_matrix(name: str) -> bool:
+    """Whether a matrix maps hidden values to hidden values; tables and last layers do not."""
+    return name.startswith(_BLOCKS)
+
+
+def _top(names: Iterable[str]) -> int:
+    """The depth of what stands on the blocks."""
+    blocks = (int(name.split(".")[2]) for name in names if name.startswith(_BLOCKS))
+    return 2 + max(blocks, default=-1)
+
+
+def _depth(name: str, top: int) -> int:
+    """0 for the embeddings, then the number of the block, from 1; `top` for what stands on them."""
+    if name.startswith(_BLOCKS):
+        return 1 + int(name.split(".")[2])
+    return 0 if name.startswith("encoder.embeddings.") else top
+
+
+def _parameters(part: torch.optim.Optimizer) -> Iterator[Any]:
+    for group in part.param_groups:
+        yield from group["params"]

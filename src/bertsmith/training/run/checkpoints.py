@@ -1,0 +1,325 @@
+"""The manifest of a checkpoint: what its files were when they were written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bertsmith.batches.pretraining import Place
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.core.files import flush_to_disk, read_bytes, writing
+from bertsmith.core.log import say
+from bertsmith.store.store import file_hash
+from bertsmith.training.distribution import ALONE, World
+from bertsmith.training.run.shared_files import Meeting, SharedTensors, files_of, write_shares
+from bertsmith.training.run_format import RUN_FORMAT, other_version
+from bertsmith.weights.tensors import Record, write_bytes, write_tensors
+
+_LARGEST = 2**20
+
+
+class Manifest(NamedTuple):
+    """The run that a checkpoint is of, its step, and its files by name."""
+
+    run: str
+    step: int
+    records: dict[str, Record]
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest that carries the hash of its own content."""
+    files = {name: record._asdict() for name, record in manifest.records.items()}
+    content = {"format": RUN_FORMAT, "run": manifest.run, "step": manifest.step, "files": files}
+    write_bytes(path, _rendered(content))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A manifest; `ValueError` that names it when it is not, byte for byte, what was written.
+
+    The same for a manifest that another version of the program wrote.
+    """
+    written, version = read_bytes(path, RunFolderError, largest=_LARGEST), ""
+    try:
+        content = json.loads(written)
+        del content["sha256"]
+        # rendering it again also finds what the parser would forgive
+        if _rendered(content) == written:
+            version = other_version(content.get("format"))
+            records = {name: Record(**record) for name, record in content["files"].items()}
+            if not version:
+                return Manifest(content["run"], content["step"], records)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise ValueError(f"{path}: was written by {version}" if version else f"{path}: is damaged")
+
+
+def check_files(folder: Path, records: Mapping[str, Record]) -> str:
+    """What is wrong with the files of a folder, naming the first, or nothing."""
+    for name, record in records.items():
+        path = folder / name
+        if path.stat().st_size != record.bytes:
+            return f"{path}: has another size than when it was written"
+        if file_hash(path) != record.sha256:
+            return f"{path}: is damaged"
+    return ""
+
+
+def _rendered(content: dict[str, Any]) -> bytes:
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({"sha256": digest, **content}, indent=1) + "\n").encode()
+
+
+_TENSORS = ("weights", "optimiser")
+_VALUES = ("state.json", "memory.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class State(Config):
+    """Where training stands."""
+
+    step: int = 0
+    """Optimiser steps made, skipped ones included."""
+    place: Place = field(default_factory=Place)
+    """The next sequence."""
+    seconds: float = 0.0
+    """Time spent in training steps."""
+    elapsed: float = 0.0
+    """Time on the clock, of all sittings of the run."""
+    spent: float = 0.0
+    """Share of a budget of minutes that is spent."""
+    tokens: int = 0
+    """Tokens the model has seen."""
+    skipped: int = 0
+    """Steps whose gradient was not used: it was no number, or a spike."""
+    measured: int = 0
+    """Measurements on held-out text."""
+    best_step: int | None = None
+    """The step with the least loss on held-out text."""
+    best_loss: float | None = None
+    """That loss, summed over the objectives."""
+    worse: int = 0
+    """Measurements since then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Everything that training needs to go on; `memory` holds plain JSON values.
+
+    Where a tensor is this rank's share of one, `rows` tells at which row of it the share begins.
+    """
+
+    state: State
+    weights: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor]
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoints of a run: the newest ones, and the best. Of several ranks the first writes.
+
+    In a world of shares, all write theirs. Those of another run than `run` are told and passed
+    over, and never deleted.
+    """
+
+    def __init__(self, folder: Path, keep: int = 2, world: World = ALONE, *, run: str = "") -> None:
+        self.folder = folder
+        self._run = run
+        self._keep = keep
+        self._world = world
+        self._meeting = Meeting(world) if world.shard else None
+        self._damaged: set[Path] = set()
+        self._foreign: set[Path] = set()
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Commit a checkpoint and delete those that are too old; returns its folder.
+
+        Raises `DiskError`; the earlier checkpoints are then as they were.
+        """
+        folder, state = self.folder, checkpoint.state
+        final = folder / _name(state.step)
+        temporary = folder / f".{final.name}.partial"
+        if not self._world.first:
+            if self._meeting is not None:
+                _write(temporary, checkpoint, self._run, self._meeting)
+            return final
+        with writing(folder):
+            # a run's folder that was deleted is not made again: nothing could go on from it
+            folder.mkdir(exist_ok=True)
+            self._sweep()
+            try:
+                temporary.mkdir()
+                _write(temporary, checkpoint, self._run, self._meeting)
+                self._forget(final)
+                temporary.rename(final)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            flush_to_disk(folder)
+        self._damaged.discard(final)
+        self._foreign.discard(final)
+        self._prune(state)
+        return final
+
+    def load(self) -> Checkpoint | None:
+        """The run's newest whole checkpoint, None if it has none.
+
+        Damaged ones and those of other runs are named and passed over. Every rank loads the one
+        that the first finds. Raises `RunFolderError` when the run's are all damaged.
+        """
+        found: list[Checkpoint] = []
+
+        def newest() -> int | None:
+            found.extend(self._newest())
+            return found[0].state.step if found else None
+
+        step = self._world.told(newest)
+        if step is not None and not found:
+            try:
+                return _read(self.folder / _name(step), self._run)
+            except (_Damaged, ConfigError) as damage:
+                raise RunFolderError(
+                    f"rank {self._world.rank} does not find what rank 0 has read: {damage}",
+                    remedy="let all machines share the disk of the run's folder",
+                ) from damage
+        return found[0] if found else None
+
+    def _newest(self) -> Iterator[Checkpoint]:
+        """The newest whole checkpoint, if there is one."""
+        for path in reversed(self._found()):
+            try:
+                yield _read(path, self._run)
+                return
+            except _Foreign as foreign:
+                say(f"{foreign}; passed over")
+                self._foreign.add(path)
+            except (_Damaged, ConfigError) as damage:
+                say(f"{damage}; passed over")
+                self._damaged.add(path)
+        if self._damaged:
+            raise RunFolderError(
+                "no checkpoint is whole", where=self.folder, remedy="start again with another --out"
+            )
+
+    def best(self, state: State) -> Checkpoint:
+        """The checkpoint of the step that `state` knows as the best; raises `RunFolderError`."""
+        assert state.best_step is not None
+        try:
+            return _read(self.folder / _name(state.best_step), self._run)
+        except (_Damaged, ConfigError) as damage:
+            raise RunFolderError(
+                f"the best checkpoint is damaged: {damage}", remedy="start again with another --out"
+            ) from damage
+
+    def tidy(self, state: State) -> None:
+        """Delete what a process that was killed has left, where it was to be deleted.
+
+        For a run that goes on from `state`; what was found damaged stays until the next one is
+        saved.
+        """
+        self._sweep()
+        if not self._damaged:
+            self._prune(state)
+
+    def _found(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("step-*") if _step(path) is not None)
+
+    def _prune(self, state: State) -> None:
+        """Delete what is neither among the newest nor the best, and what is known to be damaged."""
+        whole = [path for path in self._found() if path not in self._damaged | self._foreign]
+        kept = {*whole[-self._keep :], *self._foreign, self.folder / _name(state.best_step or 0)}
+        for path in self._found():
+            if path not in kept:
+                self._forget(path)
+        self._damaged.clear()
+
+    def _forget(self, path: Path) -> None:
+        """Delete a checkpoint: first its name, so that no half of it is ever taken for one."""
+        nameless = path.with_name(f".{path.name}.pruned")
+        with suppress(OSError):
+            path.rename(nameless)
+        shutil.rmtree(nameless, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Delete what a process that was killed has left."""
+        for left in self.folder.glob(".step-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+class _Damaged(Exception):
+    """A checkpoint that is not what was written; the message names the file."""
+
+
+class _Foreign(_Damaged):
+    """A whole checkpoint of another run."""
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08}"
+
+
+def _step(path: Path) -> int | None:
+    found = re.fullmatch(r"step-(\d{8,})", path.name)
+    return int(found[1]) if found else None
+
+
+def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | None) -> None:
+    tensors = {"weights": checkpoint.weights, "optimiser": checkpoint.optimiser}
+    if meeting is None:
+        records = {
+            f"{kind}.safetensors": write_tensors(folder / f"{kind}.safetensors", each)
+            for kind, each in tensors.items()
+        }
+    else:
+        records = write_shares(folder, tensors, checkpoint.rows, meeting)
+    if meeting is not None and not meeting.world.first:
+        return
+    for name, content in zip(_VALUES, (checkpoint.state.to_dict(), checkpoint.memory), strict=True):
+        records[name] = write_bytes(folder / name, (json.dumps(content, indent=1) + "\n").encode())
+    write_manifest(folder / "manifest.json", Manifest(run, checkpoint.state.step, records))
+    flush_to_disk(folder)
+
+
+def _read(folder: Path, run: str) -> Checkpoint:
+    """A run's checkpoint whose every file is what was written; `_Damaged` otherwise."""
+    try:
+        its_run, step, records = read_manifest(folder / "manifest.json")
+        if its_run != run:
+            raise _Foreign(f"{folder}: belongs to another run")
+        if problem := _problem(folder, step, records) or check_files(folder, records):
+            raise _Damaged(problem)
+        state = State.load(folder / "state.json")
+        memory = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
+        weights, optimiser = (_load(folder, kind, records) for kind in _TENSORS)
+    except OSError as error:
+        raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error
+    except ValueError as error:
+        raise _Damaged(str(error)) from error
+    return Checkpoint(state=state, weights=weights, optimiser=optimiser, memory=memory)
+
+
+def _load(folder: Path, kind: str, names: Iterable[str]) -> Mapping[str, Tensor]:
+    if shares := files_of(kind, list(names)):
+        return SharedTensors([folder / name for name in shares])
+    whole: dict[str, Tensor] = load_file(folder / f"{kind}.safetensors")
+    return whole
+
+
+def _problem(folder: Path, step: int, records: Iterable[str]) -> str:
+    if step != _step(folder):
+        return f"{folder}: holds the checkpoint of step {step}"
+    names = list(records)
+    shares = [name for kind in _TENSORS for name in files_of(kind, names)]
+    if set(names) != {*_VALUES, *(shares or [f"{kind}.safetensors" for kind in _TENSORS])}:
+        return f"{folder / 'manifest.json'}: names other files"
+    return ""

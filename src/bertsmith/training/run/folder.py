@@ -1,0 +1,375 @@
+"""Records of a run that a later call reads back: JSON that carries the hash of its content.
+
+A record that was cut short, edited or exchanged for something else is found out when it is read,
+so that whoever reads it need not ask of each value whether it can be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import DiskError, RunFolderError
+from bertsmith.core.files import (
+    disk_error,
+    flush_to_disk,
+    made_folder,
+    open_regular,
+    read_json,
+    refused_by_disk,
+    was_deleted,
+    writing,
+)
+from bertsmith.core.ownership import owned
+from bertsmith.training.run_format import RUN_FORMAT, other_version
+
+_HASH = "sha256"
+# the largest is what was said of each row of a large dev set
+_LARGEST = 2**30
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its hash so that it is whole or not there; raises `DiskError`."""
+    write_json(path, {_HASH: _hash(content), **content})
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return what `write_record` wrote; `RunFolderError` if it is not that any more."""
+    remedy = "delete it, and give the command of the run again"
+    try:
+        content: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST)
+    except RunFolderError as error:
+        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+    if content.pop(_HASH, None) != _hash(content):
+        raise RunFolderError("is damaged: it is not what was written", where=path, remedy=remedy)
+    return content
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    # as it will be read: numbers that are keys are strings by then
+    return hashlib.sha256(json.dumps(content, sort_keys=False).encode()).hexdigest()
+
+
+_LOCK = ".lock"
+HELD_OUT_PLAN = "held-out.json"
+PREFLIGHT = "preflight.json"
+_PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PREFLIGHT))
+"""Files that are written before anything is trained."""
+_RECORDS = frozenset(
+    (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "rivals.json")
+)
+_LARGEST_RECORD = 64 * 2**20
+_LONGEST_LINE = 2**20
+_LARGEST_FIGURE = 2**62
+
+
+class RunFolder:
+    """The folder of one run: run.json, log.jsonl, checkpoints/, model/, report.html."""
+
+    def __init__(self, path: Path, *, part_of: RunFolder | None = None) -> None:
+        """A folder inside that of a larger run is `part_of` it: it has no run.json of its own."""
+        self.path = path
+        self._whole = part_of
+        self.followers: list[Callable[[Mapping[str, object]], None]] = []
+        """Called with every line that is recorded."""
+        self._begun_here = False
+
+    @property
+    def identity(self) -> str:
+        """What tells this run from all others, "" while none was begun; raises `RunFolderError`."""
+        if self._whole is not None:
+            return f"{self._whole.identity}/{self.path.relative_to(self._whole.path).as_posix()}"
+        return str(self._stored()["id"]) if self._run.exists() else ""
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The folder of the finished model."""
+        return self.path / "model"
+
+    @property
+    def report(self) -> Path:
+        """The page that tells of the run."""
+        return self.path / "report.html"
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Own the folder for a while, made if need be; without a run begun in it, it goes again.
+
+        Raises `RunFolderError` when another process owns it, or when it holds other things than a
+        run, or one that another version began; `DiskError`, which says how to go on, for what
+        cannot be written meanwhile.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError("is a file", where=self.path, remedy="choose another --out")
+        self._check_contents()
+        self.check_version()
+        with made_folder(self.path), owned(self.path / _LOCK, of=self.path):
+            self._sweep()
+            try:
+                yield
+            except (OSError, DiskError) as error:
+                self._forget_beginning()
+                refusal = error.__cause__ if isinstance(error, DiskError) else error
+                if not isinstance(refusal, OSError):
+                    raise
+                if not refused_by_disk(refusal) and not was_deleted(refusal, self.path / _LOCK):
+                    raise
+                where = getattr(error, "where", None) or self.path
+                raise disk_error(refusal, where, then=self._how_to_go_on()) from refusal
+            except BaseException:
+                self._forget_beginning()
+                raise
+
+    def claim(self, kind: str, settings: Config, *, growing: str = "") -> bool:
+        """Write the run's settings, or check that they are the ones written; True to resume.
+
+        The number that is called `growing` may be larger than it was, and is written anew.
+        """
+        stored = self.settings(kind)
+        self.check_version()
+        # a copy of the folder is the same run, the same command given for another folder is not
+        identity = uuid.uuid4().hex if stored is None else self.identity
+        described = {
+            "format": RUN_FORMAT,
+            "kind": kind,
+            "id": identity,
+            "settings": settings.to_dict(),
+        }
+        if stored is None:
+            self._check_contents()
+            write_json(self._run, described)
+            self._begun_here = True
+            return False
+        # settings that came with a later version have their defaults in older runs
+        known = type(settings).from_dict(stored, where=self._run).to_dict()
+        grown = bool(growing) and known[growing] < getattr(settings, growing)
+        if grown:
+            known[growing] = getattr(settings, growing)
+        different = _first_difference(known, settings.to_dict())
+        if different:
+            raise RunFolderError(
+                f"belongs to a run with other settings ({different})",
+                where=self.path,
+                remedy="choose another --out, or give the settings that run was begun with",
+            )
+        if grown:
+            write_json(self._run, described)
+        return True
+
+    def check_version(self) -> None:
+        """Raise `RunFolderError` for a run that another version began, which nobody can go on with.
+
+        Its settings and results can be read all the same.
+        """
+        if self._run.exists() and (version := other_version(self._stored().get("format"))):
+            raise RunFolderError(
+                f"belongs to a run that {version} began, and would go on with other random numbers",
+                where=self._run,
+                remedy="choose another --out, or end the run with that version",
+            )
+
+    def settings(self, kind: str) -> dict[str, Any] | None:
+        """The settings of the run that the folder holds, or None if it holds none."""
+        if not self._run.exists():
+            return None
+        stored = self._stored()
+        if stored["kind"] != kind:
+            raise RunFolderError(
+                f"belongs to a run of `bertsmith {stored['kind']}`",
+                where=self.path,
+                remedy="choose another --out",
+            )
+        return dict(stored["settings"])
+
+    def _stored(self) -> dict[str, Any]:
+        """What run.json holds; raises `RunFolderError`."""
+        remedy = "choose another --out"
+        stored = _read_json(self._run, remedy)
+        kinds = {"kind": str, "id": str, "settings": dict}
+        if not all(isinstance(stored.get(key), kind) for key, kind in kinds.items()):
+            raise RunFolderError("is damaged", where=self._run, remedy=remedy)
+        return stored
+
+    def record(self, line: Mapping[str, object]) -> None:
+        """Append a line to log.jsonl."""
+        path, size = self._log, self.log_bytes
+        with writing(path):
+            try:
+                with path.open("a", encoding="utf-8") as log:
+                    log.write(json.dumps(line) + "\n")
+            except OSError:
+                with suppress(OSError):
+                    os.truncate(path, size)  # half a line would spoil the next one
+                raise
+        for follow in self.followers:
+            follow(line)
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of log.jsonl; a line cut short by a crash is passed over."""
+        if not self._log.exists():
+            return []
+        lines = []
+        try:
+            with open_regular(self._log) as log:
+                # blocks, as a damaged file may be one line of gigabytes
+                while line := log.readline(_LONGEST_LINE):
+                    if (entry := _entry(line)) is not None:
+                        lines.append(entry)
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot be read: {error.strerror}", where=self._log, remedy="delete it"
+            ) from error
+        return lines
+
+    def verified(self) -> dict[str, list[int]]:
+        """Size and time of change of files that the run reads and has found to be whole."""
+        try:
+            return _read_json(self._verified, "delete it")
+        except RunFolderError:
+            return {}
+
+    def note_verified(self, files: Mapping[str, list[int]]) -> None:
+        """Remember files that were found to be whole; raises `DiskError`."""
+        if files != self.verified():
+            write_json(self._verified, files)
+
+    @property
+    def _verified(self) -> Path:
+        return self.path / "verified.json"
+
+    @property
+    def log_bytes(self) -> int:
+        """Size of log.jsonl."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def flush_log(self) -> None:
+        """Wait until log.jsonl is on the disk; raises `DiskError`."""
+        if self._log.exists():
+            with writing(self._log):
+                flush_to_disk(self._log)
+
+    def cut_log(self, size: int) -> None:
+        """Leave only the first `size` bytes of log.jsonl; raises `DiskError`."""
+        if self.log_bytes > size:
+            with writing(self._log):
+                os.truncate(self._log, size)
+
+    @property
+    def _log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def _run(self) -> Path:
+        return self.path / "run.json"
+
+    def _check_contents(self) -> None:
+        """Whether the folder holds a run, or nothing."""
+        if self._run.exists() or not self.path.exists():
+            return
+        # a process that was killed at its very beginning leaves no more than these
+        ours = {_LOCK, _partial(self._run).name}
+        others = [entry for entry in self.path.iterdir() if entry.name not in ours]
+        if others:
+            raise RunFolderError(
+                f"holds {others[0].name} and is no run folder",
+                where=self.path,
+                remedy="choose an empty or new folder for --out",
+            )
+
+    def _forget_beginning(self) -> None:
+        """Leave nothing of a run that was begun just now and came to nothing worth keeping."""
+        if not self.path.is_dir():
+            return
+        files = {path for path in self.path.rglob("*") if path.is_file() and path.stat().st_size}
+        if not self._begun_here or files - {self.path / name for name in _PREPARATIONS}:
+            return
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _LOCK:
+                entry.unlink()
+
+    def _sweep(self) -> None:
+        """Delete what a process that was killed has left half-written."""
+        for left in self.path.rglob("*.json.partial"):
+            if left.name.removesuffix(".partial") in _RECORDS:
+                with suppress(OSError):
+                    left.unlink()
+
+    def _how_to_go_on(self) -> str:
+        if not self._run.exists():
+            return "give the same command again"
+        newest = max(self.checkpoints.glob("step-*"), default=None)
+        place = "with what is saved" if newest is None else f"from {newest.name}"
+        return f"give the same command again: it goes on {place}"
+
+
+def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the object that `write_json` wrote; `RunFolderError` if the file is damaged."""
+    try:
+        found: dict[str, Any] = read_json(path, RunFolderError, largest=_LARGEST_RECORD)
+    except RunFolderError as error:
+        raise RunFolderError(f"is damaged: {error.what}", where=path, remedy=remedy) from error
+    return found
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    """Return a line of the log, None for one that was cut short or damaged."""
+    try:
+        entry = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or not all(map(_is_figure, entry.values())):
+        return None
+    placed = all(math.isfinite(entry.get(key, math.nan)) for key in ("step", "seconds"))
+    return entry if placed else None
+
+
+def _is_figure(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < _LARGEST_FIGURE)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write JSON so that the file is whole or not there; raises `DiskError`."""
+    temporary = _partial(path)
+    try:
+        with writing(path), temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with writing(path):
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _first_difference(stored: object, wanted: object, path: str = "") -> str:
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for key in sorted(stored.keys() | wanted.keys()):
+            found = _first_difference(stored.get(key), wanted.get(key), f"{path}.{key}".strip("."))
+            if found:
+                return found
+        return ""
+    if stored == wanted:
+        return ""
+    if path.endswith("_hash") and stored and wanted:
+        return f"{path}: the contents have changed"
+    return f"{path} was {stored}, now {wanted}"

@@ -1,0 +1,292 @@
+"""Figures of training, summed between two lines of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.batches.pretraining import Place
+from bertsmith.core.errors import RunFolderError
+from bertsmith.core.log import short_number
+from bertsmith.network.batch import Batch
+from bertsmith.network.flops import training_flops, work_of
+from bertsmith.network.model import Model, ModelConfig
+from bertsmith.objectives.objective import Losses
+from bertsmith.training.measuring import Measuring
+from bertsmith.training.optimisers import Optimiser
+from bertsmith.training.peak import Peak
+from bertsmith.training.replicas import Replica, first_rows, shared_as, to_save
+from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run.saving import Saver
+from bertsmith.training.schedule import Pacing
+from bertsmith.training.stepping import Gradient, Watch
+
+
+def batch_flops(config: ModelConfig, batch: Batch) -> float:
+    """Operations that training a model on a batch needs."""
+    return training_flops(config, work_of(batch, window=config.encoder.window, last_needed=True))
+
+
+@dataclass
+class Figures:
+    """Sums over the steps since the last line."""
+
+    steps: int = 0
+    tokens: int = 0
+    drawn: int = 0
+    padding: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    norm: float = 0.0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    correct: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add_losses(self, losses: Losses) -> None:
+        """Count one batch's losses; tensors stay on their device until the line is written."""
+        for name, loss in losses.parts.items():
+            self.sums[name] = self.sums.get(name, 0) + loss.sum.detach()
+            self.correct[name] = self.correct.get(name, 0) + loss.correct
+            self.counts[name] = self.counts.get(name, 0) + loss.count
+
+    def add_work(self, config: ModelConfig, drawn: Sequence[Batch]) -> None:
+        """Count what the batches that this process drew for a step ask of a model."""
+        for batch in drawn:
+            self.drawn += batch.tokens
+            # what the batch holds that belongs to none of its sequences
+            self.padding += batch.tokens - sum(batch.lengths)
+            self.flops += batch_flops(config, batch)
+
+    def add_step(self, tokens: int, seconds: float, norm: float | None) -> None:
+        """Count one step, without a norm if it was skipped: only its tokens and time count then."""
+        self.tokens += tokens
+        self.seconds += seconds
+        if norm is not None:
+            self.steps += 1
+            self.norm += norm
+
+    def line(self, state: State, rate: float, peak: float) -> dict[str, float]:
+        """One line of the log: means since the last one, totals since the start.
+
+        `peak` is the machine's, in operations a second; `mfu` the share of it that the model's own
+        operations take (Chowdhery et al. 2022, appendix B).
+        """
+        seconds = max(self.seconds, 1e-9)
+        line = {
+            "step": state.step,
+            "epoch": state.place.epoch,
+            "phase": state.place.phase,
+            "seconds": round(state.seconds, 3),
+            "tokens": state.tokens,
+            "tokens_per_second": round(self.tokens / seconds),
+            "padding": self.padding / max(self.drawn, 1),
+            "mfu": round(self.flops / seconds / peak, 4),
+            "peak_gflops": round(peak / 1e9, 1),
+            "rate": rate,
+            "skipped": state.skipped,
+        }
+        if self.steps:
+            line["gradient_norm"] = self.norm / self.steps
+        for name, count in self.counts.items():
+            if count:
+                line[f"{name}_loss"] = float(self.sums[name]) / count
+                line[f"{name}_accuracy"] = float(self.correct[name]) / count
+        return line
+
+    def note(self, line: dict[str, float]) -> str:
+        """The live figures that stand beside the bar."""
+        shown = [
+            f"step {line['step']}",
+            f"{short_number(line['tokens_per_second'])} tokens/s",
+            f"padding {100 * line['padding']:.0f} %",
+            f"MFU {100 * line['mfu']:.0f} %",
+        ]
+        for name in self.counts:
+            if f"{name}_loss" in line:
+                loss, accuracy = line[f"{name}_loss"], line[f"{name}_accuracy"]
+                words = name.replace("_lm", " LM").replace("_", " ")
+                shown.append(f"{words} {loss:.3f} ({100 * accuracy:.0f} %)")
+        if line["skipped"]:
+            shown.append(f"{line['skipped']} skipped")
+        return " · ".join(shown)
+
+
+class Standing:
+    """Weights, optimiser, state, and the figures since the last line of the log."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        optimiser: Optimiser,
+        watch: Watch,
+        pacing: Pacing,
+        folder: RunFolder | None,
+        peak: Callable[..., Peak],
+    ) -> None:
+        """Begin at step 0; `peak` returns the machine's, as `matrix_peak` does.
+
+        The folder's log is written by the first rank alone.
+        """
+        self.state = State()
+        self.figures = Figures()
+        self.saved_at = 0.0
+        self._replica = replica
+        self._model = replica.model
+        self._optimiser = optimiser
+        self._watch = watch
+        self._pacing = pacing
+        self._writes = replica.world.first
+        self._folder = folder if self._writes else None
+        self._peak, self._machine, self._peak_again = peak(), peak, False
+
+    @property
+    def spent(self) -> float:
+        """The share of the budget that is spent, 0 to 1."""
+        return self._pacing.spent(self.state)
+
+    def unfinished(self, measuring: Measuring) -> bool:
+        """Whether training has to go on some time."""
+        if measuring.enough(self.state):
+            return False
+        return self.spent < 1 or measuring.due(self.state, self.spent)
+
+    def step(self, gradient: Gradient, factor: float) -> None:
+        """Change the weights by a gradient, unless it is unfit; raises `TrainingDiverged`."""
+        if self._watch.accepts(gradient, self.state.step + 1):
+            self._optimiser.step(factor)
+            for losses in gradient.losses:
+                self.figures.add_losses(losses)
+        else:
+            self._model.zero_grad(set_to_none=True)
+            self.state = replace(self.state, skipped=self.state.skipped + 1)
+
+    def count(
+        self, gradient: Gradient, place: Place, drawn: Sequence[Batch], seconds: float
+    ) -> None:
+        """Count the step that was made, the next one beginning at a place."""
+        used = not self._watch.refusing
+        self.figures.add_work(self._model.config, drawn)
+        self.figures.add_step(gradient.tokens, seconds, gradient.norm if used else None)
+        self.state = replace(
+            self.state,
+            step=self.state.step + 1,
+            place=place,
+            seconds=self.state.seconds + seconds,
+            tokens=self.state.tokens + gradient.tokens,
+        )
+        self.state = self._pacing.stepped(self.state, seconds)
+
+    def log(self, rate: float) -> str:
+        """Write a line of figures; returns what stands beside the bar."""
+        reached = self.figures.flops / max(self.figures.seconds, 1e-9)
+        if reached > self._peak.flops and not self._peak_again:
+            # the machine was busy when it was measured; a second look suffices, or the sum is wrong
+            self._peak, self._peak_again = self._machine(reached=reached), True
+        line = self.figures.line(self.state, rate=rate, peak=self._peak.flops)
+        note = self.figures.note(line)
+        if self._folder is not None:
+            self._folder.record(line)
+        self.figures = Figures()
+        return note
+
+    def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
+        """Measure on held-out text; the best is saved. Nothing has happened if it was stopped."""
+        began = self._pacing.now()
+        with self._replica.gathered():
+            found = measuring.measure(self._model, self.state, self.spent, stopping)
+        if found is None:
+            return
+        before, (self.state, line) = self.state, found
+        if line and self._folder is not None:
+            self._folder.record(line)
+        if self.state.best_step != before.best_step:
+            self.save(saver)
+        self.state = self._pacing.paused(self.state, self._pacing.now() - began)
+
+    def save(self, saver: Saver) -> None:
+        """Begin to save all of it."""
+        memory = {
+            "watch": self._watch.memory(),
+            "figures": _plain(self.figures),
+            "log_bytes": 0 if self._folder is None else self._folder.log_bytes,
+        }
+        weights, optimiser = self._model.state_dict(), self._optimiser.tensors()
+        saver.save(
+            Checkpoint(
+                state=self.state,
+                weights=to_save(weights, first=self._writes),
+                optimiser=to_save(optimiser, first=self._writes),
+                memory=memory,
+                rows=first_rows(weights) | first_rows(optimiser),
+            )
+        )
+        self.saved_at = self.state.seconds
+
+    def finish(self, saver: Saver) -> None:
+        """Save all of it, and go on when it is saved and every rank has come here."""
+        self.save(saver)
+        saver.wait()
+        self._replica.world.wait()
+
+    def resume(self, checkpoints: Checkpoints | None, saver: Saver) -> None:
+        """Go on from the newest whole checkpoint, if there is one; raises `RunFolderError`."""
+        checkpoint = checkpoints.load() if checkpoints is not None else None
+        if checkpoint is not None:
+            assert checkpoints is not None
+            try:
+                self._model.load_state_dict(_as_in(self._model, checkpoint.weights))
+            except RuntimeError as error:
+                raise RunFolderError(
+                    "the checkpoint's weights are not those of this model",
+                    where=checkpoints.folder,
+                    remedy="choose another --out",
+                ) from error
+            self._optimiser.restore(checkpoint.optimiser)
+            self._watch.recall(checkpoint.memory["watch"])
+            self.figures = _figures(checkpoint.memory["figures"])
+            self.state = checkpoint.state
+            self.saved_at = self.state.seconds
+            saver.saved(self.state.step)
+            checkpoints.tidy(self.state)
+        self.state = self._pacing.begin(self.state)
+        if self._folder is not None:
+            # what was logged after that will be logged again
+            self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
+
+
+def _as_in(model: Model, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in shares where the model's are, if they fit."""
+    likes = model.state_dict()
+    return {
+        name: shared_as(weights[name], likes[name])
+        if name in likes and likes[name].shape == weights[name].shape
+        else weights[name]
+        for name in weights
+    }
+
+
+def _plain(figures: Figures) -> dict[str, Any]:
+    """Sums as JSON values, from which the very same sums can be made."""
+
+    def plain(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, Tensor):
+            return {"tensor": value.item(), "type": str(value.dtype).removeprefix("torch.")}
+        return {"of": {k: plain(v) for k, v in value.items()}} if isinstance(value, dict) else value
+
+    return {each.name: plain(getattr(figures, each.name)) for each in fields(figures)}
+
+
+def _figures(values: Mapping[str, Any]) -> Figures:
+    def made(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            return value
+        if "of" in value:
+            return {name: made(each) for name, each in value["of"].items()}
+        return torch.tensor(value["tensor"], dtype=getattr(torch, value["type"]))
+
+    return Figures(**{name: made(value) for name, value in values.items()})

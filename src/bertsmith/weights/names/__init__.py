@@ -1,0 +1,1 @@
+"""The names of tensors, ours and those of `transformers`: a table a family, read both ways."""

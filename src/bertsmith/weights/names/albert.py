@@ -1,0 +1,62 @@
+"""The names of ALBERT's tensors in `transformers`."""
+
+from __future__ import annotations
+
+from bertsmith.weights.names.layout import (
+    EMBEDDINGS,
+    E,
+    F,
+    H,
+    Layout,
+    Names,
+    V,
+    linear,
+    named,
+    usual_heads,
+)
+
+_LAYER: Names = (
+    ("attention.query.weight", "attention.query.weight", (H, H)),
+    ("attention.query.bias", "attention.query.bias", (H,)),
+    ("attention.key.weight", "attention.key.weight", (H, H)),
+    ("attention.key.bias", "attention.key.bias", (H,)),
+    ("attention.value.weight", "attention.value.weight", (H, H)),
+    ("attention.value.bias", "attention.value.bias", (H,)),
+    ("attention.output.weight", "attention.dense.weight", (H, H)),
+    ("attention.output.bias", "attention.dense.bias", (H,)),
+    ("attention_norm.weight", "attention.LayerNorm.weight", (H,)),
+    ("attention_norm.bias", "attention.LayerNorm.bias", (H,)),
+    ("feed_forward.up.weight", "ffn.weight", (F, H)),
+    ("feed_forward.up.bias", "ffn.bias", (F,)),
+    ("feed_forward.down.weight", "ffn_output.weight", (H, F)),
+    ("feed_forward.down.bias", "ffn_output.bias", (H,)),
+    ("feed_forward_norm.weight", "full_layer_layer_norm.weight", (H,)),
+    ("feed_forward_norm.bias", "full_layer_layer_norm.bias", (H,)),
+)
+_MASKED_LM: Names = (
+    ("dense.weight", "dense.weight", (E, H)),
+    ("dense.bias", "dense.bias", (E,)),
+    ("norm.weight", "LayerNorm.weight", (E,)),
+    ("norm.bias", "LayerNorm.bias", (E,)),
+    ("bias", "bias", (V,)),
+)
+_GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
+_WIDEN = "albert.encoder.embedding_hidden_mapping_in"
+
+ALBERT = Layout(
+    table=(
+        *named("encoder", "encoder.embeddings", "albert.embeddings", EMBEDDINGS),
+        *linear("encoder", "encoder.embeddings.widen", _WIDEN, H, E),
+        *named("encoder", "encoder.blocks.{block}", _GROUP, _LAYER),
+        *linear("pooler", "pooler.dense", "albert.pooler", H, H),
+        *named("masked_lm", "heads.masked_lm", "predictions", _MASKED_LM),
+        # sentence order: 0 is in order there as here
+        *linear("next_sentence", "heads.next_sentence", "sop_classifier.classifier", 2, H),
+        *usual_heads(),
+    ),
+    prefix="albert.",
+    tied={
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+)

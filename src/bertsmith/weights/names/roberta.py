@@ -1,0 +1,34 @@
+"""The names of RoBERTa's tensors in `transformers`."""
+
+from __future__ import annotations
+
+from bertsmith.weights.names.bert import BERT_LAYER
+from bertsmith.weights.names.layout import EMBEDDINGS, H, Layout, Names, V, linear, named
+
+_MASKED_LM: Names = (
+    ("dense.weight", "dense.weight", (H, H)),
+    ("dense.bias", "dense.bias", (H,)),
+    ("norm.weight", "layer_norm.weight", (H,)),
+    ("norm.bias", "layer_norm.bias", (H,)),
+    ("bias", "bias", (V,)),
+)
+
+ROBERTA = Layout(
+    table=(
+        *named("encoder", "encoder.embeddings", "roberta.embeddings", EMBEDDINGS),
+        *named("encoder", "encoder.blocks.{block}", "roberta.encoder.layer.{block}", BERT_LAYER),
+        *linear("pooler", "pooler.dense", "roberta.pooler.dense", H, H),
+        *named("masked_lm", "heads.masked_lm", "lm_head", _MASKED_LM),
+        # a classifier leaves the pooler aside and has a layer like it of its own
+        *linear("classify", "pooler.dense", "classifier.dense", H, H),
+        *linear("classify", "heads.classify", "classifier.out_proj", "labels", H),
+        *linear("tag", "heads.tag", "classifier", "labels", H),
+        *linear("span", "heads.span", "qa_outputs", 2, H),
+        *linear("choose", "heads.choose", "classifier", 1, H),
+    ),
+    prefix="roberta.",
+    tied={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+)

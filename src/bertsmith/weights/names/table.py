@@ -1,0 +1,97 @@
+"""The names of tensors, ours and those of `transformers`: a table a family, read both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.model import ModelConfig
+from bertsmith.weights.names.albert import ALBERT
+from bertsmith.weights.names.bert import BERT
+from bertsmith.weights.names.distilbert import DISTILBERT
+from bertsmith.weights.names.layout import Layout, Part, Row
+from bertsmith.weights.names.modernbert import MODERNBERT
+from bertsmith.weights.names.roberta import ROBERTA
+
+LAYOUTS: dict[Family, Layout] = {
+    "bert": BERT,
+    "albert": ALBERT,
+    "roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+    "modernbert": MODERNBERT,
+}
+
+COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
+"""Constants that old `transformers` wrote among the weights, below the family's name."""
+
+
+def rows(config: ModelConfig) -> list[Row]:
+    """The tensors a file holds for a model, blocks numbered, in the order of the table.
+
+    Positions always have a row, and segments where the family has any: a model without them writes
+    what stands for them.
+    """
+    return rows_of(config.encoder, parts(config))
+
+
+def parts(config: ModelConfig) -> set[Part]:
+    """The parts that a model has."""
+    found: set[Part] = {"encoder"}
+    if config.pooler:
+        found.add("pooler")
+    if config.masked_lm:
+        found.add("masked_lm")
+    if config.next_sentence:
+        found.add("next_sentence")
+    if config.head is not None:
+        found.add(config.head)
+    return found
+
+
+def rows_of(encoder: EncoderConfig, wanted: Collection[Part]) -> list[Row]:
+    """The tensors of some parts of a model, blocks numbered, in the order of the table."""
+    table = [row for row in LAYOUTS[family(encoder)].table if row.part in wanted]
+    # a head may bring the layer that it reads the first token through
+    brought = {row.ours for row in table if row.part != "pooler"}
+    found = []
+    for row in table:
+        if row.part == "pooler" and row.ours in brought:
+            continue
+        several = "{block}" in row.ours
+        found += [
+            row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
+            for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
+        ]
+    return found
+
+
+def shape(row: Row, config: ModelConfig) -> tuple[int, ...]:
+    """The shape of the tensor of a row."""
+    encoder = config.encoder
+    sizes = {
+        "vocabulary": encoder.vocabulary,
+        "hidden": encoder.hidden,
+        "width": encoder.embedding or encoder.hidden,
+        "feed_forward": encoder.feed_forward,
+        "longest": encoder.longest + encoder.position_offset,
+        # transformers cannot do without segments: two rows of zeros stand for none
+        "segments": encoder.segments or 2,
+        "labels": len(config.labels),
+    }
+    return tuple(axis if isinstance(axis, int) else sizes[axis] for axis in row.shape)
+
+
+def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
+    """The shape of the tensor in a file that the tensor of a row is, or is a part of."""
+    first, *others = shape(row, config)
+    return (first * row.place[1], *others)
+
+
+def standard(hub: str, kind: Family = "bert") -> str:
+    """A name as some tool wrote it, but with the family's prefix and today's norms."""
+    if hub.partition(".")[0] in LAYOUTS[kind].roots:
+        hub = LAYOUTS[kind].prefix + hub
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        hub = hub.removesuffix(old) + new if hub.endswith(old) else hub
+    return hub

@@ -1,0 +1,169 @@
+"""The shell around the verbs: exit statuses, one-line complaints, and help for every verb."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith import __version__
+from bertsmith.cli.command import Verb
+from bertsmith.cli.main import main
+from bertsmith.cli.verbs import VERBS
+from bertsmith.core.errors import CorpusError
+
+
+def do(what: str, *, place: Path | None = None) -> None:  # noqa: PLR0912
+    """Do something that ends in a certain way."""
+    match what:
+        case "print":
+            print("done")
+        case "mistake":
+            raise CorpusError("no text in it", where="a.txt", line=3, remedy="add some")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "interrupt training":
+            raise KeyboardInterrupt("stopped at step 7; go on with: bertsmith pretrain --out run")
+        case "interrupt in vain":
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise RuntimeError("trying to pop from empty mode stack")
+        case "memory":
+            raise MemoryError
+        case "torch memory":
+            torch.empty(10**15)
+        case "numpy memory":
+            np.empty(10**15)
+        case "GPU memory":
+            # what torch raises where there is a GPU
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of ..."
+            )
+        case "bug":
+            raise ZeroDivisionError
+        case "missing":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "b.txt")
+        case _:
+            raise OSError(getattr(errno, what), os.strerror(getattr(errno, what)), "run/model")
+
+
+FAKES = {"do it": Verb(function=do, examples=("print",))}
+
+
+def run(*arguments: str) -> int:
+    return main(arguments, FAKES)
+
+
+def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", "print") == 0
+    assert capsys.readouterr() == ("done\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        ("do it mistake", 2, "bertsmith: a.txt:3: no text in it; add some\n"),
+        ("do it", 2, "bertsmith: missing: WHAT; see: bertsmith do it --help\n"),
+        ("do", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
+        ("paint", 2, "bertsmith: there is no verb 'paint'; there is: do it\n"),
+        ("do it interrupt", 130, "bertsmith: interrupted\n"),
+        ("do it interrupt_in_vain", 130, "bertsmith: interrupted\n"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    arguments: str, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*(each.replace("_", " ") for each in arguments.split())) == status
+    assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.parametrize("kind", ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "ENOTDIR"])
+def test_a_disk_that_refuses_is_no_bug(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", kind) == 2
+    reason = os.strerror(getattr(errno, kind))
+    said = capsys.readouterr().err
+    assert said.startswith(f"bertsmith: run/model: {reason}; ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["memory", "torch memory", "numpy memory", "GPU memory"])
+def test_too_little_memory_is_no_bug(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", kind) == 2
+    said = capsys.readouterr().err
+    of = "GPU memory for 20.00 GiB more" if kind == "GPU memory" else "memory"
+    assert said.startswith(f"bertsmith: not enough {of}")
+    assert "; let fewer tokens be in memory at once" in said
+    assert said.count("\n") == 1
+
+
+def test_who_interrupts_training_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("do", "it", "interrupt training") == 130
+    said = capsys.readouterr().err
+    assert said == "bertsmith: stopped at step 7; go on with: bertsmith pretrain --out run\n"
+
+
+def test_a_run_that_goes_on_takes_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--minutes", "3"], ["--steps", "9"], ["--seed", "4"]):
+        assert main(["pretrain", "--out", "run", *options]) == 2
+        assert "a run that goes on keeps its settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("bug", ZeroDivisionError), ("missing", FileNotFoundError)]
+)
+def test_bugs_are_not_hidden(kind: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        run("do", "it", kind)
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert "do it  Do something" in capsys.readouterr().out
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"bertsmith {__version__}\n"
+    assert run() == 2
+    output, complaint = capsys.readouterr()
+    assert output == ""
+    assert "usage:" in complaint
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_explains_all_its_arguments(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*name.split(), "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    arguments = VERBS[name].function.__annotations__.keys() - {"return", "settings"}
+    for argument in arguments:
+        option = "--" + argument.removesuffix("_").replace("_", "-")
+        assert option in shown or f"\n  {argument.upper()}" in shown, argument
+    # an argument without an explanation has nothing behind it, neither here nor on the next line
+    lines = shown[shown.index("options:") :].splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("  --"):
+            assert "  " in line.strip() or following.startswith(" " * 20), line
+    assert f"examples:\n  bertsmith {name}" in shown
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    script = "import sys; from bertsmith.cli.main import main; sys.exit(main(['--help']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+        text=True,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

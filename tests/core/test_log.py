@@ -1,0 +1,105 @@
+"""Where nobody watches, a line comes now and then."""
+
+from __future__ import annotations
+
+import pytest
+
+from bertsmith.core.log import Bar, Bars, ToldBar, progress, say, short_number, shown_on
+
+
+class Clock:
+    """Goes on when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_line_every_half_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ToldBar("training", 1.0, "", clock)
+    for step in range(10):
+        clock.now += 10
+        bar.note(f"step {step + 1}")
+        bar.move_to(0.05 * (step + 1))
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 15 % · 0:00:30 elapsed · 0:02:50 left · step 3",
+        "training: 30 % · 0:01:00 elapsed · 0:02:20 left · step 6",
+        "training: 45 % · 0:01:30 elapsed · 0:01:50 left · step 9",
+    ]
+
+
+def test_a_resumed_run_is_not_taken_for_a_fast_one(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bar = ToldBar("training", 1.0, "", clock)
+    for done in (0.801, 0.802, 0.803):
+        clock.now += 20
+        bar.move_to(done)
+    # a thousandth takes 20 seconds, and 198 are left
+    told = capsys.readouterr().err
+    assert told == "training: 80 % · 0:00:40 elapsed · 1:06:00 left\n"
+
+
+def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ToldBar("reading", None, "B", clock)
+    for _ in range(4):
+        clock.now += 11
+        bar.advance(2_000_000)
+    told = capsys.readouterr().err
+    assert told == "reading: 6M B, 182k B/s · 0:00:33 elapsed\n"
+
+
+def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("reading", 10) as bar:
+        bar.note("x")
+        for _ in range(10):
+            bar.advance()
+    assert capsys.readouterr().err == ""
+
+
+def test_of_several_things_one_line_tells(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    bars = Bars(ToldBar("3 trainings, 2 at once", 3, "", clock))
+    for share in (0.25, 0.5):
+        for name in ("seed 0", "seed 1"):
+            bars.move_to(name, share, "loss 1")
+        clock.now += 20
+    bars.end("seed 0")
+    bars.move_to("seed 2", 0.0)
+    assert capsys.readouterr().err.splitlines() == [
+        # one and a quarter of a training since the first share was told, and one and a half left
+        "3 trainings, 2 at once: 50 % · 0:00:40 elapsed · 0:00:48 left · seed 1 50 %",
+    ]
+
+
+def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    class Elsewhere:
+        def __init__(self) -> None:
+            self.shown: list[str] = []
+
+        def say(self, line: str) -> None:
+            self.shown.append(line)
+
+        def bar(self, description: str, total: float | None, unit: str) -> Bar:
+            self.shown.append(f"{description} of {total} {unit}")
+            return ToldBar(description, total, unit)
+
+    elsewhere = Elsewhere()
+    with shown_on(elsewhere):
+        say("a line")
+        with progress("reading", 10, "B") as bar:
+            bar.advance()
+    assert elsewhere.shown == ["a line", "reading of 10 B"]
+    say("another")
+    assert capsys.readouterr().err == "another\n"
+
+
+def test_numbers_are_short() -> None:
+    numbers = {950: "950", 12_345: "12.3k", 999_000: "999k", 4.56e6: "4.56M", 7.2e9: "7.2G"}
+    assert {value: short_number(value) for value in numbers} == numbers

@@ -1,0 +1,155 @@
+"""Strings of strangers, as they are shown: nothing that a terminal obeys or a page interprets."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+import bertsmith
+from bertsmith.core.errors import UserError
+from bertsmith.core.printable import html, markdown, printable, printable_lines
+
+ANY = st.text(st.characters(exclude_categories=()), max_size=300)
+FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, 100 %", "plain text, 100 %"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("a\nbertsmith: done\r\tb", "a\\nbertsmith: done\\r\\tb"),
+        ("\x00\x07\x7f\x9b2J", "\\x00\\x07\\x7f\\x9b2J"),
+        ("user\u202egnp.exe\u2066x\u2069", "user\\u202egnp.exe\\u2066x\\u2069"),
+        ("a\u2028b\u2029c\x85d", "a\\u2028b\\u2029c\\x85d"),
+        ("ze\u200bro\ufeff \u2060w\xad", "ze\\u200bro\\ufeff \\u2060w\\xad"),
+        ("\ud800 \ue000 \U000e0041 \u0378", "\\ud800 \\ue000 \\U000e0041 \\u0378"),
+        ("caf\udce9.txt", "caf\\xe9.txt"),
+        ("\u3164\u115f\u2800\u034f\U000e0100", "\\u3164\\u115f\\u2800\\u034f\\U000e0100"),
+        ("Z" + 8 * "\u0301" + "a", "Z" + 6 * "\u0301" + "\\u0301\\u0301a"),
+        ("a\u200cb", "a\\u200cb"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_made_visible(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Grüße, naïve façade",
+        "北京\u3000大学",
+        "日本語の文章",
+        "한국어",
+        "ภาษาไทยที่นี่",
+        "العَرَبِيَّة",
+        "हिन्दी क्\u200dष",
+        "می\u200cخواهم",
+        "ರ\u200d್ಕ",
+        "prix\u202f: 5\xa0€",
+        "e\u0301t\u0302",
+        FAMILY,
+    ],
+)
+def test_writing_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+@given(ANY, st.integers(1, 60))
+def test_any_string_becomes_one_short_line(text: str, longest: int) -> None:
+    shown = printable(text, longest)
+    assert len(shown) <= longest
+    assert len(shown.splitlines()) <= 1
+    for character in shown:
+        category = unicodedata.category(character)
+        assert category[0] != "C" or character in "\u200c\u200d", ascii(character)
+        assert category not in ("Zl", "Zp")
+    shown.encode("utf-8")
+    assert printable(shown, longest) == shown
+
+
+def test_a_long_string_costs_no_more_than_is_shown_of_it() -> None:
+    shown = printable("\x1b" * 10**7)
+    assert shown == 49 * "\\x1b" + "\\x1" + "…"
+    assert printable("a" * 200) == "a" * 200
+    assert printable("a" * 201) == "a" * 199 + "…"
+
+
+def test_lines_of_ours_stay_lines() -> None:
+    assert printable_lines("a\x1b\n\nb\r\n") == "a\\x1b\n\nb\\r\n"
+
+
+class Text(HTMLParser):
+    """What a browser shows, and whether there was any markup."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.tags: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+@given(ANY | st.text("<>&\"'/ abscript=!-", max_size=80))
+def test_a_page_shows_the_string_and_no_markup(text: str) -> None:
+    parser = Text()
+    parser.feed(f'<p title="{html(text)}">{html(text)}</p>')
+    parser.close()
+    assert parser.tags == ["p"]
+    assert parser.text == printable(text)
+
+
+MARKUP = st.text("*_`[]()<>!|#&~$\\-+=.1: \n\tabhtps@/", max_size=60)
+
+
+@given(ANY | MARKUP)
+def test_a_card_shows_the_string_and_no_markup(text: str) -> None:
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = reader.parse(f"{markdown(text)} | cell") if text.strip() else []
+    for token in tokens:
+        assert token.type in ("paragraph_open", "inline", "paragraph_close"), (token.type, text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert {child.type for child in inline} <= {"text", "text_special"}, text
+    shown = "".join(child.content for child in inline)
+    assert not tokens or shown.strip() == f"{printable(text)} | cell".strip()
+
+
+def test_a_card_has_no_links_that_were_not_meant() -> None:
+    assert markdown("http://a.b www.a.b WWW.a.b") == "http\\://a.b www\\.a.b WWW\\.a.b"
+
+
+def test_an_error_quotes_what_it_likes() -> None:
+    error = UserError(
+        "label 'a\x1b]0;owned\x07\u202e'", where="a\nb\x1b.txt", line=3, remedy="x\x9b"
+    )
+    assert str(error) == "a b\\x1b.txt:3: label 'a\\x1b]0;owned\\x07\\u202e'; x\\x9b"
+
+
+def test_nothing_is_printed_past_it() -> None:
+    """Terminal and pages are reached through the modules that make strings printable."""
+    source = Path(bertsmith.__file__).parent
+    direct = re.compile(r"sys\.(stdout|stderr)|^\s*(from|import) (rich|html)\b", re.MULTILINE)
+    found = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if direct.search(path.read_text(encoding="utf-8"))
+    }
+    # markup.py reads the entities of pages, and prints nothing
+    assert found <= {
+        "core/log.py",
+        "core/output.py",
+        "core/printable.py",
+        "recipes/models.py",
+        "text/corpus/markup.py",
+    }

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.evaluation.significance import mcnemar, paired_bootstrap
+from bounds import metric
+
+scipy = pytest.importorskip("scipy.stats")
+
+
+def test_a_thousand_mcnemars_equal_scipys_binomial_and_chi_squared() -> None:
+    for number in range(1000):
+        random = np.random.default_rng(number)
+        size = int(random.integers(1, 300))
+        first = random.random(size) < random.choice([0.0, 0.5, 0.9, 1.0])
+        second = np.where(random.random(size) < random.choice([0.0, 0.8, 1.0]), first, ~first)
+        found = mcnemar(first, second)
+        table = [[np.sum(a & b) for b in (second, ~second)] for a in (first, ~first)]
+        one, other = int(table[0][1]), int(table[1][0])
+        assert (found.only_first, found.only_second) == (one, other)
+        if one + other == 0:
+            assert (found.exact, found.p) == (1.0, 1.0)
+            continue
+        both = 2 * float(scipy.binom.cdf(min(one, other), one + other, 0.5))
+        assert found.exact == metric(min(1.0, both))
+        if number % 20 == 0:  # slow
+            expected = scipy.binomtest(one, one + other, 0.5).pvalue
+            assert found.exact == metric(expected)
+        squared = max(0, abs(one - other) - 1) ** 2 / (one + other)
+        assert found.chi_squared == metric(squared)
+        assert found.p == metric(float(scipy.chi2.sf(squared, 1)))
+
+
+def test_the_exact_p_of_many_examples() -> None:
+    size = 20_000
+    first = np.arange(size) < 10_300
+    found = mcnemar(first, ~first)
+    expected = scipy.binomtest(10_300, size, 0.5).pvalue
+    assert found.exact == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_exact_p_by_hand() -> None:
+    first = np.array([True] * 9 + [False] * 2)
+    expected = Fraction(2 * (1 + 11 + 55), 2**11)
+    assert mcnemar(first, ~first).exact == float(expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
+    random = np.random.default_rng(50 + seed)
+    size = int(random.integers(5, 120))
+    true = random.normal(size=size)
+    sides = [true + random.normal(size=size) * noise for noise in (0.5, 0.8)]
+
+    def correlation(side: np.ndarray, drawn: np.ndarray) -> float:
+        return float(np.corrcoef(true[drawn], side[drawn])[0, 1])
+
+    found = paired_bootstrap(
+        lambda drawn: correlation(sides[0], drawn),
+        lambda drawn: correlation(sides[1], drawn),
+        size,
+        resamples=300,
+        seed=seed,
+    )
+    expected = scipy.bootstrap(
+        (np.arange(size),),
+        lambda drawn: correlation(sides[0], drawn) - correlation(sides[1], drawn),
+        vectorized=False,
+        n_resamples=300,
+        method="percentile",
+        rng=np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed))),
+    )
+    interval = expected.confidence_interval
+    assert found.interval.low == metric(interval.low)
+    assert found.interval.high == metric(interval.high)
+    beyond = np.mean(expected.bootstrap_distribution <= 0)
+    if beyond < 0.5:
+        assert found.p == metric((2 * (beyond * 300 + 1)) / 301)
+    everything = np.arange(size)
+    difference = correlation(sides[0], everything) - correlation(sides[1], everything)
+    assert found.difference == metric(difference)
+
+
+def test_models_that_are_the_same_do_not_differ() -> None:
+    right = np.random.default_rng(2).random(50) < 0.6
+
+    def score(drawn: np.ndarray) -> float:
+        return float(right[drawn].mean())
+
+    found = paired_bootstrap(score, score, 50, resamples=100)
+    assert (found.difference, found.interval.low, found.interval.high, found.p) == (0, 0, 0, 1)
+
+
+def test_chance_alone_is_rarely_called_a_difference() -> None:
+    random = np.random.default_rng(11)
+    called = 0
+    for seed in range(150):
+        one, other = random.random((2, 80)) < 0.7
+        found = paired_bootstrap(
+            lambda drawn, one=one: float(one[drawn].mean()),  # type: ignore[misc]
+            lambda drawn, other=other: float(other[drawn].mean()),  # type: ignore[misc]
+            80,
+            resamples=200,
+            seed=seed,
+        )
+        called += found.p < 0.05
+        assert not math.isnan(found.p)
+    assert called <= 16

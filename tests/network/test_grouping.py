@@ -1,0 +1,97 @@
+"""Grouping of sequences: every token in one row, seeing its own sequence."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertsmith.network.attention.cpu import Grouping, Rows, group
+
+lengths = st.lists(st.integers(1, 700), min_size=1, max_size=12)
+
+
+def owners(counts: list[int]) -> Tensor:
+    return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+
+
+def tokens_of(rows: Rows, count: int) -> Tensor:
+    """The token of each row, counted from 0; -1 where a row is spare."""
+    tokens = torch.arange(count) if rows.take is None else rows.take.clone()
+    return tokens if rows.spare is None else tokens.index_fill_(0, rows.spare, -1)
+
+
+def check(found: Grouping, sizes: list[int], asked: list[int]) -> None:
+    """Every token is one row, and every query sees the tokens of its own sequence, all of them."""
+    queries = tokens_of(found.queries, sum(asked))
+    keys = tokens_of(found.keys, sum(sizes))
+    for tokens, counts in ((queries, asked), (keys, sizes)):
+        assert sorted(tokens[tokens >= 0].tolist()) == list(range(sum(counts)))
+    asking, owner = owners(asked), owners(sizes)
+    first_query = first_key = 0
+    for each in found.groups:
+        assert (each.first_query, each.first_key) == (first_query, first_key)
+        first_query += each.count * each.queries
+        first_key += each.count * each.keys
+        hidden = torch.zeros(1) if each.hidden is None else each.hidden
+        shape = (each.count, 1, each.queries, each.keys)
+        for number, sees in enumerate(hidden.expand(shape)[:, 0] == 0):
+            row = each.first_query + number * each.queries
+            column = each.first_key + number * each.keys
+            seen_by_all = keys[column : column + each.keys]
+            for query, seen in zip(queries[row : row + each.queries], sees, strict=True):
+                # what softmax makes of nothing is no number
+                assert seen.any()
+                if query >= 0:
+                    whose = owner == asking[query]
+                    assert torch.equal(seen_by_all[seen].sort().values, whose.nonzero()[:, 0])
+    assert (first_query, first_key) == (len(queries), len(keys))
+
+
+@settings(max_examples=30)
+@given(lengths, st.integers(1, 16))
+def test_every_token_sees_its_own_sequence(sizes: list[int], heads: int) -> None:
+    found = group(sizes, heads)
+    check(found, sizes, sizes)
+    tokens = torch.arange(1, sum(sizes) + 1)
+    assert torch.equal(found.keys.scatter(found.keys.gather(tokens)), tokens)
+    assert all(each.queries == each.keys for each in found.groups)
+
+
+@settings(max_examples=30)
+@given(lengths, st.data())
+def test_queries_may_be_fewer_than_keys(sizes: list[int], data: st.DataObject) -> None:
+    asked = [data.draw(st.integers(0, size)) for size in sizes]
+    found = group(sizes, 4, asked)
+    check(found, sizes, asked)
+    wanted = torch.arange(sum(asked))
+    if len(wanted):
+        assert torch.equal(found.queries.scatter(found.queries.gather(wanted)), wanted)
+
+
+def test_sequences_of_one_length_stay_where_they_are() -> None:
+    found = group([128] * 40, 12)
+    assert found.keys.take is found.keys.back is found.keys.spare is None
+    assert all(each.hidden is None for each in found.groups)
+    tokens = torch.arange(40 * 128)
+    assert found.keys.gather(tokens) is tokens
+    # no more than two million weights at once
+    assert [each.count for each in found.groups] == [10, 10, 10, 10]
+
+
+def test_little_is_filled_up() -> None:
+    long = [384, 390, 400, 448, 512, 509]
+    found = group(long, 12)
+    assert sorted(each.keys for each in found.groups) == [384, 448, 448, 448, 512, 512]
+    # one at a time: two of them would be more than two million weights
+    assert {each.count for each in found.groups} == {1}
+
+
+def test_short_sequences_share_rows() -> None:
+    found = group([18] * 28 + [40] * 4, 12)
+    # four bins with a long one and a short one, eight with three short ones
+    assert [(each.count, each.keys) for each in found.groups] == [(12, 64)]
+    # what is full is not put beside anything
+    full = group([32] * 28 + [64] * 4, 12)
+    assert sorted((each.count, each.keys) for each in full.groups) == [(4, 64), (28, 32)]

@@ -1,0 +1,260 @@
+"""Models: what they start from, what their configs refuse, what their heads read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.network import encoder as evening
+from bertsmith.network import encoder as spare_module
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import HEADS
+from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+from bounds import close_gradients, close_when_regrouped
+from families import MODELS
+
+ENCODER = EncoderConfig(
+    vocabulary=499, hidden=64, layers=3, heads=4, feed_forward=37, longest=23, dropout=0.0
+)
+CONFIG = ModelConfig(
+    encoder=ENCODER, masked_lm=True, next_sentence=True, predicts="class", labels=("a", "b", "c")
+)
+
+
+def batch(*lengths: int) -> Batch:
+    generator = np.random.default_rng(1)
+    ids = [generator.integers(0, 499, length) for length in lengths]
+    return pack(ids, [each % 2 for each in ids])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("std", [0.02, 0.05])
+def test_weights_start_from_a_truncated_normal(std: float) -> None:
+    encoder = dataclasses.replace(ENCODER, initial_std=std)
+    model = build_model(dataclasses.replace(CONFIG, encoder=encoder), seed=1)
+    seen = 0
+    for name, parameter in model.named_parameters():
+        if name.endswith("norm.weight"):
+            assert (parameter == 1).all(), name
+        elif parameter.dim() == 1:
+            assert (parameter == 0).all(), name
+        else:
+            assert parameter.abs().max() <= 2 * std * (1 + 1e-6), name
+            if parameter.numel() > 2000:
+                # the deviation of a normal cut at two deviations is 0.8796 of its own
+                assert float(parameter.std()) == pytest.approx(0.8796 * std, rel=0.05), name
+                assert float(parameter.mean()) == pytest.approx(0, abs=0.05 * std), name
+                seen += 1
+    assert seen == 3 * 6 + 1 + 2
+
+
+def test_the_seed_decides_the_weights_and_nothing_else() -> None:
+    torch.manual_seed(1)
+    first = build_model(CONFIG, seed=1).state_dict()
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    again = build_model(CONFIG, seed=1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    other = build_model(CONFIG, seed=2).state_dict()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, again[name])
+        drawn = tensor.dim() > 1
+        assert torch.equal(tensor, other[name]) != drawn, name
+
+
+def test_sinusoidal_positions_are_filled_and_learned_ones_can_start_so() -> None:
+    fixed = build_model(
+        ModelConfig(encoder=dataclasses.replace(ENCODER, positions="sinusoidal")), seed=1
+    )
+    table = sinusoidal_table(23, 64)
+    assert torch.equal(fixed.get_buffer("encoder.embeddings.positions.weight"), table)
+    learned = build_model(CONFIG, seed=1)
+    start_positions_as_sinusoids(learned, 0.02)
+    weight = learned.get_parameter("encoder.embeddings.positions.weight")
+    assert torch.equal(weight, table * 0.02)
+    assert weight.requires_grad
+    start_positions_as_sinusoids(fixed, 0.02)
+    assert torch.equal(fixed.get_buffer("encoder.embeddings.positions.weight"), table)
+
+
+def test_shapes_of_all_that_a_model_gives() -> None:
+    model, packed = build_model(CONFIG, seed=1).eval(), batch(13, 7, 1, 19)
+    states = model.encoder.hidden_states(packed)
+    assert [tuple(each.shape) for each in states] == [(40, 64)] * 4
+    assert torch.equal(states[-1], model.encoder(packed))
+    assert model.pooled(states[-1], packed).shape == (4, 64)
+    assert model.next_sentence(states[-1], packed).shape == (4, 2)
+    assert model.classify(states[-1], packed).shape == (4, 3)
+    assert model.masked_lm(states[-1][[0, 5, 39]]).shape == (3, 499)
+    assert model.device == torch.device("cpu")
+
+
+def test_the_masked_lm_head_is_tied_to_the_table() -> None:
+    model = build_model(CONFIG, seed=1)
+    model.masked_lm(torch.randn(5, 64)).sum().backward()
+    gradient = model.encoder.embeddings.tokens.weight.grad
+    assert gradient is not None
+    assert (gradient != 0).any(dim=1).all()
+    assert not [name for name in model.state_dict() if "decoder" in name]
+
+
+def test_the_pooler_reads_the_first_token() -> None:
+    model, packed = build_model(CONFIG, seed=1), batch(13, 7)
+    hidden = torch.randn(20, 64)
+    before = model.pooled(hidden, packed)
+    hidden[1:13] += 1
+    hidden[14:] += 1
+    assert torch.equal(model.pooled(hidden, packed), before)
+    hidden[13] += 1
+    assert (model.pooled(hidden, packed) != before).any(dim=1).tolist() == [False, True]
+
+
+def test_order_matters_unless_there_are_no_positions() -> None:
+    for positions, matters in (("learned", True), ("sinusoidal", True), ("none", False)):
+        encoder = EncoderConfig.from_dict(ENCODER.to_dict() | {"positions": positions})
+        model = build_model(ModelConfig(encoder=encoder), seed=1).eval()
+        ids = np.array([3, 1, 4, 15, 9])
+        kinds = np.zeros(5, np.int64)
+        with torch.no_grad():
+            there = model.encoder(pack([ids], [kinds]))
+            back = model.encoder(pack([ids[::-1].copy()], [kinds])).flip(0)
+        assert (float((there - back).abs().max()) > 1e-3) == matters
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
+def test_dropout_acts_in_training_only(name: str) -> None:
+    encoder = dataclasses.replace(ENCODER, attention_dropout=0.0).override(**{name: 0.5})
+    model, packed = build_model(ModelConfig(encoder=encoder), seed=1), batch(13, 7)
+    torch.manual_seed(1)
+    first, second = model.train().encoder(packed), model.encoder(packed)
+    assert not torch.equal(first, second)
+    model.eval()
+    assert torch.equal(model.encoder(packed), model.encoder(packed))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"vocabulary": 0}, "vocabulary is 0; it must be at least 1"),
+        ({"hidden": -4}, "hidden is -4"),
+        ({"layers": 0}, "layers is 0"),
+        ({"heads": 5}, r"hidden \(64\) is no multiple of heads \(5\)"),
+        ({"feed_forward": 0}, "feed_forward is 0"),
+        ({"longest": 0}, "longest is 0"),
+        ({"segments": -1}, "segments is -1"),
+        ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
+        ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
+        ({"positions": "relative"}, "positions is 'relative'; it can be 'learned'"),
+        ({"activation": "relu"}, "activation is 'relu'"),
+        ({"hidden": 64.0}, "hidden is 64.0; it must be of type int"),
+        ({"width": 5}, "unknown setting 'width'"),
+    ],
+)
+def test_impossible_encoders_are_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        EncoderConfig.from_dict(ENCODER.to_dict() | change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"next_sentence": True}, {"predicts": "class", "labels": ("a", "b")}]
+)
+def test_heads_that_read_the_pooler_need_it(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="need the pooler"):
+        ModelConfig(encoder=ENCODER, pooler=False, **change)
+
+
+def test_a_label_stands_once() -> None:
+    with pytest.raises(ConfigError, match="twice in a, b, a"):
+        ModelConfig(encoder=ENCODER, predicts="class", labels=("a", "b", "a"))
+
+
+def test_a_config_comes_back_from_json() -> None:
+    assert ModelConfig.from_dict(CONFIG.to_dict()) == CONFIG
+
+
+def test_parts_that_are_not_asked_for_are_not_there() -> None:
+    model = Model(ModelConfig(encoder=ENCODER, pooler=False))
+    assert model.pooler is None
+    assert not model.heads
+    assert {name.partition(".")[0] for name in model.state_dict()} == {"encoder"}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
+    encoder = dataclasses.replace(ENCODER, causal=causal, attention_dropout=0.0, initial_std=0.2)
+    packed = batch(13, 2, 7, 19, 5)
+    read = torch.tensor([0, 4, 12, 13, 15, 20, 22, 40, 41, 45])
+    weights = torch.randn(len(read), 64, generator=torch.Generator().manual_seed(3))
+    results, gradients = [], []
+    for places in (None, read):
+        model = build_model(ModelConfig(encoder=encoder), seed=1).train()
+        hidden = model.encoder(packed, places)
+        assert hidden.shape == (46, 64)
+        (hidden[read] * weights).sum().backward()
+        results.append(hidden.detach())
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    close_when_regrouped(results[1][read], results[0][read])
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        close_gradients(gradients[1][name], gradient, name)
+    unread = torch.ones(46, dtype=torch.bool)
+    unread[read] = False
+    assert causal or not results[1][unread].any()
+    with torch.no_grad():
+        found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, read)
+    close_when_regrouped(found[read], results[0][read])
+
+
+def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = dataclasses.replace(ENCODER, attention_dropout=0.0, initial_std=0.3)
+    packed = batch(*([23, 19, 7] * 28))
+    read = torch.arange(0, packed.tokens, 2)
+    assert packed.tokens == 1372
+    weights = torch.randn(packed.tokens, 64, generator=torch.Generator().manual_seed(3))
+    found = []
+    for rows in (evening.evened, lambda rows, least=0: rows):
+        monkeypatch.setattr(spare_module, "evened", rows)
+        for places in (None, read):
+            model = build_model(ModelConfig(encoder=encoder), seed=1).train()
+            hidden = model.encoder(packed, places)
+            assert hidden.shape == (1372, 64)
+            (hidden[read] * weights[read]).sum().backward()
+            gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+            found.append((hidden.detach()[read], gradients))
+    for hidden, gradients in found[1:]:
+        close_when_regrouped(hidden, found[0][0])
+        assert gradients.keys() == found[0][1].keys()
+        # the keys' biases have none but what rounding leaves
+        bound = 1e-6 * max(float(gradient.abs().max()) for gradient in gradients.values())
+        for name, gradient in gradients.items():
+            assert float((gradient - found[0][1][name]).abs().max()) < bound, name
+
+
+def test_rows_are_evened_where_it_pays() -> None:
+    assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 1025, 8170)] == [
+        0, 5, 511, 512, 528, 1088, 8192,
+    ]  # fmt: skip
+    few = [evening.evened(rows, evening.FEW) for rows in (63, 64, 65, 511, 513)]
+    assert few == [63, 64, 80, 512, 528]
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_any_model_can_have_another_head(name: str) -> None:
+    config = MODELS[name]
+    if config.predicts == "span":
+        config = dataclasses.replace(config, no_answer=1.5)
+    if config.predicts in ("class", "choice"):
+        config = dataclasses.replace(config, min_confidence=0.5)
+    for predicts, head in HEADS.items():
+        labels = ("a", "b") if head in ("classify", "tag") else ()
+        made = config.with_head(predicts, labels)
+        assert (made.predicts, made.labels, made.encoder) == (predicts, labels, config.encoder)
+        assert (made.no_answer, made.min_confidence) == (None, None)
+        assert not made.masked_lm

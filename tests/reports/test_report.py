@@ -1,0 +1,263 @@
+"""The report page: whole, self-contained, escaped, legible, written all or nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from sklearn.metrics import precision_score, recall_score
+
+from bertsmith.core.errors import DiskError, MissingExtra
+from bertsmith.reports.curves import in_words, smoothed, thinned
+from bertsmith.reports.page import Report, confusion_html
+
+if importlib.util.find_spec("matplotlib") is None:
+    pytest.skip("matplotlib is not installed", allow_module_level=True)
+
+VOID = {"meta", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Fails unless every element is closed in order; keeps tags, attributes and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.cells: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        if "td" in self.open or "th" in self.open:
+            self.cells[-1] += data
+
+
+def whole_report() -> Report:
+    report = Report("A & B", "3 minutes on <2> cores")
+    report.text("Summary", ["It went well.", "<script>alert('no')</script>"])
+    losses = [(float(i), 9 * math.exp(-i / 100)) for i in range(700)]
+    report.curves(
+        "Loss",
+        {"training $x$": losses, "_held <out>": losses[::100]},
+        x_label="step",
+        y_label="nats",
+    )
+    report.table("Scores", ["system", "F1"], [["ours", "0.91 ± 0.02"], ["<theirs>", "0.88 ± 0.01"]])
+    report.confusion("Confusion", [[5, 1], [2, 7]], ["ham & eggs", '"spam"'])
+    report.settings("Settings", {"model": {"layers": 2, "betas": (0.9, 0.98)}, "note": "<none>"})
+    return report
+
+
+def test_page_is_well_formed_and_stands_alone() -> None:
+    html = whole_report().html()
+    page = Page(html)
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "link", "iframe", "img", "object", "base")
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+    assert not re.search(r"@import|url\((?!#)", html)
+    # names of things inside the page are there once, and what is pointed to exists
+    names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert links == {f"#section-{number}" for number in range(1, 6)}
+
+
+def test_user_text_is_shown_as_it_is() -> None:
+    page = Page(whole_report().html())
+    for text in (
+        "A & B",
+        "3 minutes on <2> cores",
+        "<script>alert('no')</script>",
+        "training $x$: ",
+        "_held <out>",
+        "<theirs>",
+        "ham & eggs",
+        '"spam"',
+        "<none>",
+        "model.betas",
+        "0.9, 0.98",
+    ):
+        assert text in page.words
+    assert ("html", {"lang": "en"}) in page.tags
+
+
+def test_same_figures_make_the_same_page() -> None:
+    assert whole_report().html() == whole_report().html()
+
+
+def test_two_drawings_do_not_share_names() -> None:
+    report = Report("Two")
+    for y_label in ("loss", "accuracy"):
+        line = {"training": [(0.0, 0.25), (1.0, 0.5)]}
+        report.curves(y_label, line, x_label="step", y_label=y_label, percent=True)
+    page = Page(report.html())
+    names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    assert "%" in page.words
+
+
+def test_curves_of_any_length() -> None:
+    report = Report("Curves")
+    series = {
+        "none": [],
+        "one": [(3.0, 0.5)],
+        "gap": [(1.0, 2.0), (2.0, math.nan), (3.0, math.inf), (4.0, 1.0)],
+        "long": [(float(i), math.nan if i == 77 else 1 / (i + 1)) for i in range(30_000)],
+    }
+    report.curves("All", series, x_label="step", y_label="loss")
+    html = report.html()
+    assert "none: no values" in html
+    assert "gap: 1 at step 4 (lowest 1, highest 2)" in html
+    assert len(html) < 200_000
+
+
+def test_words_tell_last_lowest_and_highest() -> None:
+    series = {"accuracy": [(10.0, 0.1), (20.0, 0.5), (30.0, 0.375)]}
+    words = in_words(series, x_label="step", percent=True)
+    assert words == "accuracy: 37.5 % at step 30 (lowest 10.0 %, highest 50.0 %)."
+
+
+def test_smoothing_keeps_lines_straight_and_levels_noise() -> None:
+    line = [(float(x), 2.0 * x + 1) for x in range(301)]
+    kept = smoothed(line)
+    assert [x for x, _ in kept] == [x for x, _ in line]
+    # straight lines stay where the window has two sides; at the end it has one
+    heights = [y for _, y in kept[:295]]
+    assert heights == pytest.approx([y for _, y in line[:295]])
+    noise = [(float(x), 5.0 + (-1) ** x) for x in range(301)]
+    assert all(abs(y - 5) < 0.35 for _, y in smoothed(noise)[5:])
+
+
+def test_thinning_keeps_the_mean_and_the_order() -> None:
+    points = [(float(x), float(x % 7)) for x in range(1003)]
+    few = thinned(points, 100)
+    assert len(few) <= 100
+    assert few == sorted(few)
+    assert few[0] == (5.0, sum(x % 7 for x in range(11)) / 11)
+
+
+def test_columns_of_numbers_are_aligned_right() -> None:
+    report = Report("Tables")
+    report.table(
+        "Mixed",
+        ["name", "mean ± spread", "count", "share", "mostly numbers"],
+        [["b", "0.5 ± 0.1", 12_345, "3.2 %", 4], ["a", "–", None, "10 %", "4 apples"]],
+    )
+    page = Page(report.html())
+    kinds = [attributes.get("class") for tag, attributes in page.tags if tag == "td"]
+    assert kinds == [None, "number", "number", "number", None] * 2
+    assert page.cells[5:] == [
+        "b",
+        "0.5 ± 0.1",
+        "12,345",
+        "3.2 %",
+        "4",
+        "a",
+        "–",
+        "–",
+        "10 %",
+        "4 apples",
+    ]
+
+
+def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:
+    matrix = [[50, 3, 0], [10, 20, 5], [1, 2, 9]]
+    true = [i for i, row in enumerate(matrix) for count in row for _ in range(count)]
+    predicted = [j for row in matrix for j, count in enumerate(row) for _ in range(count)]
+    cells = Page(confusion_html(matrix, ["a", "b", "c"])).cells
+    rows = [cells[i : i + 5] for i in range(len(cells) - 20, len(cells), 5)]
+    recalls = recall_score(true, predicted, average=None)
+    assert [row[0] for row in rows] == ["a", "b", "c", "precision"]
+    assert [row[1:4] for row in rows[:3]] == [[str(count) for count in row] for row in matrix]
+    assert [row[4] for row in rows[:3]] == [f"{100 * recall:.1f} %" for recall in recalls]
+    precisions = precision_score(true, predicted, average=None)
+    assert rows[3][1:4] == [f"{100 * precision:.1f} %" for precision in precisions]
+
+
+def test_confusion_of_classes_that_never_occur() -> None:
+    cells = Page(confusion_html([[4, 0], [0, 0]], ["seen", "unseen"])).cells
+    assert cells[-4:] == ["precision", "100.0 %", "–", ""]
+
+
+def test_many_classes_stay_legible() -> None:
+    labels = [f"a rather long name of class {i}" for i in range(17)]
+    matrix = [[i + 20 if i == j else 0 for j in range(17)] for i in range(17)]
+    page = Page(confusion_html(matrix, labels))
+    assert ("table", {"class": "confusion compact"}) in page.tags
+    assert "17 a rather long name of class 16" in page.cells
+    labels = [f"class {i}" for i in range(90)]
+    matrix = [[100 if i == j else int((i, j) == (7, 8)) * 25 for j in range(90)] for i in range(90)]
+    page = Page(confusion_html(matrix, labels))
+    assert page.cells == [
+        "true",
+        "predicted",
+        "times",
+        "of the true class",
+        "class 7",
+        "class 8",
+        "25",
+        "20.0 %",
+    ]
+    assert "9,000 of 9,025 right (99.7 %) in 90 classes" in page.words
+
+
+def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    report = whole_report()
+    report.text("Surrogate", ["lone \ud800 half"])
+    report.write(target)
+    assert "lone \\ud800 half" in target.read_text(encoding="utf-8")
+    assert os.listdir(tmp_path) == ["report.html"]
+    assert target.stat().st_mode & 0o777 == 0o666 & ~_mask()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DiskError, match="folder"):
+        report.write(tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "report.html"]
+
+
+def test_without_matplotlib_the_extra_is_named() -> None:
+    # in a process of its own, where matplotlib is as good as absent
+    script = """
+import sys, importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+from bertsmith.reports.page import Report
+Report("none")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    expected = str(MissingExtra("matplotlib", "report", "the report"))
+    assert "bertsmith[report]" in expected
+    assert done.stderr.strip().endswith(expected)
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

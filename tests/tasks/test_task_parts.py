@@ -1,0 +1,294 @@
+"""Thresholds and alignment against independent references."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+from bertsmith.batches.examples import pack_examples
+from bertsmith.core.errors import ConfigError
+from bertsmith.evaluation.squad import squad_v1, squad_v2
+from bertsmith.objectives.texts import MultiLabel as MultiLabelObjective
+from bertsmith.objectives.words import Tag as TagObjective
+from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.scores import told_long
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.starting import check_task
+from bertsmith.recipes.finetune.trial import prepare
+from bertsmith.recipes.glue.recipe import settings_of
+from bertsmith.tasks.multi_label import MultiLabel
+from bertsmith.tasks.rank import Rank
+from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.span import Answer as SpanPlace
+from bertsmith.tasks.span import Span, SpanAnswer, best_threshold, question_windows, with_threshold
+from bertsmith.tasks.table import task_named
+from bertsmith.tasks.tag import Tag, TagAnswer, word_windows
+from bertsmith.tasks.task import Room, interval_of
+from bertsmith.text.examples.formats.squad import Answer, Question
+from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
+from bertsmith.text.examples.reading import Example
+from bertsmith.text.examples.tagged import Tagged, joined
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+@pytest.mark.parametrize("impossible", [False, True])
+def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool) -> None:
+    texts = ["the", "cat", "a cat", "red cat", "an"]
+    context = " ".join(texts)
+    rows, answers, said = [], [], {}
+    for number, (golds, found) in enumerate(
+        itertools.product([["the"], ["the", "cat"], ["an", "the"], ["red cat"], []], texts)
+    ):
+        if not golds and not impossible:
+            continue
+        places = tuple(Answer(each, context.index(each)) for each in golds)
+        rows.append(
+            Question(
+                id=f"q{number}", question="q", context=context, answers=places,
+                impossible=not golds, plausible=(), title="", source="m", line=1,
+            )
+        )  # fmt: skip
+        said[f"q{number}"] = found
+        answers.append(SpanAnswer((SpanPlace(found, 0, len(found), 1.0),), -1.0))
+    right = {row.id: [each.text for each in row.answers] for row in rows}
+    exact, f1 = Span().evidence(rows, answers, ())[:, :2].mean(0) * 100
+    official = squad_v2(right, said) if impossible else squad_v1(right, said)
+    assert exact == pytest.approx(official["exact" if impossible else "exact_match"])
+    assert f1 == pytest.approx(official["f1"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_threshold_is_that_of_the_official_script(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    answers: dict[str, list[str]] = {}
+    said: dict[str, str] = {}
+    doubts: dict[str, float] = {}
+    rows = []
+    for number in range(60):
+        name, possible = f"q{number}", bool(random.random() < 0.6)
+        right = bool(random.random() < 0.7)
+        doubt = float(random.normal(-1 if possible else 1))
+        answers[name] = ["red cat"] if possible else []
+        said[name] = "red cat" if right else "red dog"
+        doubts[name] = doubt
+        exact = float(possible and right)
+        rows.append((exact, exact if right else 0.5 * possible, doubt, float(possible)))
+    evidence = np.array(rows)
+    official = squad_v2(answers, said, doubts)
+    for column, name in ((0, "exact"), (1, "f1")):
+        threshold = best_threshold(evidence, column)
+        assert threshold == pytest.approx(official[f"best_{name}_thresh"])
+        found = 100 * with_threshold(evidence, threshold)[:, column].mean()
+        assert found == pytest.approx(official[f"best_{name}"])
+        applied = squad_v2(answers, said, doubts, threshold)
+        assert found == pytest.approx(applied[name])
+
+
+def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
+    # answered with much confidence, and nothing was to be answered
+    evidence = np.array([(0, 0, -3, 0), (0, 0, -1, 0), (0, 0, 2, 0), (1, 1, -0.5, 1)], float)
+    answers = {"a": [], "b": [], "c": [], "d": ["cat"]}
+    said = {"a": "cat", "b": "dog", "c": "cow", "d": "cat"}
+    doubts = {"a": -3.0, "b": -1.0, "c": 2.0, "d": -0.5}
+    official = squad_v2(answers, said, doubts)
+    threshold = best_threshold(evidence)
+    assert 100 * with_threshold(evidence, threshold)[:, 1].mean() == official["best_f1"] == 75
+    assert squad_v2(answers, said, doubts, threshold)["f1"] == 75
+    # as there, 0 where that will do
+    assert best_threshold(evidence[2:3]) == official["best_f1_thresh"] == 0
+
+
+@pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
+def test_windows_too_small_for_a_question_are_refused(
+    longest: int, least: int, tiny_tokenizer: Tokenizer
+) -> None:
+    row = Question(
+        id="q", question="word0 " * 9, context="word1 " * 30, answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
+        question_windows(tiny_tokenizer, [row], Room(longest=longest), labelled=False)
+    whole = question_windows(tiny_tokenizer, [row], Room(longest=least), labelled=False)
+    assert all(len(ids) <= least for ids in whole.ids)
+
+
+@pytest.mark.parametrize("room", [{"longest": 7}, {"longest": 20, "stride": -1}])
+def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
+    room: dict[str, int],
+) -> None:
+    with pytest.raises(ConfigError, match="it must be at least"):
+        Room.from_dict(room)
+
+
+def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) -> None:
+    rows = []
+    for length in (3, 90, 4):
+        text, spans = joined(["good"] * length)
+        tags = ("O",) * length
+        rows.append(
+            Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
+        )
+    encoded = word_windows(tiny_tokenizer, rows, None, Room(longest=20))
+    assert len(encoded) > 6
+    assert (encoded.texts, encoded.long_texts, encoded.cut_texts) == (3, 1, 0)
+    question = Question(
+        id="q", question="word0 " * 70, context="word1 " * 300, answers=(), impossible=True,
+        plausible=(), title="", source="m", line=1,
+    )  # fmt: skip
+    brief = replace(question, question="word2", context="word1")
+    data = LabelledData(
+        task=Span(), labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
+    )
+    prepared = prepare(data, tiny_tokenizer, Room(longest=128))
+    assert told_long(prepared) == (
+        "1 of 4 texts (25.0 %) were longer than 128 tokens: they were read in windows; "
+        "of 1 questions themselves only the beginning was read"
+    )
+
+
+def test_rare_tags_weigh_as_much_as_common_ones() -> None:
+    text, spans = joined([f"word{n}" for n in range(8)])
+    tags = ("O", "O", "O", "B-X", "O", "O", "I-X", "O")
+    row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
+    settings = FinetuneConfig(class_weights="balanced", smoothing=0.25)
+    labels = ("B-X", "I-X", "O", "B-Y")
+    term = Tag().objective([row, row], labels, settings.label_loss).terms["tag"]
+    # scikit-learn's "balanced", for the tags that there are
+    numbers = [labels.index(tag) for tag in (*tags, *tags)]
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=numbers)
+    assert isinstance(term, TagObjective)
+    assert term.weights[:3] == pytest.approx(expected.tolist())
+    assert np.mean([term.weights[number] for number in numbers]) == pytest.approx(1)
+    assert term.smoothing == 0.25
+
+
+def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:
+    text, spans = joined(["word1", "word2", "word3"])
+    tags = ("B-X", "E-X", "S-Y")
+    row = Tagged(text=text, words=spans, tags=tags, entities=None, document=0, source="m", line=1)
+    labels = ("B-X", "E-X", "O", "S-Y")
+    answers = [TagAnswer(row, said, np.ones(3, np.float32)) for said in (tags, ("O", *tags[1:]))]
+    evidence = Tag().evidence([row, row], answers, labels)
+    assert evidence.tolist() == [[2, 2, 2, 3, 3], [2, 2, 1, 3, 2]]
+    assert Tag().scores(evidence, labels)["f1"] == pytest.approx(6 / 8)
+    entities = Tag().record(answers[0], labels, 1)["entities"]
+    assert [each["text"] for each in entities] == ["word1 word2", "word3"]
+
+
+def test_a_label_of_all_rows_is_learned_too() -> None:
+    rows = [
+        Example(text="a", text_pair=None, label=None, labels=labels, source="m", line=1)
+        for labels in (("all", "some"), ("all",), ("all",), ("all",))
+    ]
+    settings = FinetuneConfig(class_weights="balanced")
+    term = (
+        MultiLabel().objective(rows, ("all", "some", "none"), settings.label_loss).terms["classify"]
+    )
+    assert isinstance(term, MultiLabelObjective)
+    assert term.weights == pytest.approx((0.25, 3.0, 4.0))
+
+
+def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None:
+    rows = [
+        Example(text="a", text_pair=None, label=None, number=number, source="m", line=1)
+        for number in (1e9 + 1, 1e9 + 2, 1e9 + 4, 3.8)
+    ]
+    task = Regression()
+    evidence = task.evidence(rows[:3], [1.0, 2.0, 4.0], ("number",))
+    assert task.scores(evidence, ("number",)) == {
+        "pearson": pytest.approx(1), "spearman": pytest.approx(1),
+    }  # fmt: skip
+    assert task.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
+    assert task.constant([2.70001, 2.70002, 2.69999])
+    assert not task.constant([2.7, 2.8, 2.6])
+    assert Rank().constant([0.31, 0.31, 0.31005])
+    assert not Rank().constant([0.31, 0.3, 0.32])
+
+
+def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
+    """Tuned anew for each draw it would lie too high: here no draw could score less than 50 %."""
+    random = np.random.default_rng(3)
+    possible = np.arange(40) % 2
+    evidence = np.stack([possible, possible, random.normal(size=40), possible], 1).astype(float)
+    told = (evidence[:, 2] > best_threshold(evidence)).astype(int)
+    right = np.where(told, 1 - possible, possible)
+    means = [right[random.integers(0, 40, 40)].mean() for _ in range(20_000)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    interval = interval_of(Span(), evidence, ())
+    assert interval.low == pytest.approx(low, abs=0.026)
+    assert interval.high == pytest.approx(high, abs=0.026)
+    assert interval == interval_of(Span().tuned(evidence), evidence, ())
+
+
+@pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])
+def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name: str) -> None:
+    for settings in (FinetuneConfig(class_weights="balanced"), FinetuneConfig(smoothing=0.1)):
+        with pytest.raises(ConfigError, match=f"and {name} has no classes; leave it out"):
+            check_task(task_named(name), settings)
+        check_task(task_named(name), settings_of(GLUE_TASKS["STS-B"], settings))
+        for other in ("classify", "multi-label", "tag", "RTE"):
+            check_task(task_named(other), settings)
+        assert settings_of(GLUE_TASKS["RTE"], settings) == settings
+
+
+def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) -> None:
+    words = ["word1,", "good", "\u200b", "(word2)"] * 9
+    text, spans = joined(words)
+    row = Tagged(
+        text=text, words=spans, tags=("O",) * 36, entities=(), document=0, source="m", line=1
+    )
+    numbers = list(range(36))
+    encoded = word_windows(tiny_tokenizer, [row, row], [numbers, numbers], Room(longest=20))
+    assert encoded.long.all()
+    asked = [(int(r), w) for r, ws in zip(encoded.rows, encoded.words, strict=True) for w in ws]
+    # what the tokenizer drops is asked nowhere
+    wanted = [(row, word) for row in range(2) for word in range(36) if words[word] != "\u200b"]
+    assert sorted(asked) == wanted
+    pieces = tiny_tokenizer.vocabulary
+    first = {"word1,": "word1", "good": "good", "(word2)": "[UNK]"}
+    assert encoded.places is not None
+    for ids, places, own in zip(encoded.ids, encoded.places, encoded.words, strict=True):
+        assert len(ids) <= 20
+        for place, word in zip(places, own, strict=True):
+            assert pieces[ids[place]] == first[words[word]]
+    batch = pack_examples(encoded, np.array([1, 0]))
+    target = batch.targets["tag"]
+    at = [pieces[number] for number in batch.ids[target.at].tolist()]
+    assert at == [first[words[word]] for word in target.labels.tolist()]
+
+
+def test_an_answer_is_found_again_from_its_tokens(tiny_tokenizer: Tokenizer) -> None:
+    context = "word1  word2 (good) word3 " + "word4 " * 40 + "good word5"
+    rows = [
+        Question(
+            id=name, question="word0 word9", context=context, answers=answers,
+            impossible=not answers, plausible=(), title="", source="m", line=1,
+        )
+        for name, answers in (
+            ("early", (Answer("good", context.index("good")),)),
+            ("late", (Answer("good word5", context.rindex("good")),)),
+            ("none", ()),
+        )
+    ]  # fmt: skip
+    encoded = question_windows(tiny_tokenizer, rows, Room(longest=24), labelled=True)
+    labels = np.asarray(encoded.labels)
+    for number, row in enumerate(rows):
+        units = np.flatnonzero(encoded.rows == number)
+        own = np.zeros(len(encoded.pieces[number][0]), int)
+        there = 0
+        for unit in units:
+            begin, offset = int(encoded.begins[unit]), int(encoded.offsets[unit])
+            own[begin : begin + len(encoded.own[unit])] += encoded.own[unit]
+            start, end = labels[unit]
+            if start:
+                starts, ends = encoded.pieces[number]
+                said = context[starts[begin + start - offset] : ends[begin + end - offset]]
+                assert said == row.answers[0].text
+                there += 1
+        # every token of the context is read in one window
+        assert (own == 1).all()
+        assert (there > 0) == bool(row.answers)
