@@ -1,4 +1,4 @@
-"""Phases of sequence length in one run: many short sequences first, long ones at the end."""
+"""Batches for pre-training, from a token store: masked or read from left to right."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Cutting text into windows, differently in each epoch, without a table of them.
+"""The text of training sequences: windows of a store in an epoch's order, as one segment or two.
 
-A document of n tokens that does not fit one window is cut at equal distances, shifted by a random
-part of that distance drawn from (seed, epoch, document); each cut then moves to the nearest
-beginning of a sentence, or else of a word, as far as every window still fits. So in each epoch
-every token stands in exactly one window, no window crosses a document, and window number i is
-found by two binary searches. Windows that may cross documents are cut in the same way, from all
-documents in their order as if they were one, with room for a separator between any two.
+next_sentence      two segments, the second from another document in half of the sequences
+                   (Devlin et al. 2018, section 3.1, task 2)
+sentence_order     two consecutive segments, exchanged in half of the sequences
+                   (ALBERT: Lan et al. 2019, section 3.1)
+within_documents   one segment of one document (RoBERTa's DOC-SENTENCES: Liu et al. 2019,
+                   section 4.2)
+across_documents   text that goes on into the next document, [SEP] between any two
+                   (RoBERTa's FULL-SENTENCES)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verb that brings models in from other formats, and back: a function that calls its recipe."""
+"""The verb that brings models to the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading files that somebody else wrote, without being led into trouble by them."""
+"""Writing to the disk: what it refuses is told in one line, and nothing half-written stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers that vectors are made of, by name."""
+"""Vectors of texts, of their tokens or of their words, from any layers of a model."""
 
 from __future__ import annotations
 

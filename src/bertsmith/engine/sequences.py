@@ -1,4 +1,4 @@
-"""A stream in windows of bounded size, so that memory does not grow with the stream."""
+"""A text as the sequences that a model reads of it: its beginning, or all of it in windows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How far a score might be another on other examples of the same kind: the bootstrap.
-
-Efron 1979: the examples are drawn again, with replacement, as many as there are; the interval is
-that between percentiles of the scores that come of it.
-"""
+"""Whether two models differ on the same examples by more than chance."""
 
 from __future__ import annotations
 

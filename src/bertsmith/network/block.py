@@ -1,4 +1,4 @@
-"""Linear maps of the same values, as one product."""
+"""One layer of the Transformer encoder."""
 
 from __future__ import annotations
 

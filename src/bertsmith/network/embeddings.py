@@ -1,4 +1,4 @@
-"""Positions: embeddings, learned or sinusoidal, rotary ones (rotary.py), or none."""
+"""Token, segment and position embeddings."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Numbers of rows that come again from step to step.
-
-torch's products on a processor are compiled for each shape as it is first met. Packed batches have
-another number of tokens each time, and a small network would spend a tenth of its time on that
-(docs/log.md). A few rows more, that nobody reads, and the shapes come again.
-"""
+"""The encoder: one forward for all families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens of each sequence as one vector."""
+"""Several layers' hidden states as one vector a token."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Memory for the largest array of a training step, kept from one step to the next.
+"""Cross-entropy in float32 whatever the logits are, some targets at a time.
 
-Its size changes with every batch. Freed and asked for again it would find its place taken by
-smaller arrays, and new pages, each cleared by the system, would cost as much as the arithmetic
-(docs/log.md).
+Slices of float32 logits stay in the cache; the gradient is made with the loss, and only scaled in
+the backward pass. `linear_cross_entropy` takes the last linear layer along, so that there is one
+array of the size of the logits in place of five: logits become their gradient where they lie.
 """
 
 from __future__ import annotations

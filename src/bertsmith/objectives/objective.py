@@ -1,4 +1,4 @@
-"""What an objective returns."""
+"""An objective: a model and a batch become losses."""
 
 from __future__ import annotations
 

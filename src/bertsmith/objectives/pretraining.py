@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2018, section 3.1, task 1)."""
+"""Left-to-right language modelling, the "LTR" of Devlin et al. 2018, section 5.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several sequences say of one thing: windows of a text, options of a question."""
+"""A number a text or pair: how alike two sentences are, how relevant a passage is to a query."""
 
 from __future__ import annotations
 

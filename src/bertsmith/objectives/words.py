@@ -1,4 +1,4 @@
-"""A label for each word, read at its first piece (Devlin et al. 2018, section 5.3)."""
+"""The beginning and the end of an answer in a text (Devlin et al. 2018, sections 4.2 and 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""How far the answers of two models that should be one are from each other."""
+"""Models in other formats become model folders, and model folders Google's checkpoints.
+
+bertsmith convert uncased_L-2_H-128_A-2 bert-tiny
+bertsmith convert bert-tiny checkpoint --to tensorflow
+"""
 
 from __future__ import annotations
 

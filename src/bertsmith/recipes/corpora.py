@@ -1,4 +1,4 @@
-"""How the files of a corpus are read, by every recipe that reads one."""
+"""A corpus as it is read: its files, their layout, and the first documents with their tokens."""
 
 from __future__ import annotations
 

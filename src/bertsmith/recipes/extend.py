@@ -1,4 +1,7 @@
-"""A model for a vocabulary that has grown."""
+"""Giving a model the pieces that a domain's text is full of.
+
+bertsmith vocab extend model notes/ --add 1000 --out extended
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars for the phases of learning a vocabulary, and what was decided in them."""
+"""Learning a vocabulary from a corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A confusion matrix as an HTML table, whatever the number of classes."""
+"""A run told on one page: a self-contained HTML file of curves, tables and settings.
+
+The page loads nothing, needs no script, prints, and says every figure in text as well as in colour.
+"""
 
 from __future__ import annotations
 

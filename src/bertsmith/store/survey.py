@@ -1,8 +1,8 @@
-"""Documents that share most of their text with another one, without comparing each with each.
+"""What a token store holds, as far as it decides whether pre-training on it is worth the time.
 
-By MinHash (Broder 1997): of a document's runs of 5 tokens the least hash under each of 24 keys is
-kept. Two documents agree in as many of these as the share of runs they have in common. Documents
-that agree in one of 8 bands of 3 are compared, which finds 97 % of the pairs that share 70 %.
+A small store is looked at whole. Of a large one passages at even distances are read, twenty
+million tokens of them or less, so that a look takes seconds whatever the size; the survey says how
+much it saw.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
-"""What an unfinished store is made from and how far it has come, line by line in a file.
+"""A store in the making, from which an interrupted preparation goes on.
 
-A line carries a checksum: one that a crash cut short is not believed, nor any after it.
+    STORE.partial/
+      journal.jsonl   what the store is made from and how far it has come
+      digests/        the texts that have been seen
+      store/          what will be STORE
+      lock            held by the process at work
+
+Files may hold more than the journal counts: that is cut off before anything is added.
 """
 
 from __future__ import annotations

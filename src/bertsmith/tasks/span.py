@@ -1,7 +1,4 @@
-"""When to give no answer: the doubt over which that is best (SQuAD 2.0: Rajpurkar et al. 2018).
-
-Rows of evidence are exact match, F1, doubt, and whether there is an answer.
-"""
+"""Answers to questions as spans of a text, also where there is none (SQuAD 1.1 and 2.0)."""
 
 from __future__ import annotations
 

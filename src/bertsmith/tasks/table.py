@@ -1,4 +1,4 @@
-"""Which task a file is for."""
+"""The table of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that come without words marked in them."""
+"""A tag for each word: entities, parts of speech."""
 
 from __future__ import annotations
 

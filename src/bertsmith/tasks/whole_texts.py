@@ -1,9 +1,4 @@
-"""When to abstain: the probability below which an answer is not given.
-
-Selective classification (El-Yaniv and Wiener 2010; Geifman and El-Yaniv 2017): of the rows that are
-answered, the coverage, a wanted share shall be right. Evidence is whether each answer is right and
-its probability.
-"""
+"""What the tasks have in common that are about whole texts, or pairs of texts."""
 
 from __future__ import annotations
 

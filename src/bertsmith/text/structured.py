@@ -1,9 +1,4 @@
-"""Lists and objects written into the cells of tables: as JSON, or as Python and numpy print them.
-
-pandas writes ``{'text': array(['a'], dtype=object), 'answer_start': array([3])}`` or ``['a' 'b']``
-where a cell held a list. Nothing is evaluated: only brackets, strings, numbers and names of
-constants are read, to a depth of `_DEEPEST`.
-"""
+"""JSON files of one nested object, each part with the line where it stands."""
 
 from __future__ import annotations
 

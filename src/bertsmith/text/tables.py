@@ -1,4 +1,4 @@
-"""Rows of CSV, quoted as in RFC 4180; after a bad row the reading goes on at the next line."""
+"""Rows of CSV, TSV, JSONL and Parquet files, each also compressed, in constant memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Words to pieces: greedy longest match first, remembered for the words already met."""
+"""Words by the basic rules together with where each of their characters stands in the text.
+
+`BasicRules.words` composes, lower-cases and decomposes whole stretches; here every character is
+followed through these steps. A character made of several spans them all; an accent that was taken
+away is in no span, as in the compiled tokenizers' offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What a process does that draws batches for another."""
+"""Where batches come from: drawn in this process, or ahead of time in several others.
+
+Batches are a pure function of the place in the data, so each of N processes walks along the places
+by itself and draws every N-th batch; this one reads from them in turn, and the order is the same
+whatever N is. Where training goes on at another place than the last batch ended, all are sent there
+and what they had drawn is dropped.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""LAMB: Adam whose step is scaled to the size of each tensor (You et al. 2020, algorithm 2).
-
-It lets thousands of sequences share one step. Large batches hold few steps, so the time one takes
-matters little; all tensors are taken together all the same.
-"""
+"""Optimisers: AdamW or LAMB for everything, or Muon for the matrices inside the encoder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Tensors that several ranks hold in shares (`DTensor`), beside plain ones.
+"""A model in training on several ranks: a whole copy on each (DDP), or a share of it (FSDP2).
 
-Most operations take both alike; here are the few places where a share is not enough. The module of
-distributed tensors is imported where there are any: it takes half a second.
+Either way a step's gradient is that of the mean over all its targets, whatever the number of
+ranks, and what is computed is the same: shares are gathered in float32 and autocast takes it from
+there. Only the order in which gradients are added up differs.
 """
 
 from __future__ import annotations

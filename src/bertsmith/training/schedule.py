@@ -1,4 +1,11 @@
-"""How long training lasts, and how the learning rate moves over it."""
+"""The pace of training: what share of its budget is spent after each step.
+
+A budget of steps is counted. A budget of minutes is the wall clock's, from the start of the command
+to the saved model: what comes after training is reserved, so are the measurements that are still
+due, and the steps share what is left. After a step of t seconds, of which L were left, the rest of
+the share shrinks by t / L. So the share reaches 1 when the time is over, whatever the pauses, and
+the learning rate neither jumps over a pause nor ends before it has fallen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of training, summed between two lines of the log."""
+"""Where a training stands: everything that changes from step to step, saved and taken back."""
 
 from __future__ import annotations
 

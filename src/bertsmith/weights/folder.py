@@ -1,4 +1,4 @@
-"""Writing a folder so that a reader finds the whole of it or none of it."""
+"""Model folders in the hub's layout: ours load in `transformers`, those it saved load here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Which sequences of a packed batch share a row of attention on a processor.
+"""How the sequences of a packed batch are put together for attention on a processor.
 
-A call of torch costs a small network as much as its work, and attention takes some forty of them
-for every group of rows of one length. So short sequences lie behind one another in rows as long as
-the long ones need, and there are few groups (docs/log.md); what a row's sequences see of each other
-is hidden. It is the packing of Krell et al. (2021), within a batch that is packed already.
+One sequence at a time, a small network waits for calls most of the time. So sequences become rows
+of one array, a bin of them each: as many as fit (binning.py), none seeing the others, filled up to
+a multiple of 32 tokens (at which torch's softmax and products run about twice as fast as beside it,
+docs/log.md). Where all have one length, as most have in pre-training, nothing is filled up and
+nothing moved. Where a token sees its neighbours only, local_grouping.py cuts the sequences into
+blocks first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The families there are: a family is sizes and wiring of the one encoder."""
+"""Published models by name: their sizes, and how many parameters they were said to have."""
 
 from __future__ import annotations
 

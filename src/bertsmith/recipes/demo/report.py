@@ -1,4 +1,4 @@
-"""What the demo's model puts into blanks, before and after training."""
+"""The page that the demo leaves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How many tokens of a text are read in fine-tuning, where nobody has said.
-
-As many as the texts ask for, within the model's limit, the memory and the time there is.
-"""
+"""Everything a fine-tuning reads before it trains: the model, the examples, their encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes picked or left out of labelled rows."""
+"""Labelled rows for fine-tuning: read, checked, split into train and dev."""
 
 from __future__ import annotations
 

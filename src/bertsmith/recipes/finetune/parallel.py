@@ -1,7 +1,7 @@
-"""How many trainings of a run go on at once, and with how many threads each.
+"""Trainings side by side, each in a process of its own with a part of the processor's cores.
 
-The threads of a training decide how it rounds, so a run keeps those it was begun with; how many
-trainings go on at once decides nothing but the time.
+The processes read nothing: what they train on comes from this one, read, checked and encoded. They
+get one training after the other, and save and end when this one is asked to stop.
 """
 
 from __future__ import annotations

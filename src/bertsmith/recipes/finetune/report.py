@@ -1,4 +1,4 @@
-"""How far fine-tuning has moved each layer's weights."""
+"""The page that tells of a fine-tuning."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The rows of the token table that training meets, for as long as it lasts.
-
-A small set of texts has a few thousand of thirty thousand pieces. With the whole table, each step
-clears a gradient for all rows, measures its norm and moves all moments, which takes a fifth of the
-time of a small network on sentences (docs/log.md). Rows that no training text has get no gradient:
-AdamW would do nothing to them but shrink them by its decay, and here they stay as they are.
-"""
+"""What is done to a model before it is fine-tuned: dropout, new top layers, frozen bottom ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""What earlier calls left in a folder of GLUE's suite: the tasks that this one does not name."""
+"""GLUE: every task whose files are there, the paper's table, and the leaderboard's zip file.
+
+    OUT/
+      RTE/ ...           a fine-tuning a task (finetune.py)
+      results.json       all scores, by task
+      table.md           the paper's table with a row of ours
+      submission.zip     the answers to the test files
+
+What was stopped goes on with the same command. Tasks of the same model that a call does not name
+keep their places in the table and the zip file.
+"""
 
 from __future__ import annotations
 

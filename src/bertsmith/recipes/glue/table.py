@@ -1,4 +1,4 @@
-"""GLUE's table as in the paper of BERT (Devlin et al. 2018, table 1), with a row of ours."""
+"""The zip file that GLUE's leaderboard takes."""
 
 from __future__ import annotations
 

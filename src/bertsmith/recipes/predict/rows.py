@@ -1,4 +1,8 @@
-"""Texts to answer for: lines of a file or of standard input, or the rows of a table."""
+"""The rows to answer for, each with the columns it has in its file, so that one goes out for each.
+
+Of a text file or standard input every line is a row, also a blank one; of a table every row, also
+one whose text is empty; of other files and folders what the task's reader gives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and accuracies of objectives on text that was not trained on."""
+"""What a pre-training run predicts, and how well it does on documents it has not seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""What a corpus tells before any training: how often its tokens come, and next to which others."""
+"""A BERT that begins with what counting tells: which tokens stand next to which.
+
+Random weights spend their first minutes on the frequencies of tokens, and the next ones on finding
+out that neighbours matter. Both can be had from a count of the corpus, in seconds:
+
+bias of the masked-LM head   the logarithm of each token's frequency
+token rows                   a singular value decomposition of the tokens' positive pointwise mutual
+                             information with their neighbours (Levy & Goldberg 2014), each distance
+                             apart, so that tokens that can stand in for each other are alike
+position rows                sinusoids of evenly spread frequencies, in columns that the token rows
+                             leave empty
+queries and keys of the      rotations of these sinusoids, so that each head looks at the token at
+first layer                  one distance: 1 before, 1 after, 2 before, 2 after ...
+
+The architecture is the plain one, and all of it trains on from there.
+"""
 
 from __future__ import annotations
 

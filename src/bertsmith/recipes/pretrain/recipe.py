@@ -1,4 +1,7 @@
-"""How a run of pre-training begins, or goes on: by one process, for all that share it."""
+"""Pre-training a BERT on a token store.
+
+bertsmith pretrain store --out run --model mini --minutes 60
+"""
 
 from __future__ import annotations
 

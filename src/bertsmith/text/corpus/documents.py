@@ -1,4 +1,4 @@
-"""The size of a text in words and characters, for scripts with and without blanks between words."""
+"""Documents, and how lines of plain text become documents and paragraphs."""
 
 from __future__ import annotations
 

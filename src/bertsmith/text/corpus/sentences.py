@@ -1,4 +1,9 @@
-"""English words that the rules for sentences know by name."""
+"""Sentence splitting by rule: stops, what may stand before them and what must follow.
+
+The rules are about two words, the one that a stop closes and the one after it: `Stop` and
+`Follower` name what matters of them, `ENDS` is the decision. So they can be applied to a paragraph,
+as here, or to many at once whose words have been met before, as `bertsmith.tokens.documents` does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A labelled example, and what its parts must be."""
+"""What stands in the cells of a label: a class, some classes, a number."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""How tags of words say where an entity begins and ends: BIO1, BIO2 and BIOES, turned into BIO2.
-
-    word          BIO1    BIO2    BIOES
-    Alex          I-PER   B-PER   S-PER
-    is            O       O       O
-    in            O       O       O
-    Los           I-LOC   B-LOC   B-LOC
-    Angeles       I-LOC   I-LOC   E-LOC
-    California    B-LOC   B-LOC   S-LOC
-
-BIO1 begins an entity with B only where another of its type stands just before (Ramshaw and Marcus
-1995; the CoNLL tasks to 2003), BIO2 always. BILOU is BIOES with L and U for E and S. Other tags,
-such as parts of speech, are plain.
-"""
+"""Tagged sentences out of JSONL: texts with the characters of entities, or tokens with tags."""
 
 from __future__ import annotations
 

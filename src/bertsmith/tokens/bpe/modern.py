@@ -1,4 +1,4 @@
-"""ModernBERT's rules: text composed, added tokens apart, the rest words as RoBERTa's, as bytes."""
+"""Text to ids by ModernBERT's rules: added tokens first, between them the joins of bytes."""
 
 from __future__ import annotations
 

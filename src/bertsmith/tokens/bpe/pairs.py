@@ -1,8 +1,7 @@
-"""Text to the words that byte-pair encoding cuts, by RoBERTa's rules.
+"""Byte-pair encoding over bytes: a vocabulary without unknown characters (Radford et al. 2019).
 
-They are those of `transformers` 4.57's RobertaTokenizer: a word takes the blank before it along,
-letters, digits and marks part, English contractions are words. What a letter or a digit is says
-the running Python: code points that its Unicode does not know yet are marks.
+Each byte is written as a printable character, so that pieces are words of a text file. Pairs of
+pieces are joined in the order in which the joins were learned (Sennrich et al. 2016, section 3.2).
 """
 
 from __future__ import annotations

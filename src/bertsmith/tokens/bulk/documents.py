@@ -1,4 +1,4 @@
-"""Documents as token ids."""
+"""Documents to sentences of ids, by whatever is fastest for the kind of vocabulary."""
 
 from __future__ import annotations
 

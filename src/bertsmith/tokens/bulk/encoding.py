@@ -1,4 +1,4 @@
-"""Where a text in bytes is cut into chunks that can be encoded each by itself."""
+"""Chunks of text that are met for the first time: their ids, and what they say of sentences."""
 
 from __future__ import annotations
 

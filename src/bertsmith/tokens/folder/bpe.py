@@ -1,4 +1,11 @@
-"""tokenizer.json of a byte-level vocabulary: read with suspicion, written in full."""
+"""The files of a byte-level vocabulary in a model folder.
+
+vocab.json                the id of each piece
+merges.txt                a first line with a version, then the pairs that are joined, in order
+tokenizer_config.json     whether a blank goes before a text, and the like
+tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
+special_tokens_map.json   the names of the special tokens
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files of a tokenizer: read with suspicion, and written whole or not at all."""
+"""tokenizer_config.json and its neighbours: nothing in them may ask for what we do not do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The added tokens of ModernBERT's tokenizer.json: read with suspicion, and written."""
+"""The files of ModernBERT's vocabulary in a model folder.
+
+tokenizer.json            the pieces, how they are joined, and the added tokens
+tokenizer_config.json     what else is to be known of the tokenizer
+special_tokens_map.json   the names of the special tokens
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""tokenizer.json of a WordPiece vocabulary: read with suspicion, written in full."""
+"""The files of a WordPiece vocabulary in a model folder.
+
+vocab.txt                 one piece a line, its id the line's number from 0
+tokenizer_config.json     casing and the like
+tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
+special_tokens_map.json   the names of the special tokens
+"""
 
 from __future__ import annotations
 

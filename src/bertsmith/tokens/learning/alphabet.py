@@ -1,4 +1,9 @@
-"""The characters that a vocabulary knows: the most frequent, until they cover enough of a text."""
+"""Decides from a text whether an uncased vocabulary strips accents.
+
+BERT's uncased models decompose every character (NFD) and drop the combining marks. In English that
+makes café cafe. In Hindi it takes vowels away, in Japanese the voicing of kana, in Vietnamese the
+tones, and Korean syllables fall into their letters: other words, or none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learning a vocabulary tells while it goes on: its phases, and what it decided."""
+"""Counting the words of a corpus in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""How a word is cut by the pieces of a vocabulary that grows, and what one more would change."""
+"""The pieces that a vocabulary lacks most, for the words of some text.
+
+A piece is worth what it saves: the pieces all words are cut into without it, less those they are
+cut into with it, longest match first. A piece is taken even where it spoils what comes after it in
+a word, and that counts against it. The best is added, the words that it changes are cut again, and
+so on: greedily, but with the exact saving of every candidate at every step.
+"""
 
 from __future__ import annotations
 

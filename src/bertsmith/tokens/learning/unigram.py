@@ -1,7 +1,6 @@
-"""All ways to cut many words at once: what pieces are expected, and what would do in their place.
+"""A vocabulary for the likeliest cutting learned from a stream of texts (Kudo 2018, section 3.2).
 
-A word is a row of places; a piece that matches is an edge between two of them. Sums over all paths
-go through the words in step, from one place to the next (Kudo 2018, section 3.2).
+Deterministic, unlike the compiled trainers: their sums depend on the order of a hash table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A vocabulary whose least useful pieces are exchanged for better ones.
+"""A WordPiece vocabulary learned from a stream of texts.
 
-Pieces that were joined pair by pair leave steps on the way behind, which hardly any word is cut
-into once the longer ones are there, and were chosen for how words are joined, not for how they are
-cut, longest match first. What is saved and lost here is counted in that cutting itself.
+Deterministic: the trainer of the compiled library numbers characters in the order of a hash table
+and breaks ties by those numbers, so it is handed the whole alphabet, in order, beforehand.
 """
 
 from __future__ import annotations

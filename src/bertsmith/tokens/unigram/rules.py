@@ -1,7 +1,8 @@
-"""SentencePiece's compiled rules of normalisation: what stretches of text are exchanged for.
+"""Text to what the likeliest cutting cuts, by the rules of ALBERT and SentencePiece.
 
-The rules are a trie of the bytes to be exchanged, as a double array (Aoe 1989, in the layout of
-Darts-clone), and the texts that come in their place, each ended by a zero byte.
+They are those of `transformers` 4.57's AlbertTokenizer and of SentencePiece's normaliser: white
+space is one blank, accents and capitals go, rules exchange characters, and a mark stands for each
+blank and before the text.
 """
 
 from __future__ import annotations

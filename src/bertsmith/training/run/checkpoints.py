@@ -1,4 +1,17 @@
-"""The manifest of a checkpoint: what its files were when they were written."""
+"""Checkpoints: written whole or not at all, and read back past a damaged one.
+
+    step-00001200/
+      manifest.json        run, step, size and SHA-256 of every other file, and SHA-256 of all that
+      weights.safetensors  the model's parameters
+      optimiser.safetensors
+      state.json           step, place in the data, seconds
+      memory.json          what else the loop remembers
+
+With shares in place of whole tensors, the first two are several files (shared_files.py).
+Written under a temporary name, every file hashed on its way to the disk and flushed, then renamed,
+and the folder's own entry flushed. Before a checkpoint is pruned it loses its name, so that what
+has one is whole.
+"""
 
 from __future__ import annotations
 

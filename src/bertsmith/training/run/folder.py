@@ -1,8 +1,4 @@
-"""Records of a run that a later call reads back: JSON that carries the hash of its content.
-
-A record that was cut short, edited or exchanged for something else is found out when it is read,
-so that whoever reads it need not ask of each value whether it can be.
-"""
+"""A run's folder: its settings, log, checkpoints and results, owned by one process at a time."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The layers of a ModernBERT in `config.json`: what `transformers` 5 writes, by the keys of 4.
-
-Version 4 has three numbers: the bases of the rotation in global and in local layers, and that
-every n-th layer is global. Version 5 has the kind of each layer, and a table of the rotation of
-each kind.
-"""
+"""`config.json` as `transformers` writes it, read and checked."""
 
 from __future__ import annotations
 

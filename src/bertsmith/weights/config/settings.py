@@ -1,4 +1,4 @@
-"""The classes of `transformers` that hold a model's heads, as config.json names them."""
+"""What `transformers` wants to read in `config.json`."""
 
 from __future__ import annotations
 

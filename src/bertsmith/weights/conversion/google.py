@@ -1,7 +1,10 @@
-"""The names of variables in google-research/bert and /albert: one more reversible table.
+"""Checkpoints of google-research/bert and /albert: read into the hub's layout, and back.
 
-A variable is named for the scope of its layer: `bert/encoder/layer_3/output/dense/kernel`. Kernels
-of dense layers are stored the other way about; tables, and the outputs of heads, are not.
+    bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001   the variables
+    bert_config.json or albert_config.json                       sizes
+    vocab.txt or 30k-clean.model                                 the vocabulary
+
+What is there besides, bert_model.ckpt.meta say, is the graph of a program and not needed.
 """
 
 from __future__ import annotations

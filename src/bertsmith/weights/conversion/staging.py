@@ -1,8 +1,4 @@
-"""What lies beside weights: config.json and the vocabulary, in their folder or the one above.
-
-Training programs leave checkpoint-1000/ with the weights in it, and the vocabulary once above all
-of them.
-"""
+"""What conversions have in common: what becomes of each tensor, and files that are carried over."""
 
 from __future__ import annotations
 

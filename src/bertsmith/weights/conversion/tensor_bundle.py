@@ -1,7 +1,8 @@
-"""CRC-32C, the checksum of TensorFlow's files (Castagnoli's polynomial), fast enough for weights.
+"""TensorFlow's checkpoints, without TensorFlow: an index of tensors and files of their bytes.
 
-The checksum of a text is linear in its bits. So a long one is cut into lanes of equal length whose
-checksums grow side by side, and neighbours are joined: the left one as if zeros followed it.
+PREFIX.index is a sorted table; its values are protocol buffers, BundleHeaderProto under the empty
+key and BundleEntryProto under each tensor's name. PREFIX.data-00000-of-00001 and the like hold the
+bytes, row by row, little-endian.
 """
 
 from __future__ import annotations

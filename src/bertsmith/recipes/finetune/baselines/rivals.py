@@ -1,4 +1,8 @@
-"""Whoever a fine-tuned model is measured against."""
+"""How far a model and a contestant are apart on dev, and whether that may be luck.
+
+Dev rows are drawn anew for both alike (a paired bootstrap); where one model stands against one
+contestant and answers are right or wrong, McNemar's test has to agree.
+"""
 
 from __future__ import annotations
 

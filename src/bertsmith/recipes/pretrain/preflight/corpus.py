@@ -1,11 +1,4 @@
-"""What of a store's text an epoch of sequences shows, measured on some of them.
-
-Windows cover the text without a gap (windows.py), so nothing is lost for being too long. Two things
-keep text out of an epoch: a random next sentence stands where text of the document should, which
-another sequence may or may not show in its turn; and sequences that are short on purpose leave out
-the rest of their window. And where a window ends inside a sentence, neither side sees the whole of
-it.
-"""
+"""Before training: is this text worth training on, and does the vocabulary suit it?"""
 
 from __future__ import annotations
 

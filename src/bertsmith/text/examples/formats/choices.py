@@ -1,4 +1,4 @@
-"""A question with options, made of the parts that the files give."""
+"""Columns of tables with multiple-choice questions: context, question, options and label."""
 
 from __future__ import annotations
 

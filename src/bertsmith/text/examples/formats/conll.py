@@ -1,4 +1,4 @@
-"""Sentences of words joined to their tags, a sentence a line: word_TAG and word/TAG."""
+"""Tagged sentences out of CoNLL columns, CoNLL-U and JSONL, their tags in BIO2."""
 
 from __future__ import annotations
 
