@@ -6,7 +6,7 @@
     random/seed-0/                   a seed of the same network from random weights
 
 What each holds, trial_folder.py tells. They are trained in turn here, or side by side in processes
-of their own (trainers.py), with the same results bit for bit.
+of their own (parallel.py), with the same results bit for bit.
 """
 
 from __future__ import annotations

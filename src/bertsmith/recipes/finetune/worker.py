@@ -1,4 +1,4 @@
-"""What a process does that trains beside others, for the one that started it (trainers.py)."""
+"""What a process does that trains beside others, for the one that started it (parallel.py)."""
 
 from __future__ import annotations
 
