@@ -21,7 +21,7 @@ from figures import read_figures, table
 
 PACKAGE = {
     "__init__.py": '"""A made-up package."""\n',
-    "cli/main.py": '''"""Where it begins."""
+    "cli.py": '''"""Where it begins."""
 
 from made.low import steps
 from made.low.steps import walk
@@ -153,7 +153,7 @@ def test_modules_loaded_and_passed(package: Path, tmp_path: Path) -> None:
     found = modules_passed(package, tmp_path, ["two", "words"])
     # main, walk and step; the comprehension and the bodies of modules and classes are no functions
     assert found["functions"] == 3
-    assert found["modules"] == [str(package / "cli/main.py"), str(package / "low" / "steps.py")]
+    assert found["modules"] == [str(package / "cli.py"), str(package / "low" / "steps.py")]
     assert found["loaded"] == loaded
 
 

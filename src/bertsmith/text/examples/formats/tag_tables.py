@@ -17,7 +17,7 @@ from typing import Any
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.text.examples.columns import Columns, first_of
+from bertsmith.text.examples.columns import GROUPS, PAIRS, Columns, first_of
 from bertsmith.text.examples.formats.conll_columns import (
     DOCUMENT,
     LONGEST_SENTENCE,
@@ -44,6 +44,8 @@ _SENTENCE_NAMES = (
     *("sentence #", "sentence", "sentence_id", "sentence id", "sentence_number", "sentence number"),
     *("sentence_idx", "sent_id", "sent", "sentenceid", "sid"),
 )
+# names of columns that hold no words of sentences, whatever stands below them
+_PAIR_NAMES = frozenset((*GROUPS, *chain.from_iterable(PAIRS))) - {"text", *_SENTENCE_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ def recognise_tag_table(
     word, tag = first_of(names, WORD_NAMES), first_of(names, TAG_NAMES)
     if word is not None and tag is not None:
         return f"its columns {names[word]!r} and {names[tag]!r} are words and their tags"
+    if any(name.strip().casefold() in _PAIR_NAMES for name in names):
+        return None
     try:
         places = _placed(file, sample, columns, tags, need_tags=need_tags)
     except UserError:
