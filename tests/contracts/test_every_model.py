@@ -42,21 +42,21 @@ def varied(config: ModelConfig) -> Model:
 
 def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
     """The last hidden states, and what each head says."""
-    hidden = model.encoder(packed)
-    found = {"hidden": hidden}
+    encoded = model.encoder(packed)
+    found = {"hidden": encoded.last}
     if model.config.masked_lm:
-        found["masked_lm"] = model.masked_lm(hidden)
+        found["masked_lm"] = model.masked_lm(encoded.last)
     if model.config.next_sentence:
-        found["next_sentence"] = model.next_sentence(hidden, packed)
+        found["next_sentence"] = model.next_sentence(encoded, packed)
     match model.config.head:
         case "classify":
-            found["head"] = model.classify(hidden, packed)
+            found["head"] = model.classify(encoded, packed)
         case "tag":
-            found["head"] = model.tag(hidden)
+            found["head"] = model.tag(encoded.last)
         case "span":
-            found["head"] = model.span(hidden)
+            found["head"] = model.span(encoded.last)
         case "choose":
-            found["head"] = model.choose(hidden, packed)
+            found["head"] = model.choose(encoded, packed)
     return found
 
 

@@ -96,7 +96,7 @@ def test_tokens_are_drawn_as_often_as_the_softmax_says(model: Model) -> None:
     ids = [TOKENIZER.cls_id, *TOKENIZER.encode([text])[0].tolist()]
     batch = pack([np.array(ids)], [np.zeros(len(ids), np.int8)])
     with torch.no_grad():
-        logits = model.masked_lm(model.encoder(batch)[-1:])[0, : TOKENIZER.size]
+        logits = model.masked_lm(model.encoder(batch).last[-1:])[0, : TOKENIZER.size]
     logits[sorted(TOKENIZER.special_ids)] = -torch.inf
     shares = (logits / temperature).softmax(0)
     assert int(greedy.ids[0]) == int(shares.argmax())

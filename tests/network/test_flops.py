@@ -66,8 +66,7 @@ def test_gates_and_a_layer_below_every_head_are_counted(
     model, packed = build_model(config, seed=1).train(), batch(EQUAL, ONE_EACH)
     read = torch.tensor([0, 2, 64, 70, 128, 170, 192, 200]) if last_needed else None
     with FlopCounterMode(display=False) as counter:
-        hidden = model.encoder(packed, read)
-        hidden = hidden if read is None else hidden[read]
+        hidden = model.encoder(packed, at=read).last
         if predicts:
             model.tag(hidden)
         else:

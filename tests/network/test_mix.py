@@ -29,7 +29,7 @@ def test_a_scalar_mix_is_equation_1_of_peters() -> None:
     )
     close_to_float64(mix(given), expected)
     learned = mix.learned([0, 2, 3, 5])
-    by_file = learned.mixed([given[0], given[0], given[1], given[2], given[2], given[3]])
+    by_file = learned.mixed({0: given[0], 2: given[1], 3: given[2], 5: given[3]})
     close_to_float64(by_file, expected)
 
 

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network import encoder as evening
-from bertsmith.network import encoder as spare_module
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import HEADS
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
@@ -86,13 +85,12 @@ def test_sinusoidal_positions_are_filled_and_learned_ones_can_start_so() -> None
 
 def test_shapes_of_all_that_a_model_gives() -> None:
     model, packed = build_model(CONFIG, seed=1).eval(), batch(13, 7, 1, 19)
-    states = model.encoder.hidden_states(packed)
-    assert [tuple(each.shape) for each in states] == [(40, 64)] * 4
-    assert torch.equal(states[-1], model.encoder(packed))
-    assert model.pooled(states[-1], packed).shape == (4, 64)
-    assert model.next_sentence(states[-1], packed).shape == (4, 2)
-    assert model.classify(states[-1], packed).shape == (4, 3)
-    assert model.masked_lm(states[-1][[0, 5, 39]]).shape == (3, 499)
+    encoded = model.encoder(packed)
+    assert encoded.last.shape == (40, 64)
+    assert model.pooled(encoded, packed).shape == (4, 64)
+    assert model.next_sentence(encoded, packed).shape == (4, 2)
+    assert model.classify(encoded, packed).shape == (4, 3)
+    assert model.masked_lm(encoded.last[[0, 5, 39]]).shape == (3, 499)
     assert model.device == torch.device("cpu")
 
 
@@ -108,12 +106,13 @@ def test_the_masked_lm_head_is_tied_to_the_table() -> None:
 def test_the_pooler_reads_the_first_token() -> None:
     model, packed = build_model(CONFIG, seed=1), batch(13, 7)
     hidden = torch.randn(20, 64)
-    before = model.pooled(hidden, packed)
+    encoded = Encoded(last=hidden)
+    before = model.pooled(encoded, packed)
     hidden[1:13] += 1
     hidden[14:] += 1
-    assert torch.equal(model.pooled(hidden, packed), before)
+    assert torch.equal(model.pooled(encoded, packed), before)
     hidden[13] += 1
-    assert (model.pooled(hidden, packed) != before).any(dim=1).tolist() == [False, True]
+    assert (model.pooled(encoded, packed) != before).any(dim=1).tolist() == [False, True]
 
 
 def test_order_matters_unless_there_are_no_positions() -> None:
@@ -123,8 +122,8 @@ def test_order_matters_unless_there_are_no_positions() -> None:
         ids = np.array([3, 1, 4, 15, 9])
         kinds = np.zeros(5, np.int64)
         with torch.no_grad():
-            there = model.encoder(pack([ids], [kinds]))
-            back = model.encoder(pack([ids[::-1].copy()], [kinds])).flip(0)
+            there = model.encoder(pack([ids], [kinds])).last
+            back = model.encoder(pack([ids[::-1].copy()], [kinds])).last.flip(0)
         assert (float((there - back).abs().max()) > 1e-3) == matters
 
 
@@ -133,10 +132,10 @@ def test_dropout_acts_in_training_only(name: str) -> None:
     encoder = dataclasses.replace(ENCODER, attention_dropout=0.0).override(**{name: 0.5})
     model, packed = build_model(ModelConfig(encoder=encoder), seed=1), batch(13, 7)
     torch.manual_seed(1)
-    first, second = model.train().encoder(packed), model.encoder(packed)
+    first, second = model.train().encoder(packed).last, model.encoder(packed).last
     assert not torch.equal(first, second)
     model.eval()
-    assert torch.equal(model.encoder(packed), model.encoder(packed))
+    assert torch.equal(model.encoder(packed).last, model.encoder(packed).last)
 
 
 @pytest.mark.parametrize(
@@ -195,54 +194,19 @@ def test_the_last_layer_can_work_where_it_is_read_only(causal: bool) -> None:
     results, gradients = [], []
     for places in (None, read):
         model = build_model(ModelConfig(encoder=encoder), seed=1).train()
-        hidden = model.encoder(packed, places)
-        assert hidden.shape == (46, 64)
-        (hidden[read] * weights).sum().backward()
-        results.append(hidden.detach())
+        encoded = model.encoder(packed, at=places)
+        assert encoded.last.shape == (46 if places is None else 10, 64)
+        (encoded.rows(read) * weights).sum().backward()
+        results.append(encoded.rows(read).detach())
         gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
-    close_when_regrouped(results[1][read], results[0][read])
+    close_when_regrouped(results[1], results[0])
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         close_gradients(gradients[1][name], gradient, name)
-    unread = torch.ones(46, dtype=torch.bool)
-    unread[read] = False
-    assert causal or not results[1][unread].any()
     with torch.no_grad():
-        found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, read)
-    close_when_regrouped(found[read], results[0][read])
-
-
-def test_a_spare_sequence_and_spare_places_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = dataclasses.replace(ENCODER, attention_dropout=0.0, initial_std=0.3)
-    packed = batch(*([23, 19, 7] * 28))
-    read = torch.arange(0, packed.tokens, 2)
-    assert packed.tokens == 1372
-    weights = torch.randn(packed.tokens, 64, generator=torch.Generator().manual_seed(3))
-    found = []
-    for rows in (evening.evened, lambda rows, least=0: rows):
-        monkeypatch.setattr(spare_module, "evened", rows)
-        for places in (None, read):
-            model = build_model(ModelConfig(encoder=encoder), seed=1).train()
-            hidden = model.encoder(packed, places)
-            assert hidden.shape == (1372, 64)
-            (hidden[read] * weights[read]).sum().backward()
-            gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-            found.append((hidden.detach()[read], gradients))
-    for hidden, gradients in found[1:]:
-        close_when_regrouped(hidden, found[0][0])
-        assert gradients.keys() == found[0][1].keys()
-        # the keys' biases have none but what rounding leaves
-        bound = 1e-6 * max(float(gradient.abs().max()) for gradient in gradients.values())
-        for name, gradient in gradients.items():
-            assert float((gradient - found[0][1][name]).abs().max()) < bound, name
-
-
-def test_rows_are_evened_where_it_pays() -> None:
-    assert [evening.evened(rows) for rows in (0, 5, 511, 512, 513, 1025, 8170)] == [
-        0, 5, 511, 512, 528, 1088, 8192,
-    ]  # fmt: skip
-    few = [evening.evened(rows, evening.FEW) for rows in (63, 64, 65, 511, 513)]
-    assert few == [63, 64, 80, 512, 528]
+        found = build_model(ModelConfig(encoder=encoder), seed=1).eval().encoder(packed, at=read)
+    close_when_regrouped(found.last, results[0])
+    assert torch.equal(found.rows(read[[7, 2]]), found.last[[7, 2]])
 
 
 @pytest.mark.parametrize("name", list(MODELS))

@@ -68,6 +68,7 @@ def test_attention_turns_queries_and_keys(grad: bool, at: tuple[int, ...] | None
     first, second = (by_complex_numbers(values(seed), positions).float() for seed in (1, 2))
     expected = Spans(offsets, lengths).attend(first, second, value)
     places = None if at is None else torch.tensor(at)
-    found = turned.attend(query if places is None else query[places], key, value, at=places)
+    query = query if places is None else query[places]
+    found = turned.attend(*turned.rotated(query, key, places), value, at=places)
     picked = expected if places is None else expected[places]
     close_to_float64(found, picked)

@@ -99,18 +99,18 @@ def test_losses_are_float32_under_autocast() -> None:
 def test_terms_are_the_losses_over_their_targets(model: Model) -> None:
     packed = batch()
     parts = OBJECTIVE(model, packed).parts
-    hidden = model.encoder(packed)
+    encoded = model.encoder(packed)
     words = torch.full((packed.tokens,), -100)
     words[packed.targets["masked_lm"].at] = packed.targets["masked_lm"].labels
-    everywhere = F.cross_entropy(model.masked_lm(hidden), words, ignore_index=-100)
+    everywhere = F.cross_entropy(model.masked_lm(encoded.last), words, ignore_index=-100)
     mean = {name: float(loss.sum) / loss.count for name, loss in parts.items()}
     close_losses(mean["masked_lm"], everywhere)
     following = F.cross_entropy(
-        model.next_sentence(hidden, packed), packed.targets["next_sentence"].labels
+        model.next_sentence(encoded, packed), packed.targets["next_sentence"].labels
     )
     close_losses(mean["next_sentence"], following)
     kinds = torch.tensor([0, 1, 2, 3, 4, 0])
-    classes = F.cross_entropy(model.classify(hidden, packed), kinds, label_smoothing=0.1)
+    classes = F.cross_entropy(model.classify(encoded, packed), kinds, label_smoothing=0.1)
     close_losses(mean["classify"], classes)
     counts = {name: loss.count for name, loss in parts.items()}
     assert counts == {"masked_lm": int((words >= 0).sum()), "next_sentence": 6, "classify": 6}

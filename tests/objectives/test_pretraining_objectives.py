@@ -54,7 +54,7 @@ def test_left_to_right_is_the_chain_rule(model: Model) -> None:
             for length in range(1, len(ids)):
                 prefix = ids[:length].numpy()
                 read = pack([prefix], [np.zeros(length, np.int64)])
-                logits = model.masked_lm(model.encoder(read)[-1:])[0].double()
+                logits = model.masked_lm(model.encoder(read).last[-1:])[0].double()
                 logs.append(float(logits.log_softmax(-1)[ids[length]]))
                 right += int(logits.argmax() == ids[length])
     loss = PRETRAINING(model, packed).parts["left_to_right"]

@@ -105,7 +105,7 @@ def test_tags_are_read_at_their_tokens_only() -> None:
     one = model("tags", ("O", "B-x", "I-x"))
     places = [1, 3, 14, 22, 40]
     asked = batch("tag", places, torch.tensor([0, 1, 2, 0, 1]))
-    logits = one.tag(one.encoder(asked))[places].double()
+    logits = one.tag(one.encoder(asked).last)[places].double()
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
     objective = Objective({"tag": Tag()}, frozenset({"tag"}))
     assert objective.read(asked, one.pooled_places(asked)) is not None
@@ -116,7 +116,7 @@ def test_spans_begin_and_end_in_their_own_window() -> None:
     one = model("span")
     labels = torch.tensor([[3, 5], [0, 0], [1, 1], [0, 18], [2, 4], [0, 0]])
     asked = batch("span", list(range(6)), labels)
-    logits = one.span(one.encoder(asked)).double()
+    logits = one.span(one.encoder(asked).last).double()
     expected = 0.0
     for part, (start, end) in zip(logits.split(list(LENGTHS)), labels.tolist(), strict=True):
         expected -= (part[:, 0].log_softmax(0)[start] + part[:, 1].log_softmax(0)[end]).item() / 2

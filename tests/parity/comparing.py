@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -59,6 +60,11 @@ def compare(ours: Model, theirs: Any, close: Close = close_to_transformers) -> N
         compare_batch(ours, theirs, alone, one, close)
 
 
+def every_state(model: Model) -> Taps:
+    """Taps of the embeddings and of every layer's output."""
+    return Taps(states=frozenset(range(model.config.encoder.layers + 1)))
+
+
 def compare_batch(
     ours: Model,
     theirs: Any,  # noqa: ANN401
@@ -79,7 +85,8 @@ def compare_batch(
         # whatever ours are told
         padded = padded | {"token_type_ids": torch.zeros_like(padded["token_type_ids"])}
     out = theirs(**padded, output_hidden_states=True)
-    states = ours.encoder.hidden_states(packed)
+    encoded = ours.encoder(packed, taps=every_state(ours))
+    states = list(encoded.states.values())
     assert len(states) == len(out.hidden_states) == ours.config.encoder.layers + 1
     others = list(out.hidden_states)
     if ours.config.encoder.norm == "before" and not isinstance(theirs, RemoteModel):
@@ -87,7 +94,7 @@ def compare_batch(
         others[-1] = theirs.base_model.final_norm(others[-1])
     for mine, other in zip(states, others, strict=True):
         close(mine, other[real])
-    for mine, other in _outputs(ours, states[-1], packed, out, real):
+    for mine, other in _outputs(ours, encoded, packed, out, real):
         close(mine, other)
 
 
@@ -100,7 +107,7 @@ def _taken(theirs: Any) -> Collection[str]:  # noqa: ANN401
 
 def _outputs(
     ours: Model,
-    hidden: Tensor,
+    encoded: Encoded,
     batch: Batch,
     out: Any,  # noqa: ANN401
     real: Tensor,
@@ -108,19 +115,19 @@ def _outputs(
     """What each head of ours gives, and theirs in its shape."""
     if ours.config.masked_lm:
         logits = getattr(out, "prediction_logits", None)
-        yield ours.masked_lm(hidden), (out.logits if logits is None else logits)[real]
+        yield ours.masked_lm(encoded.last), (out.logits if logits is None else logits)[real]
     if ours.config.next_sentence:
         pairs = out.get("sop_logits", out.get("seq_relationship_logits"))
-        yield ours.next_sentence(hidden, batch), pairs
+        yield ours.next_sentence(encoded, batch), pairs
     match ours.config.predicts:
         case "class" | "classes" | "number":
-            yield ours.classify(hidden, batch), out.logits
+            yield ours.classify(encoded, batch), out.logits
         case "tags":
-            yield ours.tag(hidden), out.logits[real]
+            yield ours.tag(encoded.last), out.logits[real]
         case "span":
             both = torch.stack([out.start_logits, out.end_logits], -1)
-            yield ours.span(hidden), both[real]
+            yield ours.span(encoded.last), both[real]
         case "choice":
-            yield ours.choose(hidden, batch), out.logits.flatten()
+            yield ours.choose(encoded, batch), out.logits.flatten()
     if "pooler_output" in out:
-        yield ours.pooled(hidden, batch), out.pooler_output
+        yield ours.pooled(encoded, batch), out.pooler_output

@@ -213,8 +213,8 @@ def test_a_larger_vocabulary_fits_the_narrow_table() -> None:
     grown = with_pieces(model, 99, [[7, 9], [11]])
     packed, _ = sequences()
     with torch.no_grad():
-        logits = grown.masked_lm(grown.encoder(packed))
-        before = model.masked_lm(model.encoder(packed))
+        logits = grown.masked_lm(grown.encoder(packed).last)
+        before = model.masked_lm(model.encoder(packed).last)
     assert logits.shape == (packed.tokens, 101)
     close_when_regrouped(logits[:, 99], before[:, [7, 9]].mean(1))
     close_when_regrouped(logits[:, 100], before[:, 11])

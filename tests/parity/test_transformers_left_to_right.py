@@ -18,6 +18,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_model
 from bounds import close_gradients, close_losses, close_to_transformers
+from parity.comparing import every_state
 
 LENGTHS = (13, 2, 23, 7, 19)
 TOKENIZER = Tokenizer((*SPECIALS, *(f"word{n}" for n in range(94))), BasicRules(lowercase=True))
@@ -69,11 +70,12 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
     ours, theirs = both
     packed, padded = sequences()
     out = theirs(**padded, output_hidden_states=True)
-    states = ours.encoder.hidden_states(packed)
+    encoded = ours.encoder(packed, taps=every_state(ours))
+    states = encoded.states.values()
     assert len(states) == len(out.hidden_states) == 4
     for mine, other in zip(states, out.hidden_states, strict=True):
         close_to_transformers(mine, other[padded["attention_mask"]])
-    loss = left_to_right(ours, states[-1], packed, packed.targets["left_to_right"])
+    loss = left_to_right(ours, encoded, packed, packed.targets["left_to_right"])
     mean = loss.sum / loss.count
     close_losses(mean, out.loss)
     mean.backward()
@@ -98,5 +100,5 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
 def test_inference_is_causal_too(both: tuple[Model, BertLMHeadModel]) -> None:
     ours, theirs = (model.eval() for model in both)
     packed, padded = sequences()
-    logits = ours.masked_lm(ours.encoder(packed))
+    logits = ours.masked_lm(ours.encoder(packed).last)
     close_to_transformers(logits, theirs(**padded).logits[padded["attention_mask"]])

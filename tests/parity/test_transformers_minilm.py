@@ -18,6 +18,7 @@ from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers, close_when_regrouped
+from parity.comparing import every_state
 
 TEXTS = 100
 LONGEST = 96
@@ -67,10 +68,10 @@ def test_every_hidden_state_is_that_of_transformers(
         real = padded["attention_mask"].bool()
         assert torch.equal(padded["input_ids"][real], batch.ids)
         out = theirs(**padded, output_hidden_states=True)
-        states = model.encoder.hidden_states(batch)
-        for mine, other in zip(states, out.hidden_states, strict=True):
+        encoded = model.encoder(batch, taps=every_state(model))
+        for mine, other in zip(encoded.states.values(), out.hidden_states, strict=True):
             close_to_transformers(mine, other[real])
-        close_to_transformers(model.pooled(states[-1], batch), out.pooler_output)
+        close_to_transformers(model.pooled(encoded, batch), out.pooler_output)
         assert len(set(batch.lengths)) > 10
         seen += batch.sequences
     assert seen == TEXTS
@@ -80,10 +81,10 @@ def test_every_hidden_state_is_that_of_transformers(
 def test_packed_is_as_one_at_a_time(ours: tuple[Model, Tokenizer]) -> None:
     model, tokenizer = ours
     batch = batches(tokenizer)[0]
-    hidden = model.encoder(batch)
+    hidden = model.encoder(batch).last
     for begin, length in zip(batch.starts.tolist(), batch.lengths, strict=True):
         ids = batch.ids[begin : begin + length].numpy()
-        alone = model.encoder(pack([ids], [np.zeros_like(ids)]))
+        alone = model.encoder(pack([ids], [np.zeros_like(ids)])).last
         close_when_regrouped(alone, hidden[begin : begin + length])
 
 
@@ -96,9 +97,9 @@ def test_half_precision_is_close(
     model, tokenizer = ours
     batch = batches(tokenizer)[1]
     with torch.no_grad():
-        exact = model.encoder(batch)
+        exact = model.encoder(batch).last
     with torch.autocast("cpu", dtype=kind), torch.set_grad_enabled(graph):
-        rough = model.encoder(batch).detach()
+        rough = model.encoder(batch).last.detach()
     assert 0 < float((rough - exact).norm() / exact.norm()) < bound
 
 

@@ -133,11 +133,11 @@ def test_packed_sequences_are_as_one_at_a_time() -> None:
     config = ModelConfig(encoder=ENCODER, masked_lm=True, predicts="class", labels=LABELS)
     model = varied(build_model(config, seed=11))
     packed, _ = sequences()
-    hidden = model.encoder(packed)
+    whole = model.encoder(packed)
     for number, begin in enumerate(packed.starts.tolist()):
         span = slice(begin, begin + LENGTHS[number])
         alone = pack([packed.ids[span].numpy()], [packed.segments[span].numpy()])
-        states = model.encoder(alone)
-        close_when_regrouped(states, hidden[span])
-        mine, other = model.classify(states, alone), model.classify(hidden, packed)[[number]]
+        single = model.encoder(alone)
+        close_when_regrouped(single.last, whole.last[span])
+        mine, other = model.classify(single, alone), model.classify(whole, packed)[[number]]
         close_when_regrouped(mine, other)

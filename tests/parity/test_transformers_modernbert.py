@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.families.modernbert import modernbert
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -25,7 +26,7 @@ from bertsmith.weights.folder import load_model, save_model, start_from
 from bertsmith.weights.names import table
 from bounds import close_gradients, close_losses, close_to_transformers, close_when_regrouped
 from families import ENCODERS, LABELS
-from parity.comparing import TOKENIZER, compare, sequences, varied
+from parity.comparing import TOKENIZER, compare, every_state, sequences, varied
 from parity.modern import (
     ModernBertForMaskedLM,
     ModernBertForSequenceClassification,
@@ -60,18 +61,18 @@ def test_long_texts_give_the_hidden_states_of_transformers(
     ours = loaded(theirs, tmp_path)
     packed, ids, mask = long_batch()
     out = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-    *states, last = ours.encoder.hidden_states(packed)
+    *states, last = ours.encoder(packed, taps=every_state(ours)).states.values()
     for mine, other in zip(states, out.hidden_states, strict=False):
         close_to_transformers(mine, other[mask])
     close_to_transformers(last, out.last_hidden_state[mask])
     # alone, and in training, with the last layer at some tokens only
     begin = LONG[0] + LONG[1]
     alone = pack([ids[2, :300].numpy()], [np.zeros(300, np.int64)])
-    close_when_regrouped(ours.encoder(alone), last[begin : begin + 300])
+    close_when_regrouped(ours.encoder(alone).last, last[begin : begin + 300])
     read = torch.arange(0, packed.tokens, 7)
     with torch.enable_grad():
-        trained = ours.encoder(packed, read).detach()
-    close_when_regrouped(trained[read], last[read])
+        trained = ours.encoder(packed, at=read).last.detach()
+    close_when_regrouped(trained, last[read])
 
 
 def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> None:
@@ -121,9 +122,10 @@ def test_sequences_may_be_the_mean_of_their_tokens(tmp_path: Path, activation: s
     target = Target(at=torch.arange(6), labels=torch.tensor([0, 1, 2, 3, 4, 0]))
     packed = dataclasses.replace(packed, targets={"classify": target})
 
-    def classify(model: Model, hidden: Tensor, batch: Batch, target: Target) -> Loss:
-        close_when_regrouped(hidden, model.encoder.hidden_states(batch)[-1])
-        return Classify()(model, hidden, batch, target)
+    def classify(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        assert encoded.places is None
+        close_when_regrouped(encoded.last, model.encoder(batch).last)
+        return Classify()(model, encoded, batch, target)
 
     Objective({"classify": classify}, at_targets=frozenset())(ours, packed)
 

@@ -22,6 +22,7 @@ from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers
+from parity.comparing import every_state
 
 # an amide coupling, 103 tokens
 REACTION = (
@@ -66,7 +67,7 @@ def recovered(ours: Model, theirs: Any, ids: list[int], mask_id: int) -> tuple[i
     at = torch.arange(len(places))
     rows[at, at + 1] = mask_id
     packed = pack([row.numpy() for row in rows], [(row * 0).numpy() for row in rows])
-    hidden = ours.encoder(packed).reshape(*rows.shape, -1)
+    hidden = ours.encoder(packed).last.reshape(*rows.shape, -1)
     mine = ours.masked_lm(hidden[at, at + 1])
     out = theirs(rows)
     other = (out.prediction_logits if "prediction_logits" in out else out.logits)[at, at + 1]
@@ -78,7 +79,7 @@ def recovered(ours: Model, theirs: Any, ids: list[int], mask_id: int) -> tuple[i
 def whole(out: Any, ours: Model, ids: list[int]) -> list[tuple[Tensor, Tensor]]:  # noqa: ANN401
     """Hidden states of all layers, ours and theirs."""
     packed = pack([torch.tensor(ids).numpy()], [torch.zeros(len(ids)).long().numpy()])
-    states = ours.encoder.hidden_states(packed)
+    states = ours.encoder(packed, taps=every_state(ours)).states.values()
     return [(mine, other[0]) for mine, other in zip(states, out.hidden_states, strict=True)]
 
 

@@ -106,8 +106,7 @@ def _watch_block(block: nn.Module, name: str, seen: Seen) -> None:
         seen.sums.setdefault(f"{name}, {place}", []).append(share(dropped))
 
     def begins(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-        inputs, spans, *rest = arguments
-        at = rest[0] if rest else None
+        inputs, spans, at = arguments[:3]
         given["residual"] = inputs if at is None else inputs[at]
         alone = (spans.offsets.diff() == 1).repeat_interleave(spans.offsets.diff())
         given["alone"] = alone if at is None else alone[at]
@@ -116,9 +115,9 @@ def _watch_block(block: nn.Module, name: str, seen: Seen) -> None:
         heads = arguments[0].unflatten(-1, (attention_heads(block), -1))[given["alone"]]
         seen.alone.append(share((heads == 0).all(-1)))
 
-    def ends(_: nn.Module, __: object, made: Tensor) -> None:
+    def ends(_: nn.Module, __: object, made: tuple[Tensor, object]) -> None:
         if before:
-            note("feed-forward", made == given["middle"])
+            note("feed-forward", made[0] == given["middle"])
 
     def first_norm(_: nn.Module, arguments: tuple[Tensor, ...], made: Tensor) -> None:
         if not before:
@@ -164,7 +163,7 @@ def test_half_of_every_sum_is_dropped(
     model, packed = started(folder(parent), 0.5), batch()
     seen, config = watch(model), PARENTS[parent]
     torch.manual_seed(6)
-    model.encoder(packed, packed.offsets[:-1] if read == "first" else None)
+    model.encoder(packed, at=packed.offsets[:-1] if read == "first" else None)
     about_half(seen.embeddings, 1, "embeddings")
     about_half(seen.alone, config.layers, "attention weights")
     blocks = config.groups or config.layers
@@ -206,11 +205,11 @@ def test_half_of_what_a_classifier_reads_is_dropped(
     if model.pooler is not None:
         model.pooler.dense.register_forward_pre_hook(keep("pooler"))
     torch.manual_seed(6)
-    hidden = model.encoder(packed)
+    encoded = model.encoder(packed)
     if head == "tag":
-        model.tag(hidden)
+        model.tag(encoded.last)
     else:
-        {"choose": model.choose, "classify": model.classify}[head](hidden, packed)
+        {"choose": model.choose, "classify": model.classify}[head](encoded, packed)
     given = read["head"]
     if parent == "distilbert" and head != "tag":
         # below it half of the values are zero by themselves: its ReLU

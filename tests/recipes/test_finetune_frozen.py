@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.recipes.finetune.baselines.frozen import frozen_rivals
 from bertsmith.recipes.finetune.baselines.linear import linear_answers
 from bertsmith.recipes.finetune.labelled import LabelledData
@@ -50,12 +50,14 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
     known = torch.zeros(37, 24)
     known[-2:, 0] = torch.tensor([0.01, -0.01])
 
-    def hidden_states(batch: Batch) -> list[Tensor]:
+    def encode(batch: Batch, *, taps: Taps) -> Encoded:
         # of the words of chance alone, so that the other says nothing of good and bad
         chance = noise * (torch.arange(37) < 35)[:, None]
-        return [chance[batch.ids], known[batch.ids]]
+        states = {0: chance[batch.ids], 1: known[batch.ids]}
+        assert taps.states >= states.keys()
+        return Encoded(last=states[1], states=states)
 
-    model.encoder.hidden_states = hidden_states  # type: ignore[method-assign,assignment]
+    model.encoder.forward = encode  # type: ignore[method-assign,assignment]
     scores = {rival.name: rival.mean for rival in frozen_rivals(model, prepared)}
     assert scores["frozen, layer 1"] > 0.99
     assert scores["frozen, embeddings"] < 0.75

@@ -117,12 +117,12 @@ def test_every_head_of_texts_reads_the_last_token(base: Path, predicts: Predicts
     model, tokenizer = start_from(base, predicts=predicts, labels=labels, seed=1)
     ids = [np.array([tokenizer.cls_id, *own, tokenizer.sep_id]) for own in tokenizer.encode(TEXTS)]
     batch = pack(ids, [np.zeros(len(own), np.int8) for own in ids])
-    hidden = model.encoder(batch)
+    encoded = model.encoder(batch)
     assert model.pooler is not None
-    last = torch.stack([hidden[end - 1] for end in batch.offsets[1:].tolist()])
+    last = torch.stack([encoded.last[end - 1] for end in batch.offsets[1:].tolist()])
     head = model.heads["choose" if predicts == "choice" else "classify"]
     expected = head(model.pooler.dense(last).tanh())
-    found = (model.choose if predicts == "choice" else model.classify)(hidden, batch)
+    found = (model.choose if predicts == "choice" else model.classify)(encoded, batch)
     close_to_transformers(found.reshape(expected.shape), expected)
     assert len(set(found.flatten().tolist())) > len(TEXTS) - 1
 

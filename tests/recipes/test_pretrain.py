@@ -158,8 +158,8 @@ def test_the_model_gives_the_same_in_transformers(
         lengths=(len(ids),),
     )
     with torch.no_grad():
-        hidden, expected = ours.encoder(batch), theirs(**inputs)
-        words, pairs = ours.masked_lm(hidden), ours.next_sentence(hidden, batch)
+        encoded, expected = ours.encoder(batch), theirs(**inputs)
+        words, pairs = ours.masked_lm(encoded.last), ours.next_sentence(encoded, batch)
     close_to_transformers(words, expected.prediction_logits[0])
     close_to_transformers(pairs, expected.seq_relationship_logits)
 
@@ -361,7 +361,7 @@ def test_positions_that_are_not_learned(
         TokenStore(store_folder), found.tokenizer, QUICK.samples, seed=2
     ).take(Place())
     with torch.no_grad():
-        assert torch.equal(loaded.encoder(batch), found.model.encoder(batch))
+        assert torch.equal(loaded.encoder(batch).last, found.model.encoder(batch).last)
 
 
 def test_masked_lm_alone_on_one_document(tokenizer: Tokenizer, tmp_path: Path) -> None:

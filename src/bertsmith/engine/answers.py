@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
-from bertsmith.core.shapes import Hidden, TagLogits
+from bertsmith.core.shapes import TagLogits
 from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model, Precision, forward_only
 
 
@@ -52,7 +53,7 @@ def text_outputs(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            logits = model.classify(_hidden(model, batch), batch)
+            logits = model.classify(_at_pooled(model, batch), batch)
             found[units] = _means(_host(logits), sequences[units])
     return found
 
@@ -70,16 +71,16 @@ def option_scores(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            scores = model.choose(_hidden(model, batch), batch).float().cpu()
+            scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
             parts = scores.split(sequences[units].tolist())
             for unit, part in zip(units.tolist(), parts, strict=True):
                 found[unit] = part.softmax(-1).numpy()
     return found
 
 
-def _hidden(model: Model, batch: Batch) -> Hidden:
+def _at_pooled(model: Model, batch: Batch) -> Encoded:
     # the last layer works for the tokens that the pooler reads
-    return model.encoder(batch, model.pooled_places(batch))  # type: ignore[no-any-return]
+    return model.encoder(batch, at=model.pooled_places(batch))  # type: ignore[no-any-return]
 
 
 def _host(values: Tensor) -> NDArray[np.float32]:
@@ -112,8 +113,7 @@ def next_sentence_probabilities(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            hidden = model.encoder(batch, model.pooled_places(batch))
-            shares = model.next_sentence(hidden, batch).float().softmax(-1)
+            shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
             found[units] = shares[:, 0].cpu().numpy()
     return found
 
@@ -144,7 +144,7 @@ def tag_probabilities(
 def _tags(model: Model, batch: Batch, at: torch.Tensor) -> TagLogits:
     # the last layer works for the tokens that are asked, where these are few
     read = at if 0 < len(at) <= batch.tokens // 2 else None
-    return model.tag(model.encoder(batch, read).index_select(0, at))
+    return model.tag(model.encoder(batch, at=read).rows(at))
 
 
 LONGEST_ANSWER = 30
@@ -174,7 +174,7 @@ def span_logits(
     with forward_only(model, precision):
         for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
             batch = packed.to(model.device)
-            logits = model.span(model.encoder(batch)).float().cpu()
+            logits = model.span(model.encoder(batch).last).float().cpu()
             for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
                 found[unit] = part.numpy()
     return found

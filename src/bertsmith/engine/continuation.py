@@ -127,7 +127,7 @@ def _extend(
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
     for units, packed in evaluation_batches(encoded, tokens_per_batch=TOKENS_PER_BATCH):
         batch = packed.to(model.device)
-        last = model.encoder(batch)[batch.offsets[1:] - 1]
+        last = model.encoder(batch, at=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
         for part, own in zip(last.split(_TEXTS), _parts(numbers), strict=True):
             # a table may have more rows than there are pieces

@@ -18,6 +18,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length, windows
 from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, Precision, forward_only
 from bertsmith.network.pooling import POOLINGS, LayerMix, Pooling, pooled
 from bertsmith.text.examples.example import Example
@@ -358,9 +359,10 @@ class _Extraction:
     def _of_batch(self, batch: Batch) -> Tensor:
         """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
         if self._config.pool == "pooler":
-            return self._model.pooled(self._model.encoder(batch), batch)
-        states = self._model.encoder.hidden_states(batch, self._mix.layers[-1])
-        hidden = self._mix.mixed(states)
+            read = self._model.pooled_places(batch)
+            return self._model.pooled(self._model.encoder(batch, at=read), batch)
+        taps, nowhere = Taps(states=frozenset(self._mix.layers)), batch.ids[:0]
+        hidden = self._mix.mixed(self._model.encoder(batch, at=nowhere, taps=taps).states)
         if self._config.unit != "text":
             return hidden
         return pooled(cast("tuple[Pooling, ...]", self._config.kinds), hidden, batch.offsets)

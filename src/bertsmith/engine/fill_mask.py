@@ -93,13 +93,13 @@ def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
 ) -> list[list[list[Filling]]]:
     """For each sequence of a batch, for each of its masks, the likeliest pieces."""
-    hidden = model.encoder(batch)
     at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
+    encoded = model.encoder(batch, at=at)
     owners = torch.searchsorted(batch.offsets, at, right=True) - 1
     fillings: list[list[list[Filling]]] = [[] for _ in batch.lengths]
     for part, owner in zip(at.split(_MASKS), owners.split(_MASKS), strict=True):
         # a table may have more rows than there are pieces
-        logits = model.masked_lm(hidden[part])[:, : tokenizer.size]
+        logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
         values, pieces = _chosen(logits, top, among)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(

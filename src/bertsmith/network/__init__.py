@@ -1,6 +1,7 @@
 """Batches become hidden states, and those become predictions.
 
 A `Batch` holds the tokens of its sequences end to end; there is no padding. `embeddings`, blocks
-(`block`, with `attention` inside) and the `encoder` turn it into hidden states (tokens, hidden);
-`heads` and `model` into predictions. `families` are sizes and wiring of the one encoder.
+(`block`, with `attention` inside) and the `encoder` turn it into hidden states (tokens, hidden),
+`Encoded`; `heads` and `model` turn those into predictions. `shape_buckets` makes training faster.
+`families` are sizes and wiring of the one encoder.
 """

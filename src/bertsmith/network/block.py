@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from bertsmith.core.shapes import AtPlaces, Hidden, Places
 from bertsmith.network.attention.layout import Spans
+from bertsmith.network.attention.reference import weighted_values
 from bertsmith.network.dropout import Dropout
+from bertsmith.network.encoded import Inside
 
 
 def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
@@ -37,18 +39,32 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(hidden, hidden, bias=biases)
         self.output = nn.Linear(hidden, hidden, bias=biases)
 
-    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
+    def forward(
+        self,
+        inputs: Hidden,
+        spans: Spans,
+        at: Places | None = None,
+        qkv: bool = False,
+        weights: bool = False,
+    ) -> tuple[AtPlaces, Inside]:
         """(tokens, hidden) to (tokens, hidden), each token seeing its own sequence only.
 
         With `at` (places,), some of the tokens in order, to (places, hidden): what these see.
+        `qkv` and `weights` say what else is returned; weights want all tokens.
         """
         if at is None:
             query, key, value = self._mapped(inputs, self.query, self.key, self.value)
         else:
             (query,) = self._mapped(inputs.index_select(0, at), self.query)
             key, value = self._mapped(inputs, self.key, self.value)
-        attended = spans.attend(query, key, value, self.dropout.active_share, at)
-        return self.output(attended.flatten(1))  # type: ignore[no-any-return]
+        query, key = spans.rotated(query, key, at)
+        seen = spans.weights(query, key) if weights else None
+        if seen is None:
+            attended = spans.attend(query, key, value, self.dropout.active_share, at)
+        else:
+            attended = weighted_values(seen, value, self.dropout)
+        inside = Inside((query, key, value) if qkv else None, seen)
+        return self.output(attended.flatten(1)), inside
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
         """What several linear maps make of the same values, each (tokens, heads, head)."""
@@ -129,17 +145,26 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
         self.dropout = Dropout(dropout)
 
-    def forward(self, inputs: Hidden, spans: Spans, at: Places | None = None) -> AtPlaces:
-        """(tokens, hidden) to (tokens, hidden).
+    def forward(
+        self,
+        inputs: Hidden,
+        spans: Spans,
+        at: Places | None = None,
+        qkv: bool = False,
+        weights: bool = False,
+    ) -> tuple[AtPlaces, Inside]:
+        """(tokens, hidden) to (tokens, hidden), and what is asked for of the attention.
 
         With `at` (places,), some of the tokens in order, to (places, hidden): theirs only.
         """
         before = self.norm == "before"
-        attended = self.attention(self.attention_norm(inputs) if before else inputs, spans, at)
+        normed = self.attention_norm(inputs) if before else inputs
+        attended, inside = self.attention(normed, spans, at, qkv, weights)
         kept = inputs if at is None else inputs.index_select(0, at)
         if before:
             middle = self.dropout.add(kept, attended)
-            return self.dropout.add(middle, self.feed_forward(self.feed_forward_norm(middle)))
+            changed = self.feed_forward(self.feed_forward_norm(middle))
+            return self.dropout.add(middle, changed), inside
         middle = self.attention_norm(self.dropout.add(kept, attended))
         changed = self.dropout.add(middle, self.feed_forward(middle))
-        return self.feed_forward_norm(changed)  # type: ignore[no-any-return]
+        return self.feed_forward_norm(changed), inside

@@ -3,65 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.shapes import Hidden, Places
+from bertsmith.core.shapes import Places
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.attention.rotary import Rotation, rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.block import Activation, Block, Norm
 from bertsmith.network.embeddings import Embeddings, Positions
-
-# rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
-_MANY, _STEP, _FEW_STEP = 1024, 64, 16
-# below, more rows cost a small network more than the compiling of few and small products
-_LEAST = 512
-# what a larger network gains by, where steps are small: fine-tuning on sentences (docs/log.md)
-FEW = 64
-
-
-def evened(rows: int, least: int = _LEAST) -> int:
-    """The number of rows rounded up to a multiple of 64, or of 16 below 1,024.
-
-    Below `least` it stays as it is.
-    """
-    if rows < least:
-        return rows
-    step = _STEP if rows >= _MANY else _FEW_STEP
-    return -(-rows // step) * step
-
-
-def with_spare_sequence(batch: Batch) -> Batch:
-    """The batch with one sequence more where that gives it a usual number of tokens."""
-    spare = evened(batch.tokens, FEW) - batch.tokens
-    if not spare:
-        return batch
-    more = batch.ids.new_zeros(spare)
-    return replace(
-        batch,
-        ids=torch.cat([batch.ids, more]),
-        segments=torch.cat([batch.segments, more]),
-        positions=torch.cat([batch.positions, more]),
-        offsets=torch.cat([batch.offsets, batch.offsets[-1:] + spare]),
-        lengths=(*batch.lengths, spare),
-    )
-
-
-def with_spare_places(read: Tensor, tokens: int) -> Tensor:
-    """The places with some of the others where that gives a usual number of them."""
-    spare = evened(len(read)) - len(read)
-    if read.is_cuda or not spare:
-        return read
-    unread = torch.ones(tokens, dtype=torch.bool)
-    unread[read] = False
-    return torch.cat([read, unread.nonzero().flatten()[:spare]]).sort().values
-
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 
 Pooling = Literal["tanh", "relu", "gelu"]
 Pooled = Literal["first", "last", "mean"]
@@ -259,37 +214,33 @@ class Encoder(nn.Module):
             else nn.Identity()
         )
 
-    def forward(self, batch: Batch, read: Places | None = None) -> Hidden:
-        """The last layer's hidden states, (tokens, hidden).
+    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+        """Return the last layer's hidden states and what is tapped on the way.
 
-        With `read`, some of the tokens in order and each once, the last layer works for these, and
-        other rows hold nothing of use: of other tokens it needs keys and values. Reading from left
-        to right, it works for all.
+        With `at` (places,), some of the tokens in order and each once, the last layer works for
+        these alone (of other tokens it needs keys and values), unless it has a tap or reads from
+        left to right. With `at` empty, the layers above the highest tap are left out.
         """
-        tokens = batch.tokens
-        if torch.is_grad_enabled() and not batch.ids.is_cuda:
-            batch = with_spare_sequence(batch)
-        if read is None or self.config.causal:
-            return self.hidden_states(batch)[-1][:tokens]
-        *before, (last, seen) = self._layers(batch)
+        layers = self._layers(batch)
+        top = len(layers)
+        end = max(taps.layers, default=0) if at is not None and not len(at) else top
+        whole = self.config.causal or top in taps.layers or end < top
+        read = None if whole else at
         hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
-        for block, spans in before:
-            hidden = block(hidden, spans)
-        read = with_spare_places(read, tokens)
-        own = self.final_norm(last(hidden, seen, read))
-        return hidden.new_zeros(tokens, hidden.shape[1], dtype=own.dtype).index_copy(0, read, own)  # type: ignore[no-any-return]
-
-    def hidden_states(self, batch: Batch, last: int | None = None) -> list[Hidden]:
-        """The embeddings and every layer's output, each (tokens, hidden), up to a layer's.
-
-        With norms before each layer, the output of the very last one is normed.
-        """
-        states = [self.embeddings(batch.ids, batch.segments, batch.positions)]
-        for block, spans in self._layers(batch)[:last]:
-            states.append(block(states[-1], spans))
-        if len(states) > self.config.layers:
-            states[-1] = self.final_norm(states[-1])
-        return states
+        states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
+        for number, (block, spans) in enumerate(layers[:end], 1):
+            tapped = (number in taps.qkv, number in taps.weights)
+            hidden, inside = block(hidden, spans, read if number == top else None, *tapped)
+            if number == top:
+                hidden = self.final_norm(hidden)
+            if number in taps.states:
+                states[number] = hidden
+            if number in taps.qkv:
+                qkv[number] = inside.qkv
+            if number in taps.weights:
+                weights[number] = inside.weights
+        last = hidden if read is at else hidden[at]
+        return Encoded(last=last, places=at, states=states, qkv=qkv, weights=weights)
 
     def _layers(self, batch: Batch) -> list[tuple[nn.Module, Spans]]:
         """The block of each layer, and what its attention sees."""

@@ -19,6 +19,7 @@ from bertsmith.core.shapes import (
     Table,
 )
 from bertsmith.network.dropout import Dropout
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.encoder import Pooled as PooledToken
 
@@ -67,11 +68,11 @@ class Pooler(nn.Module):
             self.norm = nn.LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
         self.approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
 
-    def forward(self, hidden: Hidden, offsets: Offsets) -> Pooled:
-        """From (tokens, hidden) and the sequences' offsets to (sequences, hidden)."""
+    def forward(self, encoded: Encoded, offsets: Offsets) -> Pooled:
+        """Return a vector a sequence, (sequences, hidden), given the sequences' offsets."""
         if self.pooled == "mean":
-            return self.features(_means(hidden, offsets))
-        return self.features(hidden[pooled_places(self.pooled, offsets)])
+            return self.features(_means(encoded.last, offsets))
+        return self.features(encoded.rows(pooled_places(self.pooled, offsets)))
 
     def features(self, read: AtPlaces) -> AtPlaces:
         """What becomes of the values of sequences, or of tokens, (places, hidden)."""

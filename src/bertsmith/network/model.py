@@ -27,6 +27,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import Encoder, EncoderConfig
 from bertsmith.network.heads import (
     HEADS,
@@ -183,10 +184,10 @@ class Model(nn.Module):
             if isinstance(part, Dropout):
                 part.share = share
 
-    def pooled(self, hidden: Hidden, batch: Batch) -> Pooled:
+    def pooled(self, encoded: Encoded, batch: Batch) -> Pooled:
         """One vector a sequence, (sequences, hidden)."""
         assert self.pooler is not None
-        return self.pooler(hidden, batch.offsets)  # type: ignore[no-any-return]
+        return self.pooler(encoded, batch.offsets)  # type: ignore[no-any-return]
 
     def pooled_places(self, batch: Batch) -> SequencePlaces | None:
         """Return the tokens that `pooled` reads, (sequences,), in order; None for all."""
@@ -198,13 +199,13 @@ class Model(nn.Module):
         table = self.encoder.embeddings.tokens.weight
         return self.heads["masked_lm"](hidden, table)  # type: ignore[no-any-return]
 
-    def next_sentence(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+    def next_sentence(self, encoded: Encoded, batch: Batch) -> ClassLogits:
         """Logits (sequences, 2): is the next sentence, is a random one."""
-        return self.heads["next_sentence"](self.pooled(hidden, batch))  # type: ignore[no-any-return]
+        return self.heads["next_sentence"](self.pooled(encoded, batch))  # type: ignore[no-any-return]
 
-    def classify(self, hidden: Hidden, batch: Batch) -> ClassLogits:
+    def classify(self, encoded: Encoded, batch: Batch) -> ClassLogits:
         """Logits or numbers (sequences, labels), in the order of the config's labels."""
-        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["classify"](pooled)  # type: ignore[no-any-return]
 
     def tag(self, hidden: Hidden) -> TagLogits:
@@ -222,9 +223,9 @@ class Model(nn.Module):
         assert self.pooler is not None
         return self.pooler.features(hidden)
 
-    def choose(self, hidden: Hidden, batch: Batch) -> Scores:
+    def choose(self, encoded: Encoded, batch: Batch) -> Scores:
         """Scores (sequences,), one an option; those of a question stand in a row."""
-        pooled = self.classifier_dropout(self.pooled(hidden, batch))
+        pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,8 +136,8 @@ class LayerMix(Config):
         """How many times as wide as the encoder the vectors are."""
         return len(self.layers) if self.weights is None else 1
 
-    def mixed(self, states: Sequence[Hidden]) -> TokenVectors:
-        """Vectors (tokens, parts x hidden), of the states of all layers, the embeddings first."""
+    def mixed(self, states: Mapping[int, Hidden]) -> TokenVectors:
+        """Return vectors (tokens, parts x hidden), given the states of its layers by number."""
         chosen = [states[layer] for layer in self.layers]
         if self.weights is None:
             return torch.cat(chosen, dim=1) * self.scale

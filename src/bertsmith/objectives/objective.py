@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bertsmith.core.shapes import Hidden, Places, SequencePlaces
+from bertsmith.core.shapes import Places, SequencePlaces
+from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 
 
@@ -45,7 +47,7 @@ class Losses:
         return torch.stack(shares).sum()
 
 
-Term = Callable[[Model, Hidden, Batch, Target], Loss]
+Term = Callable[[Model, Encoded, Batch, Target], Loss]
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,11 @@ class Objective:
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
         """The loss of each term whose targets the batch carries."""
-        hidden = model.encoder(batch, self.read(batch, model.pooled_places(batch)))
+        read = self.read(batch, model.pooled_places(batch))
+        encoded = shape_buckets.encode(model.encoder, batch, at=read)
         return Losses(
             parts={
-                name: term(model, hidden, batch, batch.targets[name])
+                name: term(model, encoded, batch, batch.targets[name])
                 for name, term in self.terms.items()
                 if name in batch.targets
             }

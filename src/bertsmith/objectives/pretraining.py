@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.shapes import AtTargets, Hidden
+from bertsmith.core.shapes import AtTargets
 from bertsmith.network.batch import Batch, Target
-from bertsmith.network.encoder import evened
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model
+from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective
 
 
-def masked_lm(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+def masked_lm(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
     """Cross-entropy of the original tokens, at the masked positions only."""
     head = model.heads["masked_lm"]
     assert isinstance(head, MaskedLMHead)
     table = model.encoder.embeddings.tokens.weight
-    spare = 0 if hidden.is_cuda else evened(len(target)) - len(target)
-    features = head.features(hidden[F.pad(target.at, (0, spare))])
+    features = head.features(encoded.rows(pad_targets(target.at)))
     return linear_cross_entropy(features, table, head.bias, target.labels)
 
 
-def next_sentence(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+def next_sentence(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
     """Cross-entropy of "is the next" (0) against "is a random one" (1), for sequences with both."""
-    return cross_entropy(model.next_sentence(hidden, batch)[target.at], target.labels)
+    return cross_entropy(model.next_sentence(encoded, batch)[target.at], target.labels)
 
 
-def sentence_order(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+def sentence_order(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
     """Cross-entropy of "in order" (0) against "exchanged" (1), for sequences of two segments.
 
     The head is that of next sentence, as both tell whether B is what follows A.
     """
-    return next_sentence(model, hidden, batch, target)
+    return next_sentence(model, encoded, batch, target)
 
 
 # logits made at once; nearly every token is a target here, and all their logits fill the memory
 _LOGITS = 2**25
 
 
-def left_to_right(model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+def left_to_right(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
     """Cross-entropy of the tokens that follow, read from the tokens before them.
 
     The head and its tied table are those of masked LM. The logits are made in slices, and made
@@ -53,7 +52,7 @@ def left_to_right(model: Model, hidden: Hidden, batch: Batch, target: Target) ->
     config = model.encoder.config
     if not config.causal:
         raise ConfigError("an encoder that reads from left to right must be causal")
-    at = hidden[target.at]
+    at = encoded.rows(target.at)
     rows = max(1, _LOGITS // config.vocabulary)
     if len(at) <= rows:
         return cross_entropy(model.masked_lm(at), target.labels)

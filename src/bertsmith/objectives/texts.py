@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from bertsmith.core.shapes import Hidden
 from bertsmith.network.batch import Batch, Target
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Loss
@@ -47,9 +47,9 @@ class Classify:
     smoothing: float = 0.0
     weights: tuple[float, ...] = ()
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the texts that begin at the target's sequences."""
-        logits = group_means(model.classify(hidden, batch), target.at, batch)
+        logits = group_means(model.classify(encoded, batch), target.at, batch)
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
 
@@ -64,9 +64,9 @@ class MultiLabel:
     smoothing: float = 0.0
     weights: tuple[float, ...] = ()
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the texts; the target's labels are (texts, labels), 0 or 1."""
-        logits = group_means(model.classify(hidden, batch), target.at, batch).float()
+        logits = group_means(model.classify(encoded, batch), target.at, batch).float()
         truth = target.labels.float()
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         wanted = truth * (1 - self.smoothing) + self.smoothing / 2
@@ -88,9 +88,9 @@ class Regress:
     mean: float = 0.0
     spread: float = 1.0
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the texts; the target's labels are (texts,)."""
-        said = group_means(model.classify(hidden, batch), target.at, batch).float()[:, 0]
+        said = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = (target.labels.float() - self.mean) / self.spread
         right = ((said - truth).abs() < truth.abs()).sum()
         loss = F.mse_loss(said, truth, reduction="sum")
@@ -101,9 +101,9 @@ class Regress:
 class Relevance:
     """Binary cross-entropy of a relevance in [0, 1] (Nogueira & Cho 2019, equation 1)."""
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the pairs; the target's labels are (pairs,)."""
-        said = group_means(model.classify(hidden, batch), target.at, batch).float()[:, 0]
+        said = group_means(model.classify(encoded, batch), target.at, batch).float()[:, 0]
         truth = target.labels.float()
         loss = F.binary_cross_entropy_with_logits(said, truth, reduction="sum")
         return Loss(sum=loss, count=len(truth), correct=((said > 0) == (truth > 0.5)).sum())
@@ -113,9 +113,9 @@ class Relevance:
 class Choose:
     """Cross-entropy of the right option among those of its question, any number of them."""
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the questions; a label is the number of the right option, from 0."""
         owner = owners(target.at, batch.sequences)
         place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
-        scores = in_rows(model.choose(hidden, batch).float(), owner, place, len(target))
+        scores = in_rows(model.choose(encoded, batch).float(), owner, place, len(target))
         return cross_entropy(scores, target.labels)

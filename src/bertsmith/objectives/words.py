@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from bertsmith.core.shapes import Hidden
 from bertsmith.network.batch import Batch, Target
+from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Loss
@@ -21,9 +21,9 @@ class Tag:
     smoothing: float = 0.0
     weights: tuple[float, ...] = ()
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the words; the target lies at their first pieces."""
-        logits = model.tag(hidden.index_select(0, target.at))
+        logits = model.tag(encoded.rows(target.at))
         weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
         return cross_entropy(logits, target.labels, self.smoothing, weights)
 
@@ -35,9 +35,9 @@ class Span:
     A window without the answer has [CLS], place 0, for both.
     """
 
-    def __call__(self, model: Model, hidden: Hidden, batch: Batch, target: Target) -> Loss:
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
         """The loss over the windows; labels are (windows, 2), places in the window."""
-        logits = model.span(hidden).float()
+        logits = model.span(encoded.last).float()
         lengths = batch.offsets.diff()
         owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)
         place = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]

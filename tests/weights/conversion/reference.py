@@ -92,21 +92,21 @@ def compared(ours: Model, theirs: Any) -> set[str]:  # noqa: ANN401
     names: set[str] = set()
     batch = pack([each.numpy() for each in ids], [each.numpy() for each in segments])
     with forward_only(ours, "fp32"):
-        hidden = ours.encoder(batch)
+        encoded = ours.encoder(batch)
         for place, (one, other) in enumerate(zip(ids, segments, strict=True)):
             outputs = theirs(one[None], token_type_ids=other[None], output_hidden_states=True)
             own = slice(*batch.offsets[place : place + 2].tolist())
-            pairs = {"hidden": (hidden[own], outputs.hidden_states[-1][0])}
+            pairs = {"hidden": (encoded.last[own], outputs.hidden_states[-1][0])}
             if "masked_lm" in ours.heads:
                 logits = outputs[
                     "prediction_logits" if "prediction_logits" in outputs else "logits"
                 ]
-                pairs["masked_lm"] = ours.masked_lm(hidden[own]), logits[0]
+                pairs["masked_lm"] = ours.masked_lm(encoded.last[own]), logits[0]
             if "next_sentence" in ours.heads:
                 logits = outputs[next(key for key in outputs if key.startswith(("seq", "sop")))]
-                pairs["next_sentence"] = ours.next_sentence(hidden, batch)[place], logits[0]
+                pairs["next_sentence"] = ours.next_sentence(encoded, batch)[place], logits[0]
             if "classify" in ours.heads:
-                pairs["classify"] = ours.classify(hidden, batch)[place], outputs.logits[0]
+                pairs["classify"] = ours.classify(encoded, batch)[place], outputs.logits[0]
             for name, (mine, its) in pairs.items():
                 close_to_transformers(mine, its, name)
             names |= pairs.keys()

@@ -143,14 +143,14 @@ def compare(folder: Path, theirs: Any) -> None:  # noqa: ANN401
     ids = [torch.randint(4, rows, (length,), generator=generator) for length in (3, 11, LONGEST)]
     batch = pack([each.numpy() for each in ids], [each.numpy() * 0 for each in ids])
     with forward_only(ours, "fp32"):
-        hidden = ours.encoder(batch)
+        encoded = ours.encoder(batch)
         for place, each in enumerate(ids):
             own = slice(*batch.offsets[place : place + 2].tolist())
             logits = theirs(each[None]).logits[0]
             if "classify" in ours.heads:
-                mine = ours.classify(hidden, batch)[place]
+                mine = ours.classify(encoded, batch)[place]
             else:
-                mine = ours.masked_lm(hidden[own])
+                mine = ours.masked_lm(encoded.last[own])
             close_to_transformers(mine, logits)
 
 

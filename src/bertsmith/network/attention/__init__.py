@@ -9,5 +9,6 @@ knows where each sequence lies and chooses how attention is computed:
 - where a layer sees neighbours only (`local`), long sequences are cut into blocks that see
   themselves and the blocks beside them, and these are grouped in the same way.
 
-`rotary` turns queries and keys by their positions before they meet.
+`rotary` turns queries and keys by their positions before they meet. `reference` is attention in a
+few plain lines, for layers whose weights are asked for and for tests.
 """

@@ -25,6 +25,7 @@ from torch import Tensor
 from bertsmith.core.shapes import Heads, Offsets, Places, Queries
 from bertsmith.network.attention.cpu import Grouping, PackedAttention, fused_attention, group
 from bertsmith.network.attention.local import group_local
+from bertsmith.network.attention.reference import attention_weights
 from bertsmith.network.attention.rotary import Rotation
 
 
@@ -33,8 +34,8 @@ class Spans:
     """The sequences of a batch: `offsets` (sequences + 1,) on its device, `lengths` on the host.
 
     With `causal`, a token sees itself and those before it only; with a `window`, no more than so
-    many others on either side. With a `rotation`, queries and keys are turned by it first. All
-    layers that see alike share one object, which remembers how it groups the sequences.
+    many others on either side. A `rotation` turns queries and keys before they meet. All layers
+    that see alike share one object, which remembers how it groups the sequences.
     """
 
     offsets: Offsets
@@ -43,6 +44,18 @@ class Spans:
     window: int | None = None
     rotation: Rotation | None = None
     _groupings: dict[int, Grouping] = field(default_factory=dict, repr=False, compare=False)
+
+    def rotated(
+        self, query: Queries, key: Heads, at: Places | None = None
+    ) -> tuple[Queries, Heads]:
+        """Return queries, of all tokens or of those `at` (places,), and keys turned by position."""
+        if self.rotation is None:
+            return query, key
+        return self.rotation.turn(query, at), self.rotation.turn(key)
+
+    def weights(self, query: Heads, key: Heads) -> tuple[Tensor, ...]:
+        """Return the attention weights of each sequence, by the reference backend."""
+        return attention_weights(query, key, self.lengths, causal=self.causal, window=self.window)
 
     def attend(
         self,
@@ -59,8 +72,6 @@ class Spans:
         weights set to zero.
         """
         assert not self.causal or (at is None and self.window is None)
-        if self.rotation is not None:
-            query, key = self.rotation.turn(query, at), self.rotation.turn(key)
         if self._cuts and not (query.is_cuda and _half(query) and not dropout):
             return self._in_blocks(query, key, value, dropout, at)
         if query.is_cuda:

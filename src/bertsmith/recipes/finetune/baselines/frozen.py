@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import ScalarMix
 from bertsmith.recipes.finetune.baselines.linear import linear_answers
@@ -59,10 +60,13 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
         return []
     began = time.perf_counter()
     known, truths = _known(prepared)
+    taps = Taps(states=frozenset(range(model.config.encoder.layers + 1)))
+
+    def states(batch: Batch) -> Iterable[Tensor]:
+        return model.encoder(batch, taps=taps).states.values()  # type: ignore[no-any-return]
+
     with progress("frozen layers", None):
-        train, dev = (
-            _vectors(model, part, model.encoder.hidden_states) for part in (known, prepared.dev)
-        )
+        train, dev = (_vectors(model, part, states) for part in (known, prepared.dev))
         detail = f"means over tokens, {_rows_told(known, prepared)}"
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
         rivals = []

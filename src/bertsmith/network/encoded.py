@@ -1,0 +1,75 @@
+"""What an encoder gives of a batch, and what of its inside can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taps:
+    """Numbers of the layers whose inside is asked for; the first layer is 1.
+
+    Nothing else is computed or kept, and without taps training and inference are the same to the
+    last bit as if there were none.
+    """
+
+    states: frozenset[int] = frozenset()
+    """Layers whose output is kept: 0 for the embeddings, the last one with the final norm."""
+    qkv: frozenset[int] = frozenset()
+    """Layers whose queries, keys and values are kept, the first two after rotation."""
+    weights: frozenset[int] = frozenset()
+    """Layers whose attention weights are kept, before dropout. These layers run through the
+    reference backend, which agrees with the others to 1e-6."""
+
+    @property
+    def layers(self) -> frozenset[int]:
+        """The layers that have a tap."""
+        return self.states | self.qkv | self.weights
+
+    def __or__(self, other: Taps) -> Taps:
+        return Taps(
+            states=self.states | other.states,
+            qkv=self.qkv | other.qkv,
+            weights=self.weights | other.weights,
+        )
+
+
+NO_TAPS = Taps()
+
+
+class Inside(NamedTuple):
+    """What was asked for of one layer: each of `qkv` is (tokens, heads, head).
+
+    `weights` has for each sequence (heads, length, length), rows by query.
+    """
+
+    qkv: tuple[Heads, Heads, Heads] | None = None
+    weights: tuple[Tensor, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """The output of an encoder for a batch.
+
+    `last` (places, hidden) is that of the last layer, at the tokens `places`, or at all where it is
+    None. The others hold what `Taps` asked for, by layer: `states` (tokens, hidden), the rest as in
+    `Inside`.
+    """
+
+    last: AtPlaces
+    places: Places | None = None
+    states: Mapping[int, Hidden] = field(default_factory=dict)
+    qkv: Mapping[int, tuple[Heads, Heads, Heads]] = field(default_factory=dict)
+    weights: Mapping[int, tuple[Tensor, ...]] = field(default_factory=dict)
+
+    def rows(self, at: Places) -> AtPlaces:
+        """Return the last layer's output at some tokens, in any order; all must be in `places`."""
+        row = at if self.places is None else torch.searchsorted(self.places, at)
+        return self.last[row]

@@ -1,0 +1,92 @@
+"""Shape buckets: a few padding rows, so that products on a processor have usual sizes.
+
+In training every batch has another number of tokens and of places that are read. Libraries compile
+or tune a product by its shape and are slow at odd ones, so rows are rounded up to a bucket and the
+padding rows are dropped from the result (docs/log.md has the figures).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from bertsmith.core.shapes import Places
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
+from bertsmith.network.encoder import Encoder
+
+# rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
+_MANY, _STEP, _FEW_STEP = 1024, 64, 16
+# below, more rows cost a small network more than the compiling of few and small products
+_LEAST = 512
+# what a larger network gains by, where steps are small: fine-tuning on sentences (docs/log.md)
+_LEAST_TOKENS = 64
+
+
+def encode(
+    encoder: Encoder, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+) -> Encoded:
+    """Encode a batch in shape buckets; the output is that of the batch without padding rows.
+
+    `Encoded.places` may hold some tokens more than `at`.
+    """
+    padded = batch
+    if not batch.ids.is_cuda:
+        padded = pad_batch(batch) if torch.is_grad_enabled() else batch
+        at = None if at is None else pad_places(at, batch.tokens)
+    encoded: Encoded = encoder(padded, at=at, taps=taps)
+    if padded is batch:
+        return encoded
+    return replace(
+        encoded,
+        last=encoded.last if at is not None else encoded.last[: batch.tokens],
+        states={n: each[: batch.tokens] for n, each in encoded.states.items()},
+        qkv={n: (q[: batch.tokens], k[: batch.tokens], v[: batch.tokens])
+             for n, (q, k, v) in encoded.qkv.items()},
+        weights={n: each[: batch.sequences] for n, each in encoded.weights.items()},
+    )  # fmt: skip
+
+
+def bucket(rows: int, least: int = _LEAST) -> int:
+    """Return the number of rows rounded up to a multiple of 64, or of 16 below 1,024.
+
+    Below `least` it stays as it is.
+    """
+    if rows < least:
+        return rows
+    step = _STEP if rows >= _MANY else _FEW_STEP
+    return -(-rows // step) * step
+
+
+def pad_batch(batch: Batch) -> Batch:
+    """Return the batch with one sequence more where that fills its bucket."""
+    padding = bucket(batch.tokens, _LEAST_TOKENS) - batch.tokens
+    if not padding:
+        return batch
+    more = batch.ids.new_zeros(padding)
+    return replace(
+        batch,
+        ids=torch.cat([batch.ids, more]),
+        segments=torch.cat([batch.segments, more]),
+        positions=torch.cat([batch.positions, more]),
+        offsets=torch.cat([batch.offsets, batch.offsets[-1:] + padding]),
+        lengths=(*batch.lengths, padding),
+    )
+
+
+def pad_places(places: Places, tokens: int) -> Tensor:
+    """Return places, in order, with some of the other tokens where that fills their bucket."""
+    padding = bucket(len(places)) - len(places)
+    if not padding:
+        return places
+    others = torch.ones(tokens, dtype=torch.bool)
+    others[places] = False
+    return torch.cat([places, others.nonzero().flatten()[:padding]]).sort().values
+
+
+def pad_targets(at: Places) -> Tensor:
+    """Return tokens to be read with token 0 repeated where that fills their bucket."""
+    return at if at.is_cuda else F.pad(at, (0, bucket(len(at)) - len(at)))
