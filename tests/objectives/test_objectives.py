@@ -16,7 +16,7 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Losses, Objective
-from bertsmith.objectives.pretraining import masked_lm, next_sentence
+from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.objectives.texts import Classify
 from bounds import close_gradients, close_losses
 
@@ -26,7 +26,7 @@ ENCODER = EncoderConfig(
 )  # fmt: skip
 LENGTHS = (13, 7, 2, 19, 5, 11)
 OBJECTIVE = Objective(
-    {"masked_lm": masked_lm, "next_sentence": next_sentence, "classify": Classify(smoothing=0.1)}
+    {"masked_lm": MaskedLM(), "next_sentence": NextSentence(), "classify": Classify(smoothing=0.1)}
 )
 
 

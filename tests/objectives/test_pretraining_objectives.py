@@ -12,11 +12,12 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.encoder import EncoderConfig, Pooled
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives import pretraining as module
 from bertsmith.objectives.pretraining import PRETRAINING
 from bounds import close_gradients, close_losses
+from families import ENCODERS
 
 ENCODER = EncoderConfig(
     vocabulary=99, hidden=32, layers=2, heads=4, feed_forward=37, longest=23, dropout=0.0,
@@ -103,15 +104,24 @@ def test_sentence_order_is_cross_entropy_where_there_is_a_label(model: Model) ->
     close_losses(losses.total(), expected)
 
 
+POOLED: dict[Pooled, EncoderConfig] = {
+    "first": dataclasses.replace(ENCODER, causal=False),
+    "last": dataclasses.replace(ENCODER, pooled="last"),
+    "mean": dataclasses.replace(ENCODERS["modernbert"], pooled="mean"),
+}
+
+
 def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
     tokens = pack([np.arange(5, 25), np.arange(5, 45)], [np.zeros(20, int), np.zeros(40, int)])
     masked = Target(at=torch.tensor([3, 20, 50]), labels=torch.tensor([7, 8, 9]))
     paired = Target(at=torch.tensor([1]), labels=torch.tensor([0]))
     many = Target(at=torch.arange(40), labels=torch.arange(40))
 
-    def read(**targets: Target) -> list[int] | None:
+    def read(pooled: Pooled = "first", **targets: Target) -> list[int] | None:
         asked = dataclasses.replace(tokens, targets=targets)
-        found = PRETRAINING.read(asked, asked.starts)
+        with torch.device("meta"):
+            model = Model(ModelConfig(encoder=POOLED[pooled], predicts="choice"))
+        found = PRETRAINING.places(model, asked)
         return None if found is None else found.tolist()
 
     assert read(masked_lm=masked) == [3, 20, 50]
@@ -120,12 +130,6 @@ def test_only_what_is_read_is_asked_of_the_last_layer() -> None:
     assert read(masked_lm=masked, something_else=paired) == [3, 20, 50]
     assert read(masked_lm=many) is None
     assert read() is None
-    anything = dataclasses.replace(PRETRAINING, at_targets=None)
-    asked = dataclasses.replace(tokens, targets={"masked_lm": masked})
-    assert anything.read(asked, asked.starts) is None
     # of a causal encoder the last tokens, of a mean all
-    asked = dataclasses.replace(tokens, targets={"next_sentence": paired})
-    found = PRETRAINING.read(asked, asked.offsets[1:] - 1)
-    assert found is not None
-    assert found.tolist() == [19, 59]
-    assert PRETRAINING.read(asked, None) is None
+    assert read("last", next_sentence=paired) == [19, 59]
+    assert read("mean", next_sentence=paired) is None

@@ -45,7 +45,7 @@ def test_windows_of_one_text_are_averaged_before_the_softmax() -> None:
     asked = batch("classify", [0, 2, 5], torch.tensor([2, 0, 1]))
     logits = one.classify(one.encoder(asked), asked)
     means = torch.stack([logits[:2].mean(0), logits[2:5].mean(0), logits[5]])
-    loss = Objective({"classify": Classify()}, frozenset())(one, asked).parts["classify"]
+    loss = Objective({"classify": Classify()})(one, asked).parts["classify"]
     expected = F.cross_entropy(means, torch.tensor([2, 0, 1]), reduction="sum")
     close_losses(loss.sum, expected)
     assert loss.count == 3
@@ -65,10 +65,10 @@ def test_every_label_is_told_for_itself() -> None:
     asked = batch("classify", list(range(6)), truth)
     logits = one.classify(one.encoder(asked), asked).double()
     own = -(truth * F.logsigmoid(logits) + (1 - truth) * F.logsigmoid(-logits))
-    found = Objective({"classify": MultiLabel()}, frozenset())(one, asked).parts["classify"]
+    found = Objective({"classify": MultiLabel()})(one, asked).parts["classify"]
     close_losses(found.sum, own.mean(-1).sum())
     weighted = MultiLabel(weights=(2.0, 3.0, 4.0))
-    found = Objective({"classify": weighted}, frozenset())(one, asked).parts["classify"]
+    found = Objective({"classify": weighted})(one, asked).parts["classify"]
     own = torch.where(truth > 0, own * torch.tensor([2.0, 3.0, 4.0]), own)
     close_losses(found.sum, own.mean(-1).sum())
 
@@ -78,11 +78,11 @@ def test_numbers_are_compared_in_units_of_their_spread() -> None:
     truth = torch.tensor([1.0, 250.0, -3.0, 40.0, 0.0, 7.0])
     asked = batch("regress", list(range(6)), truth)
     said = one.classify(one.encoder(asked), asked)[:, 0].double()
-    found = Objective({"regress": Regress(mean=40.0, spread=90.0)}, frozenset())(one, asked)
+    found = Objective({"regress": Regress(mean=40.0, spread=90.0)})(one, asked)
     expected = (said - (truth - 40) / 90).square().sum()
     close_losses(found.parts["regress"].sum, expected)
     share = batch("rank", list(range(6)), torch.tensor([1.0, 0.0, 0.5, 0.0, 1.0, 0.0]))
-    loss = Objective({"rank": Relevance()}, frozenset())(one, share).parts["rank"]
+    loss = Objective({"rank": Relevance()})(one, share).parts["rank"]
     wanted = share.targets["rank"].labels
     own = F.binary_cross_entropy_with_logits(said, wanted.double(), reduction="sum")
     close_losses(loss.sum, own)
@@ -95,7 +95,7 @@ def test_options_compete_within_their_question_only() -> None:
     expected = -(
         scores[:2].log_softmax(0)[1] + scores[2:5].log_softmax(0)[2] + scores[5:].log_softmax(0)[0]
     )
-    loss = Objective({"choose": Choose()}, frozenset())(one, asked).parts["choose"]
+    loss = Objective({"choose": Choose()})(one, asked).parts["choose"]
     close_losses(loss.sum, expected)
     loss.sum.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in one.parameters())
@@ -107,8 +107,8 @@ def test_tags_are_read_at_their_tokens_only() -> None:
     asked = batch("tag", places, torch.tensor([0, 1, 2, 0, 1]))
     logits = one.tag(one.encoder(asked).last)[places].double()
     expected = F.cross_entropy(logits, torch.tensor([0, 1, 2, 0, 1]), reduction="sum")
-    objective = Objective({"tag": Tag()}, frozenset({"tag"}))
-    assert objective.read(asked, one.pooled_places(asked)) is not None
+    objective = Objective({"tag": Tag()})
+    assert objective.places(one, asked) is not None
     close_losses(objective(one, asked).parts["tag"].sum, expected)
 
 

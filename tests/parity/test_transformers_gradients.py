@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForPreTraining
 from bertsmith.network.batch import Target, pack
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.pretraining import masked_lm, next_sentence
+from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -73,7 +73,7 @@ def test_gradients_of_both_losses_agree(theirs: BertForPreTraining, ours: Model)
         "masked_lm": Target(at=at, labels=words[chosen]),
         "next_sentence": Target(at=torch.arange(5), labels=is_next),
     }
-    objective = Objective({"masked_lm": masked_lm, "next_sentence": next_sentence})
+    objective = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
     objective(ours, dataclasses.replace(batch, targets=targets)).total().backward()
 
     expected = {name: each.grad for name, each in theirs.named_parameters()}

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
 
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.model import Model
-from bertsmith.objectives.pretraining import left_to_right
+from bertsmith.objectives.pretraining import LeftToRight
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -75,7 +75,7 @@ def test_hidden_states_loss_and_gradients(both: tuple[Model, BertLMHeadModel]) -
     assert len(states) == len(out.hidden_states) == 4
     for mine, other in zip(states, out.hidden_states, strict=True):
         close_to_transformers(mine, other[padded["attention_mask"]])
-    loss = left_to_right(ours, encoded, packed, packed.targets["left_to_right"])
+    loss = LeftToRight()(ours, encoded, packed, packed.targets["left_to_right"])
     mean = loss.sum / loss.count
     close_losses(mean, out.loss)
     mean.backward()

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.families.modernbert import modernbert
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.objectives.objective import Loss, Objective
+from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.objectives.texts import Classify
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -122,12 +121,11 @@ def test_sequences_may_be_the_mean_of_their_tokens(tmp_path: Path, activation: s
     target = Target(at=torch.arange(6), labels=torch.tensor([0, 1, 2, 3, 4, 0]))
     packed = dataclasses.replace(packed, targets={"classify": target})
 
-    def classify(model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
-        assert encoded.places is None
-        close_when_regrouped(encoded.last, model.encoder(batch).last)
-        return Classify()(model, encoded, batch, target)
-
-    Objective({"classify": classify}, at_targets=frozenset())(ours, packed)
+    objective = Objective({"classify": Classify()})
+    assert objective.places(ours, packed) is None
+    with_mean = ours.classify(ours.encoder(packed), packed)
+    expected = torch.nn.functional.cross_entropy(with_mean, target.labels, reduction="sum")
+    close_losses(objective(ours, packed).parts["classify"].sum, expected)
 
 
 def test_a_new_head_begins_with_the_layer_of_masked_lm_as_in_transformers(tmp_path: Path) -> None:

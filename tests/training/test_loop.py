@@ -25,7 +25,7 @@ from bertsmith.network.model import (
     start_positions_as_sinusoids,
 )
 from bertsmith.objectives.objective import Losses, Objective
-from bertsmith.objectives.pretraining import masked_lm, next_sentence
+from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
@@ -40,7 +40,7 @@ from invented import SYLLABLES
 
 Method = Literal["adamw", "lamb", "muon"]
 
-OBJECTIVE = Objective({"masked_lm": masked_lm, "next_sentence": next_sentence})
+OBJECTIVE = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
 
 
 def small_model(vocabulary: int, seed: int = 5, dropout: float = 0.1) -> Model:

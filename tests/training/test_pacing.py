@@ -17,7 +17,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.pretraining import masked_lm
+from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget, Costs, Pacing, Timing
 from invented import invented_documents
 
-OBJECTIVE = Objective({"masked_lm": masked_lm})
+OBJECTIVE = Objective({"masked_lm": MaskedLM()})
 STEP, MEASUREMENT, AFTERWARDS = 1.5, 4.0, 7.0
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import or_
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from bertsmith.core.shapes import Places, SequencePlaces
+from bertsmith.core.shapes import Places
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
-from bertsmith.network.encoded import Encoded
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.model import Model
 
 
@@ -47,47 +50,76 @@ class Losses:
         return torch.stack(shares).sum()
 
 
-Term = Callable[[Model, Encoded, Batch, Target], Loss]
+class Term(ABC):
+    """One term of a loss: it reads what the encoder made of a batch, and runs none itself."""
+
+    reads: Taps = NO_TAPS
+    """What it reads besides the last layer's output."""
+    own: nn.Module | None = None
+    """Parameters of its own, such as a projection: trained and checkpointed with the model, never
+    part of its folder."""
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return the tokens at which it reads the last layer, each once; None for all."""
+        return None
+
+    @abstractmethod
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the target."""
+
+
+class TokenTerm(Term):
+    """A term that reads the last layer at the tokens of its target."""
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return the tokens of the target."""
+        return target.at
+
+
+class SequenceTerm(Term):
+    """A term that reads one vector a sequence."""
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return the tokens that sequences are pooled at."""
+        return model.pooled_places(batch)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Terms by the name of the target they predict; the encoder runs once for all of them.
-
-    `at_targets` names the terms that read the hidden states of the tokens at their targets; any
-    other reads the tokens that sequences are pooled at. The last layer then works where somebody
-    reads. None for terms that may read anything.
-    """
+    """Terms by the name of the target they predict; the encoder runs once for all of them."""
 
     terms: Mapping[str, Term]
-    at_targets: frozenset[str] | None = None
+
+    @property
+    def own(self) -> nn.ModuleDict:
+        """What terms train beside the model, by their names."""
+        return nn.ModuleDict(
+            {n: each.own for n, each in self.terms.items() if each.own is not None}
+        )
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
-        """The loss of each term whose targets the batch carries."""
-        read = self.read(batch, model.pooled_places(batch))
-        encoded = shape_buckets.encode(model.encoder, batch, at=read)
+        """Return the loss of each term whose targets the batch carries."""
+        terms = {name: term for name, term in self.terms.items() if name in batch.targets}
+        taps = functools.reduce(or_, (term.reads for term in terms.values()), NO_TAPS)
+        read = self.places(model, batch)
+        encoded = shape_buckets.encode(model.encoder, batch, at=read, taps=taps)
         return Losses(
             parts={
                 name: term(model, encoded, batch, batch.targets[name])
-                for name, term in self.terms.items()
-                if name in batch.targets
+                for name, term in terms.items()
             }
         )
 
-    def read(self, batch: Batch, pooled: SequencePlaces | None) -> Places | None:
-        """The tokens whose last hidden states are read, in order; None for most or all.
-
-        `pooled` are those that stand for the sequences, None where these are means.
-        """
-        if self.at_targets is None or pooled is None:
-            return None
-        names = batch.targets.keys() & self.terms.keys()
-        places = [batch.targets[name].at for name in sorted(names & self.at_targets)]
-        if names - self.at_targets:
-            places.append(pooled)
-        count = sum(map(len, places))
+    def places(self, model: Model, batch: Batch) -> Places | None:
+        """Return the tokens at which terms read the last layer, in order; None for most or all."""
+        places = []
+        for name in self.terms.keys() & batch.targets.keys():
+            read = self.terms[name].places(model, batch, batch.targets[name])
+            if read is None:
+                return None
+            places.append(read)
         # so few that it pays
-        if not 0 < count <= batch.tokens // 2:
+        if not 0 < sum(map(len, places)) <= batch.tokens // 2:
             return None
-        read: Tensor = torch.cat(places).unique()
-        return read
+        unique: Tensor = torch.cat(places).unique()
+        return unique

@@ -12,7 +12,7 @@ from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 from bertsmith.objectives.cross_entropy import cross_entropy
-from bertsmith.objectives.objective import Loss
+from bertsmith.objectives.objective import Loss, SequenceTerm
 
 
 def owners(at: Tensor, sequences: int) -> Tensor:
@@ -37,7 +37,7 @@ def in_rows(values: Tensor, owner: Tensor, place: Tensor, rows: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Classify:
+class Classify(SequenceTerm):
     """Cross-entropy of one class a text, optionally with smoothed labels and weighted classes.
 
     `weights` (labels,) multiply the losses of texts of each class. What several windows of a text
@@ -55,7 +55,7 @@ class Classify:
 
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(SequenceTerm):
     """Binary cross-entropy of every label, summed over labels and averaged over them.
 
     `weights` (labels,) multiply the losses of labels that are there.
@@ -78,7 +78,7 @@ class MultiLabel:
 
 
 @dataclass(frozen=True)
-class Regress:
+class Regress(SequenceTerm):
     """The squared error of a number, in units of the numbers' own `spread` around their `mean`.
 
     So the learning rate means the same whatever the numbers measure; the head's last layer has to
@@ -98,7 +98,7 @@ class Regress:
 
 
 @dataclass(frozen=True)
-class Relevance:
+class Relevance(SequenceTerm):
     """Binary cross-entropy of a relevance in [0, 1] (Nogueira & Cho 2019, equation 1)."""
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
@@ -110,7 +110,7 @@ class Relevance:
 
 
 @dataclass(frozen=True)
-class Choose:
+class Choose(SequenceTerm):
     """Cross-entropy of the right option among those of its question, any number of them."""
 
     def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:

@@ -10,12 +10,12 @@ from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 from bertsmith.objectives.cross_entropy import cross_entropy
-from bertsmith.objectives.objective import Loss
+from bertsmith.objectives.objective import Loss, Term, TokenTerm
 from bertsmith.objectives.texts import in_rows
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag(TokenTerm):
     """Cross-entropy of the labels of words; the head works at these tokens only."""
 
     smoothing: float = 0.0
@@ -29,7 +29,7 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(Term):
     """The mean cross-entropy of the first and the last token of the answer among all of a window.
 
     A window without the answer has [CLS], place 0, for both.

@@ -88,7 +88,7 @@ class Choice(Task[Question]):
         self, rows: Sequence[Question], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Cross-entropy among the options of each question."""
-        return Objective(terms={"choose": Choose()}, at_targets=frozenset())
+        return Objective(terms={"choose": Choose()})
 
     def answers(
         self, model: Model, encoded: EncodedExamples, rows: Sequence[Question]

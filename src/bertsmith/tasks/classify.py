@@ -97,7 +97,7 @@ class Classify(TextTask):
         balanced = settings.class_weights == "balanced"
         weights = balanced_weights(classes_of(rows, labels), len(labels)) if balanced else ()
         term = ClassifyObjective(smoothing=settings.smoothing, weights=weights)
-        return Objective(terms={"classify": term}, at_targets=frozenset())
+        return Objective(terms={"classify": term})
 
     def answers(
         self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]

@@ -109,7 +109,7 @@ class MultiLabel(TextTask):
             least = 1 / len(rows)
             weights = tuple((np.maximum(1 - there, least) / np.maximum(there, least)).tolist())
         term = MultiLabelObjective(smoothing=settings.smoothing, weights=weights)
-        return Objective(terms={"classify": term}, at_targets=frozenset())
+        return Objective(terms={"classify": term})
 
     def answers(
         self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]

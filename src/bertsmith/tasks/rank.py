@@ -78,7 +78,7 @@ class Rank(TextTask):
         self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
         """Binary cross-entropy of each pair."""
-        return Objective(terms={"rank": Relevance()}, at_targets=frozenset())
+        return Objective(terms={"rank": Relevance()})
 
     def answers(
         self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]

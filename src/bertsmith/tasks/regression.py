@@ -65,9 +65,7 @@ class Regression(TextTask):
     ) -> Objective:
         """The squared error, in units of the numbers' spread."""
         mean, spread = _mean_and_spread(rows)
-        return Objective(
-            terms={"regress": Regress(mean=mean, spread=spread)}, at_targets=frozenset()
-        )
+        return Objective(terms={"regress": Regress(mean=mean, spread=spread)})
 
     @torch.no_grad()
     def finish(self, model: Model, rows: Sequence[Example]) -> None:

@@ -255,7 +255,7 @@ class Tag(Task[Tagged]):
             tags = [number[tag] for row in rows for tag in row.tags or ()]
             weights = balanced_weights(np.array(tags, np.int64), len(labels))
         term = TagObjective(smoothing=settings.smoothing, weights=weights)
-        return Objective(terms={"tag": term}, at_targets=frozenset({"tag"}))
+        return Objective(terms={"tag": term})
 
     def answers(
         self, model: Model, encoded: EncodedExamples, rows: Sequence[Tagged]

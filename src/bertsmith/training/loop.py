@@ -126,7 +126,7 @@ def fit(
         progress(title, 1.0) as bar,
     ):
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
-        optimiser = Optimiser(model, config.optimiser)
+        optimiser = Optimiser(replica.trained, config.optimiser)
         now = Standing(replica, optimiser, watch, pacing, folder, peak)
         now.resume(checkpoints, saver)
         while now.unfinished(measuring) and not stopping():

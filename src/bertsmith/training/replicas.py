@@ -83,6 +83,28 @@ def _distributed(tensor: Tensor) -> Any:  # noqa: ANN401
 Objective = Callable[[Model, Batch], Losses]
 
 
+_OWN = "objective"
+
+
+class Trained(nn.Module):
+    """All that a run trains under one set of names: the parts of a model, and what terms own.
+
+    Names are those of the model; what terms own is below `objective`.
+    """
+
+    def __init__(self, model: Model, own: nn.ModuleDict) -> None:
+        super().__init__()
+        for name, part in model.named_children():
+            self.add_module(name, part)
+        if own:
+            self.add_module(_OWN, own.to(model.device))
+
+
+def of_model(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that are the model's, without those that terms own."""
+    return {n: each for n, each in weights.items() if not n.startswith(f"{_OWN}.")}
+
+
 class Replica:
     """This rank's part in training a model: a batch to losses, and their gradient to the model.
 
@@ -98,6 +120,7 @@ class Replica:
         self._precision: Precision = precision
         self._step: Callable[[Batch], dict[str, tuple[Tensor, Tensor, int]]]
         self._step = step = _Step(model, objective)
+        self.trained = Trained(model, step.own)
         self._copies: Any = None
         self._shares: Any = None
         if world.shard:
@@ -152,6 +175,8 @@ class _Step(nn.Module):
     def __init__(self, model: Model, objective: Objective) -> None:
         super().__init__()
         self.model = model
+        # a plain function owns nothing
+        self.own: nn.ModuleDict = getattr(objective, "own", nn.ModuleDict())
         self._objective = objective
 
     def forward(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor, int]]:

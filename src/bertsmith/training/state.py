@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertsmith.batches.pretraining import Place
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch
 from bertsmith.network.flops import training_flops, work_of
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import ModelConfig
 from bertsmith.objectives.objective import Losses
 from bertsmith.training.measuring import Measuring
 from bertsmith.training.optimisers import Optimiser
@@ -136,7 +136,7 @@ class Standing:
         self.figures = Figures()
         self.saved_at = 0.0
         self._replica = replica
-        self._model = replica.model
+        self._model, self._trained = replica.model, replica.trained
         self._optimiser = optimiser
         self._watch = watch
         self._pacing = pacing
@@ -162,7 +162,7 @@ class Standing:
             for losses in gradient.losses:
                 self.figures.add_losses(losses)
         else:
-            self._model.zero_grad(set_to_none=True)
+            self._trained.zero_grad(set_to_none=True)
             self.state = replace(self.state, skipped=self.state.skipped + 1)
 
     def count(
@@ -215,7 +215,7 @@ class Standing:
             "figures": _plain(self.figures),
             "log_bytes": 0 if self._folder is None else self._folder.log_bytes,
         }
-        weights, optimiser = self._model.state_dict(), self._optimiser.tensors()
+        weights, optimiser = self._trained.state_dict(), self._optimiser.tensors()
         saver.save(
             Checkpoint(
                 state=self.state,
@@ -239,7 +239,7 @@ class Standing:
         if checkpoint is not None:
             assert checkpoints is not None
             try:
-                self._model.load_state_dict(_as_in(self._model, checkpoint.weights))
+                self._trained.load_state_dict(_as_in(self._trained, checkpoint.weights))
             except RuntimeError as error:
                 raise RunFolderError(
                     "the checkpoint's weights are not those of this model",
@@ -259,9 +259,9 @@ class Standing:
             self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
 
 
-def _as_in(model: Model, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in shares where the model's are, if they fit."""
-    likes = model.state_dict()
+def _as_in(trained: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in shares where the parameters are, if they fit."""
+    likes = trained.state_dict()
     return {
         name: shared_as(weights[name], likes[name])
         if name in likes and likes[name].shape == weights[name].shape

@@ -46,20 +46,20 @@ def gradient_of(
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Gradient | None:
-    """Leave the gradient of the mean loss over the step's batches in the model, clipped to a norm.
+    """Leave the gradient of the mean loss over the step's batches in what is trained, clipped.
 
     `drawn` are this rank's batches. Dropout is a function of the seed, the step and a batch's
     number among those of all ranks. None, and no gradient, when `stopping` says so between two
     batches.
     """
-    model, world = replica.model, replica.world
+    trained, world = replica.trained, replica.world
     tokens, counts = _all_counts(drawn, world)
     losses, totals = [], []
     for number, each in enumerate(drawn):
         if number and stopping():
-            model.zero_grad(set_to_none=True)
+            trained.zero_grad(set_to_none=True)
             return None
-        batch = each.to(model.device)
+        batch = each.to(replica.model.device)
         of_all = world.rank + number * world.size
         torch.manual_seed(int(stream(Purpose.DROPOUT, seed, step, of_all)))
         with replica.part_of_step(last=number + 1 == len(drawn)):
@@ -68,12 +68,12 @@ def gradient_of(
             replica.add_gradient(total)
         totals.append(total.detach())
         losses.append(_detached(found))
-    gradients = [each.grad for each in model.parameters() if each.grad is not None]
+    gradients = [each.grad for each in trained.parameters() if each.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     size, loss = torch.stack([whole(norm), torch.stack(totals).sum()]).tolist()
     # scaling by 1 would read and write every gradient for nothing
     if clip and size > clip:
-        torch.nn.utils.clip_grads_with_norm_(model.parameters(), clip, norm)
+        torch.nn.utils.clip_grads_with_norm_(trained.parameters(), clip, norm)
     if world.size > 1:
         loss, losses = _over_ranks(loss, losses, world)
     return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)

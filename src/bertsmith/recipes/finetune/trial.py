@@ -26,6 +26,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.loop import fit
 from bertsmith.training.measuring import Measure
+from bertsmith.training.replicas import of_model
 from bertsmith.training.run.checkpoints import Checkpoints, State
 from bertsmith.training.run.folder import RunFolder
 
@@ -218,7 +219,7 @@ def _take_best(model: Model, folder: RunFolder, state: State) -> None:
     """Give a model the weights that were best on dev."""
     if state.best_step not in (None, state.step):
         checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
-        model.load_state_dict(checkpoints.best(state).weights)
+        model.load_state_dict(of_model(checkpoints.best(state).weights))
 
 
 class _Watched:
@@ -226,6 +227,7 @@ class _Watched:
 
     def __init__(self, objective: Objective, every: int) -> None:
         self._objective = objective
+        self.own = objective.own
         self._every = every
         self._means: list[Any] = []
 
