@@ -18,6 +18,7 @@ from typing import Any
 
 from bertsmith.cli import main as cli
 from bertsmith.core import files as disk
+from bertsmith.core import hashing
 from bertsmith.store import duplicates, preparing, unfinished, writing
 from bertsmith.text.corpus import sections
 
@@ -61,10 +62,10 @@ def main() -> None:
     defaults = writing.StoreWriter.__init__.__kwdefaults__
     assert defaults is not None
     defaults["shard_bytes"] = 20_000
-    for module in (duplicates, unfinished, writing):
+    for module in (duplicates, hashing, unfinished):
         module.write_whole = moments.write_whole  # type: ignore[attr-defined]
-    unfinished.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
-    Path.rename = moments.before(Path.rename)  # type: ignore[method-assign]
+    disk.flush_to_disk = unfinished.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
+    Path.replace = moments.before(Path.replace)  # type: ignore[method-assign]
     unfinished.shutil.rmtree = moments.before(unfinished.shutil.rmtree)  # type: ignore[attr-defined]
     status = cli.main(sys.argv[2:])
     print("moments:", moments.passed)

@@ -18,7 +18,7 @@ KILLED = -9
 MOMENTS = {
     "batch": 30,  # accumulating
     "write": 60,  # a file of a checkpoint is half written
-    "fsync": 14,
+    "fsync": 24,
     "os.mkdir": 3,  # a checkpoint begins
     "os.rename": 6,  # it gets its name, or loses it before it is pruned
     "os.remove": 8,  # pruning

@@ -23,6 +23,7 @@ import torch
 import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
 
 from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
+from bertsmith.core import hashing
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
 from bertsmith.network.batch import Batch
@@ -39,7 +40,6 @@ from bertsmith.training.peak import Peak
 from bertsmith.training.run import checkpoints, saving
 from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget, Timing
-from bertsmith.weights import tensors
 
 INTERVAL = 5
 """Steps between two checkpoints."""
@@ -93,8 +93,8 @@ def set_traps(passing: Callable[[str], None]) -> None:
 
     sys.addaudithook(audit)
     setattr(os, "fsync", flushing)  # noqa: B010
-    setattr(tensors, "hashlib", SimpleNamespace(sha256=Digest))  # noqa: B010
-    tensors._BLOCK = 5000
+    setattr(hashing, "hashlib", SimpleNamespace(sha256=Digest))  # noqa: B010
+    hashing._BLOCK = 5000
 
 
 class MadeUpTime:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.json_files import write_json
 from bertsmith.engine.features import layer_mix
 from bertsmith.network.pooling import LayerMix, ScalarMix
 from bounds import close_to_float64
@@ -56,7 +57,7 @@ def test_a_scalar_mix_learns_which_layers_matter() -> None:
 def test_a_learned_mix_is_kept_in_a_file(tmp_path: Path) -> None:
     mix = LayerMix(layers=(0, 2), weights=(0.25, 0.75), scale=1.5)
     path = tmp_path / "mix.json"
-    mix.dump(path)
+    write_json(path, mix.to_dict())
     assert layer_mix(f"mix:{path}", 2) == mix
     with pytest.raises(ConfigError, match="asks for layer 2, and the model has 1"):
         layer_mix(f"mix:{path}", 1)

@@ -223,10 +223,10 @@ def test_what_is_no_model_folder(name: str, tmp_path: Path) -> None:
 
 def test_a_failed_save_leaves_nothing_half_written(tmp_path: Path) -> None:
     made = Tokenizer(UPPER, BasicRules(lowercase=False))
-    (tmp_path / ".tokenizer_config.json.part").mkdir()  # stands in the way of the third file
+    (tmp_path / "tokenizer_config.json.partial").mkdir()  # stands in the way of the third file
     with pytest.raises(DiskError):
         made.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".tokenizer_config.json.part"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer_config.json.partial"]
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:

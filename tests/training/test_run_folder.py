@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.training.run.folder import RunFolder, read_record, write_json, write_record
+from bertsmith.core.json_files import write_json
+from bertsmith.training.run.folder import RunFolder, read_record, write_record
 from bertsmith.training.run_format import RUN_FORMAT
 from bertsmith.training.schedule import ScheduleConfig
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.core.json_files import NestedTooDeep, parse_json
 from bertsmith.core.output import print_line
 
 if typing.TYPE_CHECKING:
@@ -312,7 +313,7 @@ def _read(file: Path) -> dict[str, Any]:
             remedy = "name a file of settings"
             raise ConfigError("is over 1 MiB", where=file, remedy=remedy)
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
-        values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        values = tomllib.loads(text) if file.suffix == ".toml" else parse_json(text)
     except tomllib.TOMLDecodeError as error:
         at = re.search(r" \(at line (\d+).*\)$", str(error))
         what = "not TOML: " + str(error).removesuffix(at[0] if at else "")
@@ -321,6 +322,8 @@ def _read(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         what, remedy = f"not JSON: {error.msg}", _CONFIG
         raise ConfigError(what, where=file, line=error.lineno, remedy=remedy) from error
+    except NestedTooDeep as error:
+        raise ConfigError(f"is {error}", where=file, remedy=_CONFIG) from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8", where=file, remedy="save it as UTF-8") from error
     except OSError as error:

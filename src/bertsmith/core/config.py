@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import types
 import typing
 from pathlib import Path
 from typing import Any, Self
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.json_files import read_json
+
+_LARGEST = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,19 +47,7 @@ class Config:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a JSON file; raise `ConfigError` when it is no JSON object or does not fit."""
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"not JSON: {error.msg}", where=path, line=error.lineno) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot be read: {error}", where=path) from error
-        if not isinstance(data, dict):
-            raise ConfigError("holds no JSON object", where=path)
-        return cls.from_dict(data, where=path)
-
-    def dump(self, path: Path) -> None:
-        """Write the settings as JSON."""
-        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        return cls.from_dict(read_json(path, ConfigError, largest=_LARGEST), where=path)
 
     def override(self, **dotted: Any) -> Self:  # noqa: ANN401
         """A copy with some settings replaced; nested ones by path, ``{"optimiser.lr": 1e-3}``."""

@@ -1,9 +1,13 @@
-"""Writing to the disk: what it refuses is told in one line, and nothing half-written stays."""
+"""Reading what strangers wrote, and writing so that nothing half-written stays.
+
+The commit protocol: what is written lies under a temporary name until all of it is on the disk;
+then it takes its own name, and that is flushed too (`commit`). What the disk refuses is told in one
+line (`writing`).
+"""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import platform
 import stat
@@ -11,12 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from bertsmith.core.errors import DiskError, UserError
-
-# what follows a value may recurse through it, down to Python's own limit
-DEEPEST = 64
 
 _BACKSLASH = "\\"
 # a pipe that takes the file's place after it was looked at must not be waited for
@@ -71,52 +71,6 @@ def names_a_file_inside(name: str) -> bool:
     parts = PurePosixPath(name).parts
     plain = name.isprintable() and _BACKSLASH not in name and ":" not in name
     return plain and bool(parts) and not name.startswith("/") and ".." not in parts
-
-
-def read_json(
-    path: Path,
-    error: type[UserError],
-    *,
-    largest: int,
-    kind: type[dict[str, Any]] | type[list[Any]] = dict,
-    remedy: str = "",
-) -> Any:  # noqa: ANN401
-    """The JSON object, or list, in a file of at most `largest` bytes; read only if it is a file.
-
-    Raises `error`, with the line where there is one, for anything else, and for values that are
-    nested deeper than `DEEPEST`.
-    """
-    raw = read_bytes(path, error, largest=largest, remedy=remedy)
-    try:
-        data = json.loads(raw.decode("utf-8"))
-    except json.JSONDecodeError as damage:
-        raise error(
-            f"not JSON: {damage.msg}", where=path, line=damage.lineno, remedy=remedy
-        ) from damage
-    except (ValueError, RecursionError) as damage:
-        # bytes that are no UTF-8, numbers of thousands of digits
-        raise error(f"not JSON: {damage}", where=path, remedy=remedy) from damage
-    if not isinstance(data, kind):
-        what = "object" if kind is dict else "list"
-        raise error(f"holds no JSON {what}", where=path, remedy=remedy)
-    if too_deep(data):
-        raise error(f"is nested deeper than {DEEPEST} levels", where=path, remedy=remedy)
-    return data
-
-
-def too_deep(data: object) -> bool:
-    """Whether some JSON is nested deeper than `DEEPEST`."""
-    level: list[Any] = [data]
-    for _ in range(DEEPEST):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 _ELSEWHERE = "write elsewhere with --out"
@@ -237,3 +191,47 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def flush_all(path: Path) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    for inside in path.rglob("*") if path.is_dir() else ():
+        flush_to_disk(inside)
+    flush_to_disk(path)
+
+
+def commit(names: dict[Path, Path]) -> None:
+    """Rename files and folders, by their temporary names, once all that is in them is on the disk.
+
+    The first takes its name last.
+    """
+    for temporary in names:
+        flush_all(temporary)
+    for temporary, final in reversed(names.items()):
+        temporary.replace(final)
+        flush_to_disk(final.parent)
+
+
+@contextmanager
+def committed(names: dict[Path, Path]) -> Iterator[None]:
+    """Commit files by their temporary names at the end of the block; none stays if it fails."""
+    try:
+        yield
+        commit(names)
+    finally:
+        for temporary in names:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+@contextmanager
+def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """A name to write a file under, which then takes the place of `path`; raises `DiskError`."""
+    temporary = temporary or partial_file(path)
+    with writing(path), committed({temporary: path}):
+        yield temporary
+
+
+def partial_file(path: Path) -> Path:
+    """Return the usual name of a file that is being written."""
+    return path.with_name(path.name + ".partial")

@@ -18,8 +18,8 @@ import platform
 import re
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,8 @@ from typing import Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, OutputTaken, RunFolderError, UserError
-from bertsmith.core.files import flush_to_disk, made_folder, writing
+from bertsmith.core.files import flush_all, flush_to_disk, made_folder, replaced_file, writing
+from bertsmith.core.json_files import parse_json
 from bertsmith.core.log import say
 
 _BEAT = 15.0
@@ -80,7 +81,8 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
             beating.join()
             # a disk that can only be read by now keeps it: it is no more than a trace then
             with suppress(OSError):
-                lock.unlink()
+                if _is_named(handle, lock):
+                    lock.unlink()
     finally:
         os.close(handle)
 
@@ -95,7 +97,14 @@ def _taken(handle: int, lock: Path) -> bool:
         # a disk without locks: what stands in the file is all there is to go by
         if error.errno not in _NO_LOCKS:
             raise
-    # an owner that has just gone took the file with it, and another may have a new one
+    return _is_named(handle, lock)
+
+
+def _is_named(handle: int, lock: Path) -> bool:
+    """Return whether an open lock file still has its name.
+
+    An owner that has just gone took the file with it, and another may have a new one.
+    """
     with suppress(FileNotFoundError):
         return os.path.samestat(lock.stat(), os.fstat(handle))
     return False
@@ -136,7 +145,7 @@ def _this_process() -> Owner:
 def _read(handle: int) -> Owner | None:
     """What stands in a lock file, None for nothing that can be read."""
     try:
-        return Owner.from_dict(json.loads(os.pread(handle, 4096, 0)))
+        return Owner.from_dict(parse_json(os.pread(handle, 4096, 0)))
     except (OSError, ValueError, TypeError, AttributeError, ConfigError):
         return None
 
@@ -187,24 +196,58 @@ def unfinished(out: Path, purpose: Purpose = "partial") -> Path:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_file(path: Path) -> Iterator[Path]:
+    """A name to write a file under, which replaces `path` in the end.
+
+    Raises `OutputTaken` when another process is writing it; `DiskError`.
+    """
+    with writing(path), claimed(path), replaced_file(path, unfinished(path)) as part:
+        yield part
+
+
+@contextmanager
+def new_folder(folder: Path, *, replaces: Callable[[Path], None] | None = None) -> Iterator[Path]:
     """An empty folder to fill; it takes the name asked for once all of it is on the disk.
 
-    The name must be free, or that of an empty folder. Whatever fails leaves nothing. Raises
+    The name must be free, or that of an empty folder, or of one to replace: `replaces` is called
+    with it and raises what speaks against that. Whatever fails leaves what was there. Raises
     `OutputTaken` when another process is writing it; what the disk refuses is a `DiskError`.
     """
     final = folder.resolve()
     fresh = unfinished(final)
     with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
+        if replaces is not None:
+            replaces(final)
         try:
             fresh.mkdir()
             yield fresh
-            for path in (*fresh.rglob("*"), fresh):
-                flush_to_disk(path)
-            fresh.rename(final)
+            flush_all(fresh)
+            with _set_aside(final) if replaces is not None else nullcontext():
+                fresh.rename(final)
             flush_to_disk(final.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def place_aside(folder: Path) -> Path:
+    """Return where the predecessor of a folder is while its successor moves in."""
+    return folder.with_name(f".{folder.name}.replaced")
+
+
+@contextmanager
+def _set_aside(folder: Path) -> Iterator[None]:
+    """Move a folder out of the way of its successor, and back if that fails."""
+    aside = place_aside(folder)
+    if folder.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    try:
+        yield
+    except BaseException:
+        if aside.exists():
+            aside.rename(folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager

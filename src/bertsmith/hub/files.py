@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import read_json
+from bertsmith.core.json_files import read_json
 
 Purpose = Literal["model", "vocabulary", "conversion"]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.core.errors import HubError
+from bertsmith.core.hashing import file_hash
 from bertsmith.core.log import Bar, progress
 from bertsmith.hub.client import HubUnreachable, hub_api, talking
 from bertsmith.hub.files import of_a_model
 
-_BLOCK = 4 << 20
 _LOOK_EVERY = 0.2  # seconds
 
 
@@ -114,13 +114,10 @@ def _unfinished(blobs: Path, file: RemoteFile) -> int:
 
 
 def _hash_of(path: Path, file: RemoteFile) -> str:
-    digest = hashlib.sha256()
-    if not file.large:
-        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    with path.open("rb") as opened:
-        while block := opened.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    if file.large:
+        return file_hash(path)
+    git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    return file_hash(path, digest=git)
 
 
 def send(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import flush_to_disk, made_folder, writing
+from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.engine.features import FeatureConfig, TextFeatures, Unit, features, width
@@ -48,28 +48,17 @@ class _NewFiles:
     """Files that take their names together, at the end, the first of them last."""
 
     def __init__(self) -> None:
-        self._parts: dict[Path, Path] = {}
+        self.names: dict[Path, Path] = {}
+        """The files' own names, by their names until the end."""
         self.claims = ExitStack()
         self.open_until_end = ExitStack()
 
     def open(self, path: Path) -> BinaryIO:
         """A new file, below another name until the end."""
         self.claims.enter_context(claimed(path))
-        part = self._parts[path] = unfinished(path)
+        part = unfinished(path)
+        self.names[part] = path
         return self.open_until_end.enter_context(part.open("wb"))
-
-    def take_names(self) -> None:
-        """Replace what has the names now; everything is on the disk before."""
-        for part in self._parts.values():
-            flush_to_disk(part)
-        for path, part in reversed(self._parts.items()):
-            part.replace(path)
-            flush_to_disk(path.parent)
-
-    def remove(self) -> None:
-        """Remove what has not taken its name."""
-        for part in self._parts.values():
-            part.unlink(missing_ok=True)
 
 
 Writer = Callable[[Path, int, Unit, _NewFiles], VectorFile]
@@ -85,13 +74,14 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
     `OutputTaken` when another process is writing one of them.
     """
     writer, files = check_kind(out), _NewFiles()
-    with writing(out), made_folder(out.parent), files.claims:
-        try:
-            with files.open_until_end:
-                yield writer(out, width, unit, files)
-            files.take_names()
-        finally:
-            files.remove()
+    with (
+        writing(out),
+        made_folder(out.parent),
+        files.claims,
+        committed(files.names),
+        files.open_until_end,
+    ):
+        yield writer(out, width, unit, files)
 
 
 def check_kind(out: Path) -> Writer:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from bertsmith import __version__
 from bertsmith.core.errors import ConfigError, HubError
-from bertsmith.core.files import writing
 from bertsmith.core.log import say, short_number
 from bertsmith.core.output import print_line
-from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.ownership import claimed, new_file
 from bertsmith.core.printable import markdown
 from bertsmith.hub.client import hub_api
 from bertsmith.hub.files import index_file, settings_files, weights_files
@@ -151,7 +150,5 @@ def _tell(parcel: Parcel) -> None:
 def _write_card(parcel: Parcel) -> None:
     path = parcel.folder / CARD_FILE
     if parcel.card != read_card(parcel.folder):
-        part = unfinished(path)
-        with writing(path):
+        with new_file(path) as part:
             part.write_text(parcel.card, encoding="utf-8")
-            part.replace(path)

@@ -5,15 +5,13 @@ The page loads nothing, needs no script, prints, and says every figure in text a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from bertsmith import __version__
-from bertsmith.core.files import writing
-from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.ownership import new_file
 from bertsmith.core.printable import html
 from bertsmith.core.printable import html as escape
 from bertsmith.reports.curves import Series, curves_svg, in_words, require_matplotlib
@@ -210,16 +208,9 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write the page; a reader sees the old file or the new one, never a part."""
-        text, part = self.html(), unfinished(path)
-        with writing(path), claimed(path):
-            try:
-                with part.open("w", encoding="utf-8", errors="xmlcharrefreplace") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
+        text = self.html()
+        with new_file(path) as part:
+            part.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")
 
     def _contents(self) -> str:
         if len(self._sections) < 4:

@@ -12,10 +12,9 @@ held-out/                a store of the documents kept for evaluation, if any
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +23,9 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError
-from bertsmith.core.files import names_a_file_inside, open_regular, read_json
+from bertsmith.core.files import names_a_file_inside
+from bertsmith.core.hashing import file_hash, text_hash
+from bertsmith.core.json_files import read_json
 from bertsmith.core.log import progress, say
 from bertsmith.text.corpus.documents import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -193,17 +194,6 @@ def _open(path: Path, kind: np.dtype[np.generic], count: int) -> NDArray[np.inte
     return np.memmap(path, kind, mode="r")
 
 
-def file_hash(path: Path, seen: Callable[[int], None] | None = None) -> str:
-    """SHA-256 of a file as hexadecimal, read a megabyte at a time."""
-    digest = hashlib.sha256()
-    with open_regular(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            if seen is not None:
-                seen(len(block))
-    return digest.hexdigest()
-
-
 def dump_index(folder: Path, index: StoreIndex) -> None:
     """Write `store.json`, when all other files of the store are there."""
     data = {INDEX, *(record.name for record in index.files)}
@@ -222,8 +212,7 @@ def dump_index(folder: Path, index: StoreIndex) -> None:
 def _rendered(index: StoreIndex) -> bytes:
     """The bytes of `store.json`, which begin with the hash of all others."""
     text = json.dumps(index.to_dict(), indent=1)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return text.replace("{", f'{{\n "{_OWN_HASH}": "{digest}",', 1).encode() + b"\n"
+    return text.replace("{", f'{{\n "{_OWN_HASH}": "{text_hash(text)}",', 1).encode() + b"\n"
 
 
 def _check_own_hash(path: Path, index: StoreIndex) -> None:

@@ -11,7 +11,6 @@ Files may hold more than the journal counts: that is cut off before anything is 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from pathlib import Path
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, StoreError
 from bertsmith.core.files import (
+    commit,
     disk_error,
     flush_to_disk,
     made_folder,
@@ -34,6 +34,7 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.log import say
+from bertsmith.core.ownership import owned
 from bertsmith.store.writing import WriterState
 from bertsmith.text.corpus.sections import Position
 
@@ -254,10 +255,7 @@ class UnfinishedStore:
     def finish(self) -> None:
         """Give the finished store its name."""
         self._wait()
-        for path in (*self.store.rglob("*"), self.store):
-            flush_to_disk(path)
-        self.store.rename(self._out)
-        flush_to_disk(self._out.resolve().parent)
+        commit({self.store: self._out})
         self.discard()
 
     def keep(self) -> bool:
@@ -368,20 +366,5 @@ def _owned(folder: Path, out: Path) -> Iterator[None]:
                 where=folder,
                 remedy="move it away, or choose another --out",
             )
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # an owner that has just gone may have taken the folder with it
-            mine = os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock))
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
-        if not mine:
-            raise StoreError(
-                "is being prepared by another process",
-                where=out,
-                remedy="wait for it, or choose another --out",
-            )
+    with owned(folder / _LOCK, of=out, error=StoreError):
         yield
-    finally:
-        os.close(lock)

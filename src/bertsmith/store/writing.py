@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +12,12 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import StoreError
-from bertsmith.core.files import write_whole
+from bertsmith.core.hashing import HashedFile
 from bertsmith.store.store import FORMAT, FileRecord, StoreIndex, dump_index
 from bertsmith.text.corpus.documents import TextSize
 
 SHARD_BYTES = 1 << 30
 BEGIN_ANEW = "begin anew with --fresh"
-_READ = 1 << 20
 _OFFSET_BYTES = 8
 
 
@@ -83,7 +79,7 @@ class StoreWriter:
         self._shards = list(state.shards)
         self._closed = list(state.closed)
         folder.mkdir(parents=True, exist_ok=True)
-        self._tokens: _HashedFile | None = None
+        self._tokens: HashedFile | None = None
         with ExitStack() as opened:
             if len(self._closed) < len(self._shards):
                 self._tokens = self._shard(len(self._closed), self._shards[-1])
@@ -133,7 +129,7 @@ class StoreWriter:
     def finish(self, *, fingerprint: str, duplicates: int) -> StoreIndex:
         """Close the files and write the index."""
         self._close_shard()
-        records = (*self._closed, self._sentences.close(), self._documents.close())
+        records = (*self._closed, _closed(self._sentences), _closed(self._documents))
         index = StoreIndex(
             format=FORMAT,
             type=self.type.name,
@@ -175,50 +171,30 @@ class StoreWriter:
             self._shards[-1] += end - start
             start = end
 
-    def _shard(self, number: int, tokens: int) -> _HashedFile:
+    def _shard(self, number: int, tokens: int) -> HashedFile:
         path = self.folder / f"tokens-{number:05}.bin"
-        return _HashedFile(path, tokens * self.type.itemsize)
+        return _hashed_file(path, tokens * self.type.itemsize)
 
     def _close_shard(self) -> None:
         if self._tokens is not None:
-            self._closed.append(self._tokens.close())
+            self._closed.append(_closed(self._tokens))
             self._tokens = None
 
 
-class _HashedFile:
-    """A file that is hashed while it is written; what it holds after `size` bytes is cut off."""
-
-    def __init__(self, path: Path, size: int = 0) -> None:
-        self.path = path
-        self.size = size
-        self._digest = hashlib.sha256()
-        self._file: FileIO = path.open("r+b" if size else "wb", buffering=0)
-        left = size
-        while left and (block := self._file.read(min(left, _READ))):
-            self._digest.update(block)
-            left -= len(block)
-        if left:
-            self.abandon()
-            raise StoreError("is shorter than it was", where=path, remedy=BEGIN_ANEW)
-        self._file.truncate()
-
-    def write(self, data: bytes) -> None:
-        write_whole(self._file, data)
-        self._digest.update(data)
-        self.size += len(data)
-
-    def close(self) -> FileRecord:
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return FileRecord(name=self.path.name, bytes=self.size, sha256=self._digest.hexdigest())
-
-    def abandon(self) -> None:
-        self._file.close()
+def _closed(file: HashedFile) -> FileRecord:
+    return FileRecord(name=file.path.name, **file.close()._asdict())
 
 
-def _offsets_file(path: Path, count: int) -> _HashedFile:
+def _hashed_file(path: Path, size: int) -> HashedFile:
+    """A file to go on with; what it holds after `size` bytes is cut off."""
+    if size and path.stat().st_size < size:
+        raise StoreError("is shorter than it was", where=path, remedy=BEGIN_ANEW)
+    return HashedFile(path, size)
+
+
+def _offsets_file(path: Path, count: int) -> HashedFile:
     """A file of offsets after so many entries; the one before the first is 0."""
-    file = _HashedFile(path, (count + 1) * _OFFSET_BYTES if count else 0)
+    file = _hashed_file(path, (count + 1) * _OFFSET_BYTES if count else 0)
     if not count:
         try:
             file.write(_offsets([0]))

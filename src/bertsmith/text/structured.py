@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bertsmith.core.errors import UserError
+from bertsmith.core.json_files import NestedTooDeep, parse_json
 from bertsmith.text.opening import TextFile
 
 _DEEPEST = 16
@@ -28,9 +29,9 @@ def literal(written: str) -> object:
     if len(written) > _LONGEST:
         raise ValueError(f"longer than {_LONGEST:,} characters")
     try:
-        return json.loads(written)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        return parse_json(written)
+    except NestedTooDeep:
+        raise
     except ValueError:
         pass
     value, end = _value(written, _after_space(written, 0), 0)

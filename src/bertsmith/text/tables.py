@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import UserError
+from bertsmith.core.json_files import parse_json
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import (
@@ -313,8 +314,8 @@ class Table:
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
         remedy = 'each line must be an object of its own, such as {"text": "..."}'
         try:
-            row = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(text)
+        except ValueError as error:
             why = getattr(error, "msg", str(error))
             return self.file.fault(f"not JSON: {why}", line, remedy)
         if not isinstance(row, dict):

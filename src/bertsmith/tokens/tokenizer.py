@@ -8,7 +8,6 @@ one thread.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from itertools import chain
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import VocabularyError
+from bertsmith.core.hashing import text_hash
 from bertsmith.tokens.folder import folder as folders
 from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.spans import Encoding, joined
@@ -78,7 +78,7 @@ class Tokenizer:
             np.int64,
         )
         parts = [list(self.vocabulary), *kind.identity(rules)]
-        self.fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        self.fingerprint = text_hash(json.dumps(parts))
         self._joined = kind.joined
         self._text = kind.encoder(self.vocabulary, rules, self.unknown_id)
 

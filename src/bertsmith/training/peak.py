@@ -9,7 +9,6 @@ more. The file is safe to lose, and nothing depends on its being writable.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import os
@@ -22,7 +21,11 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.core.files import user_cache
+from bertsmith.core.errors import DiskError
+from bertsmith.core.files import replaced_file, user_cache
+from bertsmith.core.hashing import text_hash
+from bertsmith.core.json_files import read_json
+from bertsmith.core.ownership import unfinished
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.model import Precision
 
@@ -109,7 +112,7 @@ def known_peak(
 
 
 def _file(folder: Path, machine: str) -> Path:
-    return folder / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
+    return folder / f"{text_hash(machine)[:16]}.json"
 
 
 def _read(folder: Path, machine: str) -> Peak | None:
@@ -118,8 +121,7 @@ def _read(folder: Path, machine: str) -> Peak | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            record = json.loads(file.read(1 << 16))
+        record = read_json(path, DiskError, largest=1 << 16)
         flops, measured = float(record["flops"]), float(record["measured"])
         occasions = int(record["occasions"])
         if record["machine"] == machine and 0 < flops < math.inf and occasions > 0:
@@ -130,20 +132,16 @@ def _read(folder: Path, machine: str) -> Peak | None:
 def _write(folder: Path, machine: str, peak: Peak) -> None:
     """Replace what a folder holds of a machine, whole or not at all; a refusal changes nothing."""
     path = _file(folder, machine)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     record = {
         "machine": machine,
         "flops": peak.flops,
         "occasions": peak.occasions,
         "measured": peak.measured,
     }
-    with suppress(OSError):
+    with suppress(OSError, DiskError):
         folder.mkdir(parents=True, exist_ok=True)
-        try:
+        with replaced_file(path, unfinished(path)) as fresh:
             fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
 
 
 def describe_machine(precision: Precision, device: torch.device) -> str:
@@ -175,7 +173,7 @@ def _processor() -> str:
                 told.append(value.strip())
             elif name.strip() in {"flags", "Features"}:
                 features = " ".join(sorted(value.split()))
-                told.append(f"features {hashlib.sha256(features.encode()).hexdigest()[:16]}")
+                told.append(f"features {text_hash(features)[:16]}")
     return " ".join(told) or f"{platform.machine()} {platform.processor()}"
 
 

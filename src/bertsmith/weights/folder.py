@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import flush_to_disk, made_folder, writing
-from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.families.catalog import family
 from bertsmith.network.heads import HEADS, Predicts
@@ -27,41 +24,15 @@ from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names, write_tensors
 
 
-@contextmanager
-def replaced_folder(folder: Path, replaceable: Collection[str]) -> Iterator[Path]:
-    """An empty folder to fill; it takes the name asked for once all that is in it is on the disk.
-
-    A folder that already has the name is replaced if it holds nothing but `replaceable` files,
-    `ModelFolderError` otherwise, `OutputTaken` if another process is writing it. Whatever fails,
-    `DiskError` included, leaves it as it was.
-    """
-    final, fresh = folder.resolve(), unfinished(folder.resolve())
-    with writing(folder), made_folder(final.parent), claimed(final, shown=folder):
-        _check_replaceable(final, replaceable)
-        try:
-            fresh.mkdir()
-            yield fresh
-            for path in (*fresh.iterdir(), fresh):
-                flush_to_disk(path)
-            _exchange(fresh, final)
-            flush_to_disk(final.parent)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-
-
-def set_aside(folder: Path) -> Path:
-    """Where the predecessor of a folder is for the moment in which its successor moves in."""
-    return folder.with_name(f".{folder.name}.replaced")
-
-
-def _check_replaceable(folder: Path, replaceable: Collection[str]) -> None:
+def _check_replaceable(folder: Path) -> None:
+    """Raise `ModelFolderError` for what is no folder, or holds anything but a model."""
     if folder.exists() and not folder.is_dir():
         raise ModelFolderError("is a file", where=folder, remedy="name a folder")
     foreign = (
         sorted(
             path.name
             for path in folder.iterdir()
-            if path.name not in replaceable or (path.is_dir() and not path.is_symlink())
+            if path.name not in _REPLACEABLE or (path.is_dir() and not path.is_symlink())
         )
         if folder.is_dir()
         else []
@@ -72,20 +43,6 @@ def _check_replaceable(folder: Path, replaceable: Collection[str]) -> None:
             where=folder,
             remedy="name another folder",
         )
-
-
-def _exchange(fresh: Path, folder: Path) -> None:
-    aside = set_aside(folder)
-    if folder.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
-    try:
-        fresh.rename(folder)
-    except BaseException:
-        if aside.exists():
-            aside.rename(folder)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
@@ -115,7 +72,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
             f"has the id {tokenizer.pad_id}",
             remedy=f"set it to {tokenizer.pad_id + 1}: transformers counts positions from there",
         )
-    with replaced_folder(folder, _REPLACEABLE) as fresh:
+    with new_folder(folder, replaces=_check_replaceable) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
         settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id, ends=ends), indent=2)
@@ -194,7 +151,7 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
 
 def _check_place(folder: Path) -> None:
     """Whether there is a folder with the two files, none of them a link that leads elsewhere."""
-    aside = set_aside(folder.resolve())
+    aside = place_aside(folder.resolve())
     if not folder.exists() and aside.is_dir():
         raise ModelFolderError(
             "saving was interrupted", where=folder, remedy=f"rename {aside} to it"

@@ -5,11 +5,10 @@ The format: 8 bytes with the header's length (little-endian), the header as a JS
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -17,8 +16,9 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import open_regular, read_json, too_deep, write_whole, writing
-from bertsmith.store.store import file_hash
+from bertsmith.core.files import open_regular
+from bertsmith.core.hashing import Record, file_hash, text_hash, write_parts
+from bertsmith.core.json_files import parse_json, read_json
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {
@@ -105,19 +105,12 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
         raise ModelFolderError("is no safetensors file", where=path, remedy="fetch it again")
     text = file.read(length)
     try:
-        header = json.loads(text, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError) as error:
+        header = parse_json(text, unique=True)
+    except ValueError as error:
         raise _damaged("its header is no JSON", path) from error
-    if len(text) < length or not isinstance(header, dict) or too_deep(header):
+    if len(text) < length or not isinstance(header, dict):
         raise _damaged("its header is incomplete", path)
     return 8 + length, header
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice")
-    return found
 
 
 def _entry(name: str, value: Any, path: Path) -> Entry:  # noqa: ANN401
@@ -154,7 +147,6 @@ def _damaged(what: str, path: Path) -> ModelFolderError:
     return ModelFolderError(f"is damaged: {what}", where=path, remedy="fetch or copy it again")
 
 
-_BLOCK = 4 << 20
 _KINDS = {
     torch.float32: "F32",
     torch.float16: "F16",
@@ -165,13 +157,6 @@ _KINDS = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-
-
-class Record(NamedTuple):
-    """A file as it was written."""
-
-    bytes: int
-    sha256: str
 
 
 def write_tensors(
@@ -190,26 +175,7 @@ def write_tensors(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     start = len(text).to_bytes(8, "little") + text
-    return write_parts(path, [memoryview(start), *map(raw_bytes, ordered.values())])
-
-
-def write_bytes(path: Path, content: bytes) -> Record:
-    """Write a small file; raises `DiskError`."""
-    return write_parts(path, [memoryview(content)])
-
-
-def write_parts(path: Path, parts: Iterable[memoryview]) -> Record:
-    """Write a file of these parts, one after the other; raises `DiskError`."""
-    digest, size = hashlib.sha256(), 0
-    with writing(path), path.open("wb", buffering=0) as file:
-        for part in parts:
-            for begin in range(0, len(part), _BLOCK):
-                block = part[begin : begin + _BLOCK]
-                digest.update(block)
-                write_whole(file, block)
-            size += len(part)
-        os.fsync(file.fileno())
-    return Record(size, digest.hexdigest())
+    return write_parts(path, [start, *map(raw_bytes, ordered.values())])
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
@@ -281,7 +247,7 @@ def weights_hash(folder: Path) -> str:
     if not names:
         return file_hash(folder / WEIGHTS_FILE)
     hashes = {name: file_hash(folder / name) for name in names}
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+    return text_hash(json.dumps(hashes, sort_keys=True))
 
 
 def _weight_map(folder: Path) -> dict[str, str]:

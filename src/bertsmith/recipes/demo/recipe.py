@@ -21,6 +21,7 @@ from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import made_folder
+from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
 from bertsmith.recipes.demo.corpus import as_documents, read_documentation, tell_corpus
@@ -46,7 +47,6 @@ from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimisers import OptimiserConfig
-from bertsmith.training.run.folder import write_json
 from bertsmith.training.schedule import Budget, ScheduleConfig
 
 SIZE, PIECES, HELD_OUT = "tiny", 4096, 0.05

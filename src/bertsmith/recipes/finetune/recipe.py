@@ -14,7 +14,6 @@ A run that was stopped goes on where it was: with the training in hand, or with 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
+from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
@@ -49,7 +49,6 @@ from bertsmith.recipes.finetune.trial import Prepared
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.recipes.finetune.worker import Workplace
 from bertsmith.recipes.room import free_memory
-from bertsmith.store.store import file_hash
 from bertsmith.tasks.task import Task
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run.folder import RunFolder, write_record
@@ -238,7 +237,7 @@ def hash_of(path: Path) -> str:
             raise ExampleError(f"cannot be read: {error.strerror}", where=path) from error
     files = sorted(each for each in path.rglob("*") if each.is_file())
     listed = "".join(f"{file_hash(each)}  {each.relative_to(path)}\n" for each in files)
-    return hashlib.sha256(listed.encode()).hexdigest()
+    return text_hash(listed)
 
 
 def model_maker(

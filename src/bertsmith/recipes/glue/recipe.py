@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.core.files import made_folder, read_json
+from bertsmith.core.files import made_folder
+from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.evaluation.metrics import mean_and_spread
@@ -52,7 +53,7 @@ from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run.folder import RunFolder, write_json
+from bertsmith.training.run.folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import made_folder, writing
+from bertsmith.core.files import made_folder, replaced_file
 from bertsmith.core.printable import markdown as shown
 from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask
 
@@ -107,15 +107,13 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
     """
     tables = {file: _table(file, rows) for file, rows in predictions.items()}
     path = folder / ZIP
-    fresh = path.with_suffix(".partial")
-    with made_folder(folder), writing(path):
-        try:
-            with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as packed:
-                for file, table in tables.items():
-                    packed.writestr(zipfile.ZipInfo(file, _TIME), table, zipfile.ZIP_DEFLATED)
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+    with (
+        made_folder(folder),
+        replaced_file(path) as fresh,
+        zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for file, table in tables.items():
+            packed.writestr(zipfile.ZipInfo(file, _TIME), table, zipfile.ZIP_DEFLATED)
     return path
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.pretrain.settings import NetworkConfig, Parent, PretrainConfig, PretrainRun
-from bertsmith.store.store import TokenStore, file_hash
+from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.schedule import ScheduleConfig
@@ -50,7 +50,7 @@ def identify(folder: Path) -> Parent:
     read_config(folder)
     parts = [file_hash(folder / CONFIG_FILE), weights_hash(folder)]
     parts.append(Tokenizer.load(folder).fingerprint)
-    digest = hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    digest = text_hash(" ".join(parts))
     return Parent(folder=folder.resolve(), files_hash=digest, origin=origin(folder))
 
 

@@ -5,7 +5,6 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,6 +16,8 @@ import torch
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.core.hashing import file_hash
+from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.hub.models import model_folder
 from bertsmith.network.families.catalog import FAMILIES, family
@@ -55,7 +56,7 @@ from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.replicas import complete
 from bertsmith.training.run.checkpoints import State
-from bertsmith.training.run.folder import PREFLIGHT, RunFolder, write_json, write_record
+from bertsmith.training.run.folder import PREFLIGHT, RunFolder, write_record
 from bertsmith.training.schedule import Budget, Costs, Timing
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
@@ -119,7 +120,7 @@ def check_store(run: PretrainRun, out: Path) -> None:
 
 def store_hash(store: Path) -> str:
     """SHA-256 of a store's index, which names the hash of every file."""
-    return hashlib.sha256((store / INDEX).read_bytes()).hexdigest()
+    return file_hash(store / INDEX)
 
 
 # a recipe's settings are the same for all sizes that are chosen among

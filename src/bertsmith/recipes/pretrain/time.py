@@ -15,6 +15,7 @@ import numpy as np
 
 from bertsmith.batches.pretraining import Place, PretrainingBatches
 from bertsmith.core.errors import MissingExtra
+from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision
@@ -25,7 +26,7 @@ from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run.folder import HELD_OUT_PLAN, RunFolder, write_json
+from bertsmith.training.run.folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
 
 # shares of the minutes: for all measurements, for the evaluation, for finding out what they cost

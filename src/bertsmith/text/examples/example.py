@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
+from bertsmith.core.json_files import parse_json
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile
 
@@ -169,8 +169,8 @@ def yes_or_no(value: object, name: str) -> bool:
 
 def _json_list(written: str) -> list[object]:
     try:
-        found = json.loads(written)
-    except (ValueError, RecursionError) as error:
+        found = parse_json(written)
+    except ValueError as error:
         raise BadLabel("the labels are no JSON list", 'write ["a", "b"] or a|b') from error
     return list(found)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from bertsmith.core import files as untrusted
-from bertsmith.core.errors import DiskError, ModelFolderError, VocabularyError
+from bertsmith.core import files, json_files
+from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.files import committed, partial_file, writing
 from bertsmith.tokens.vocabulary import MOST_PIECES
 
 # so many that a million pieces have room, so few that no nonsense in JSON grows beyond a gigabyte
@@ -21,7 +21,7 @@ ErrorKind = type[VocabularyError | ModelFolderError]
 
 def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
     """The bytes of a file. Raises `error_kind` when it is too long or unreadable."""
-    return untrusted.read_bytes(path, error_kind, largest=LARGEST_FILE)
+    return files.read_bytes(path, error_kind, largest=LARGEST_FILE)
 
 
 def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
@@ -56,7 +56,7 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
-    found: dict[str, Any] = untrusted.read_json(
+    found: dict[str, Any] = json_files.read_json(
         path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
     )
     return found
@@ -64,20 +64,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files into a folder, which is made; each is complete or absent. Raises `DiskError`."""
-    parts = {folder / f".{name}.part": folder / name for name in contents}
-    try:
+    names = {partial_file(folder / name): folder / name for name in contents}
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for part, content in zip(parts, contents.values(), strict=True):
-            part.write_bytes(content)
-        for part, path in parts.items():
-            part.replace(path)
-    except OSError as error:
-        for part in parts:
-            with suppress(OSError):
-                part.unlink()
-        raise DiskError(
-            f"cannot be written: {error.strerror}", where=folder, remedy="free some space"
-        ) from error
+        with committed(names):
+            for temporary, content in zip(names, contents.values(), strict=True):
+                temporary.write_bytes(content)
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:

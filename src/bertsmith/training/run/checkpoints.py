@@ -15,7 +15,6 @@ has one is whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -31,15 +30,17 @@ from torch import Tensor
 from bertsmith.batches.pretraining import Place
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.core.files import flush_to_disk, read_bytes, writing
+from bertsmith.core.files import commit, read_bytes, writing
+from bertsmith.core.hashing import Record, file_hash, text_hash, write_parts
+from bertsmith.core.json_files import parse_json, read_json
 from bertsmith.core.log import say
-from bertsmith.store.store import file_hash
 from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.run.shared_files import Meeting, SharedTensors, files_of, write_shares
 from bertsmith.training.run_format import RUN_FORMAT, other_version
-from bertsmith.weights.tensors import Record, write_bytes, write_tensors
+from bertsmith.weights.tensors import write_tensors
 
 _LARGEST = 2**20
+_LARGEST_MEMORY = 2**30
 
 
 class Manifest(NamedTuple):
@@ -54,7 +55,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest that carries the hash of its own content."""
     files = {name: record._asdict() for name, record in manifest.records.items()}
     content = {"format": RUN_FORMAT, "run": manifest.run, "step": manifest.step, "files": files}
-    write_bytes(path, _rendered(content))
+    write_parts(path, [_rendered(content)])
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -64,7 +65,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     written, version = read_bytes(path, RunFolderError, largest=_LARGEST), ""
     try:
-        content = json.loads(written)
+        content = parse_json(written)
         del content["sha256"]
         # rendering it again also finds what the parser would forgive
         if _rendered(content) == written:
@@ -72,7 +73,7 @@ def read_manifest(path: Path) -> Manifest:
             records = {name: Record(**record) for name, record in content["files"].items()}
             if not version:
                 return Manifest(content["run"], content["step"], records)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise ValueError(f"{path}: was written by {version}" if version else f"{path}: is damaged")
 
@@ -89,7 +90,7 @@ def check_files(folder: Path, records: Mapping[str, Record]) -> str:
 
 
 def _rendered(content: dict[str, Any]) -> bytes:
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    digest = text_hash(json.dumps(content, sort_keys=True))
     return (json.dumps({"sha256": digest, **content}, indent=1) + "\n").encode()
 
 
@@ -175,10 +176,9 @@ class Checkpoints:
                 temporary.mkdir()
                 _write(temporary, checkpoint, self._run, self._meeting)
                 self._forget(final)
-                temporary.rename(final)
+                commit({temporary: final})
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-            flush_to_disk(folder)
         self._damaged.discard(final)
         self._foreign.discard(final)
         self._prune(state)
@@ -298,9 +298,9 @@ def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: Meeting | No
     if meeting is not None and not meeting.world.first:
         return
     for name, content in zip(_VALUES, (checkpoint.state.to_dict(), checkpoint.memory), strict=True):
-        records[name] = write_bytes(folder / name, (json.dumps(content, indent=1) + "\n").encode())
+        text = json.dumps(content, indent=1) + "\n"
+        records[name] = write_parts(folder / name, [text.encode()])
     write_manifest(folder / "manifest.json", Manifest(run, checkpoint.state.step, records))
-    flush_to_disk(folder)
 
 
 def _read(folder: Path, run: str) -> Checkpoint:
@@ -312,7 +312,7 @@ def _read(folder: Path, run: str) -> Checkpoint:
         if problem := _problem(folder, step, records) or check_files(folder, records):
             raise _Damaged(problem)
         state = State.load(folder / "state.json")
-        memory = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
+        memory = read_json(folder / "memory.json", RunFolderError, largest=_LARGEST_MEMORY)
         weights, optimiser = (_load(folder, kind, records) for kind in _TENSORS)
     except OSError as error:
         raise _Damaged(f"{error.filename or folder}: {error.strerror}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,11 +19,13 @@ from bertsmith.core.files import (
     flush_to_disk,
     made_folder,
     open_regular,
-    read_json,
+    partial_file,
     refused_by_disk,
     was_deleted,
     writing,
 )
+from bertsmith.core.hashing import text_hash
+from bertsmith.core.json_files import parse_json, read_json, write_json
 from bertsmith.core.ownership import owned
 from bertsmith.training.run_format import RUN_FORMAT, other_version
 
@@ -52,7 +53,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def _hash(content: Mapping[str, Any]) -> str:
     # as it will be read: numbers that are keys are strings by then
-    return hashlib.sha256(json.dumps(content, sort_keys=False).encode()).hexdigest()
+    return text_hash(json.dumps(content))
 
 
 _LOCK = ".lock"
@@ -277,7 +278,7 @@ class RunFolder:
         if self._run.exists() or not self.path.exists():
             return
         # a process that was killed at its very beginning leaves no more than these
-        ours = {_LOCK, _partial(self._run).name}
+        ours = {_LOCK, partial_file(self._run).name}
         others = [entry for entry in self.path.iterdir() if entry.name not in ours]
         if others:
             raise RunFolderError(
@@ -326,8 +327,8 @@ def _read_json(path: Path, remedy: str) -> dict[str, Any]:
 def _entry(line: bytes) -> dict[str, Any] | None:
     """Return a line of the log, None for one that was cut short or damaged."""
     try:
-        entry = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        entry = parse_json(line)
+    except ValueError:
         return None
     if not isinstance(entry, dict) or not all(map(_is_figure, entry.values())):
         return None
@@ -337,24 +338,6 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 def _is_figure(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < _LARGEST_FIGURE)
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write JSON so that the file is whole or not there; raises `DiskError`."""
-    temporary = _partial(path)
-    try:
-        with writing(path), temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with writing(path):
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(path.name + ".partial")
 
 
 def _first_difference(stored: object, wanted: object, path: str = "") -> str:

@@ -21,8 +21,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from bertsmith.core.errors import RankLost
+from bertsmith.core.hashing import Record
 from bertsmith.training.distribution import World, wait_for
-from bertsmith.weights.tensors import Record, write_tensors
+from bertsmith.weights.tensors import write_tensors
 
 # names of torch.distributed.checkpoint
 _SHARDING, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"

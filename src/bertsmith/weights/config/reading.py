@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import read_json
+from bertsmith.core.json_files import read_json
 from bertsmith.network.block import Activation
 from bertsmith.network.embeddings import Positions
 from bertsmith.network.encoder import EncoderConfig, Pooled, Pooling

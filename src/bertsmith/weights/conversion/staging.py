@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import read_json, writing
+from bertsmith.core.files import writing
+from bertsmith.core.json_files import read_json
 from bertsmith.core.log import say
 from bertsmith.weights.config.reading import HubConfig
 from bertsmith.weights.folder import check_file

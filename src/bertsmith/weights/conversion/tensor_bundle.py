@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import open_regular, read_bytes
+from bertsmith.core.hashing import write_parts
 from bertsmith.core.protocol_buffers import (
     bytes_field,
     fields,
@@ -29,7 +30,7 @@ from bertsmith.core.protocol_buffers import (
     read_varint,
     varint,
 )
-from bertsmith.weights.tensors import raw_bytes, write_bytes, write_parts
+from bertsmith.weights.tensors import raw_bytes
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF
@@ -346,7 +347,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, Tensor]) -> None:
         parts.append(raw)
         offset += len(raw)
     write_parts(prefix.with_name(f"{prefix.name}.data-00000-of-00001"), parts)
-    write_bytes(prefix.with_name(prefix.name + INDEX_SUFFIX), written_table(entries))
+    write_parts(prefix.with_name(prefix.name + INDEX_SUFFIX), [written_table(entries)])
 
 
 def is_checkpoint(index: Path) -> bool:
