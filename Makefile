@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -c constraints.txt
 # The stamps are named for what decides the installation, the folder for where the environment was
 # made, as its scripts hold that path: nothing depends on file times, and a moved copy is made anew. An environment that was
-# not made here is somebody's own: it is used, never cleared.
+# not made here is somebody's own: it is used, never cleared. Nothing is ever cleared through a link.
 MADE := $(VENV)/.made-$(shell pwd | cksum | tr ' ' '-')
 KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
@@ -79,6 +79,8 @@ $(MADE):
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) lacks the module venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@if test -x $(BIN)/python && ! ls $(VENV)/.made-* >/dev/null 2>&1; then \
 		echo "make: using the $(VENV) that is here already"; \
+	elif test -L $(VENV); then \
+		echo "make: $(VENV) is a link, and no environment that this folder may use or clear: remove the link (rm $(VENV)), and make makes one here" >&2; exit 1; \
 	else \
 		echo "$(PYTHON) -m venv --clear $(VENV)"; $(PYTHON) -m venv --clear $(VENV); \
 	fi
