@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import AlbertTokenizerFast, BertTokenizer, RobertaTokenizer
 
-from bertsmith.batches.fitting import encode_pair, second_begins, specials_around
+from bertsmith.batches.fitting import encode_pair, second_begins
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram
@@ -51,5 +51,5 @@ def test_pairs_are_cut_as_transformers_cuts_them(kind: str, tmp_path: Path) -> N
                 assert ids.tolist() == expected["input_ids"]
                 assert segments.tolist() == expected["token_type_ids"]
                 assert len(ids) <= longest
-                if second and first + second + specials_around(ours, pair=True) <= longest:
+                if second and first + second + ours.specials_around(pair=True) <= longest:
                     assert ids[second_begins(ours, first)] == 105

@@ -92,7 +92,7 @@ class LengthsAlone(TokenStore):
 @pytest.mark.parametrize("longest", [48, 128])
 def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) -> None:
     store, continues = LengthsAlone(), np.zeros(1, bool)
-    segments = Segments(store, "sentence_order", longest, continues, seed=12)
+    segments = Segments(store, "sentence_order", longest, continues, seed=12, specials=3)
     index = np.arange(segments.count)
     windows = segments.cut(index, 0)
     rows, labels = [], []

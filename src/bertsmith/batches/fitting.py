@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.network.preprocessing import Fit
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.inventory import TokenInventory
 
 Tokens = NDArray[np.integer]
 
@@ -29,14 +29,14 @@ class Fitted:
 
 
 def fitted(
-    tokenizer: Tokenizer, first: Tokens, second: Tokens | None, *, longest: int, fit: Fit
+    inventory: TokenInventory, first: Tokens, second: Tokens | None, *, longest: int, fit: Fit
 ) -> Fitted:
     """Token ids of a text or a pair in sequences of at most `longest` tokens.
 
     Of a pair the longer text is cut, or taken in windows beside as much of the other as may stay.
     """
     kept_first, kept_second = kept(
-        tokenizer, len(first), None if second is None else len(second), longest=longest
+        inventory, len(first), None if second is None else len(second), longest=longest
     )
     long = kept_first < len(first) or (second is not None and kept_second < len(second))
     if long and fit == "windows":
@@ -45,7 +45,7 @@ def fitted(
         one = _shortened(first, kept_first, fit)
         two = None if second is None else _shortened(second, kept_second, fit)
         pairs, cut = [(one, two)], long
-    sequences = [encode_pair(tokenizer, one, two, longest=longest) for one, two in pairs]
+    sequences = [encode_pair(inventory, one, two, longest=longest) for one, two in pairs]
     return Fitted(sequences, long, cut)
 
 
@@ -90,7 +90,7 @@ Segments = NDArray[np.int8]
 
 
 def encode_pair(
-    tokenizer: Tokenizer,
+    inventory: TokenInventory,
     first: NDArray[np.integer],
     second: NDArray[np.integer] | None,
     *,
@@ -102,32 +102,29 @@ def encode_pair(
     the longer text of a pair, token by token, of the second where both are of one length.
     """
     kept_first, kept_second = kept(
-        tokenizer, len(first), None if second is None else len(second), longest=longest
+        inventory, len(first), None if second is None else len(second), longest=longest
     )
-    cls, sep = np.array([tokenizer.cls_id]), np.array([tokenizer.sep_id])
-    parts = [cls, first[:kept_first], sep]
+    end = np.array(inventory.end, np.int32)
+    parts = [np.array(inventory.begin, np.int32), first[:kept_first], end]
     if second is not None:
-        parts += [sep] * (tokenizer.separators - 1) + [second[:kept_second], sep]
+        parts += [end] * (inventory.separators - 1) + [second[:kept_second], end]
     ids = np.concatenate(parts).astype(np.int32)
     segments = np.zeros(len(ids), np.int8)
-    if tokenizer.segments:
-        segments[second_begins(tokenizer, kept_first) :] = 1
+    if inventory.segments and second is not None:
+        segments[second_begins(inventory, kept_first) :] = 1
     return ids, segments
 
 
-def second_begins(tokenizer: Tokenizer, first: int) -> int:
+def second_begins(inventory: TokenInventory, first: int) -> int:
     """The place of the second text of a pair whose first one has so many tokens."""
-    return 1 + first + tokenizer.separators
+    return len(inventory.begin) + first + inventory.separators * len(inventory.end)
 
 
-def specials_around(tokenizer: Tokenizer, *, pair: bool) -> int:
-    """Special tokens around one text, or around and between two."""
-    return 2 + tokenizer.separators * pair
-
-
-def kept(tokenizer: Tokenizer, first: int, second: int | None, *, longest: int) -> tuple[int, int]:
-    """How many tokens of texts of these lengths fit into `longest`, special tokens included."""
-    budget = longest - specials_around(tokenizer, pair=second is not None)
+def kept(
+    inventory: TokenInventory, first: int, second: int | None, *, longest: int
+) -> tuple[int, int]:
+    """Return how many tokens of texts of these lengths fit into `longest`, specials included."""
+    budget = longest - inventory.specials_around(pair=second is not None)
     if second is None:
         assert budget >= 1
         return min(first, budget), 0

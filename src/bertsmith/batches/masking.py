@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.streams import Bits, below, bits, uniform
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.inventory import TokenInventory
 
 Numbers = NDArray[np.int64]
 
@@ -59,13 +59,17 @@ class Masked:
 class Masking:
     """Masks packed sequences (Devlin et al. 2018, section 3.1); a pure function of their keys."""
 
-    def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: MaskingConfig, inventory: TokenInventory) -> None:
         self.config = config
-        self._mask_id = tokenizer.mask_id
-        self._ordinary = tokenizer.ordinary_ids
-        self._continues = tokenizer.continues
-        self._special = np.zeros(tokenizer.size, bool)
-        self._special[sorted(tokenizer.special_ids)] = True
+        if inventory.mask_id is None:
+            raise ConfigError(
+                "the inventory of tokens has no mask", remedy="pre-train from left to right"
+            )
+        self._mask_id = inventory.mask_id
+        self._ordinary = inventory.ordinary_ids
+        self._continues = inventory.continues
+        self._special = np.zeros(inventory.size, bool)
+        self._special[sorted(inventory.special_ids)] = True
         self._lengths = _cumulated_lengths(config)
 
     def __call__(self, ids: Numbers, lengths: Numbers, keys: Bits) -> Masked:

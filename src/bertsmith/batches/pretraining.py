@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.batches.fitting import encode_pair, specials_around
+from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.masking import Masking, MaskingConfig, following
 from bertsmith.batches.segments import PAIRED, Cuts, Sample, Segments, Text
 from bertsmith.core.config import Config
@@ -19,7 +19,7 @@ from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.streams import Purpose, bits, permuted, stream
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.store.store import TokenStore
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.inventory import TokenInventory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class PhasedBatches:
     def __init__(
         self,
         store: TokenStore,
-        tokenizer: Tokenizer,
+        inventory: TokenInventory,
         config: SampleConfig,
         phases: Sequence[Phase],
         seed: int,
@@ -60,7 +60,7 @@ class PhasedBatches:
             raise ConfigError("the phases' shares leave nothing for the rest of the run")
         configs = [_in_phase(config, phase) for phase in phases]
         self.parts = [
-            PretrainingBatches(store, tokenizer, each, seed) for each in (*configs, config)
+            PretrainingBatches(store, inventory, each, seed) for each in (*configs, config)
         ]
 
     def take(self, place: Place) -> tuple[Batch, Place]:
@@ -152,7 +152,7 @@ class PretrainingBatches:
     """The sequences of a store, in an order and with masks that depend on (seed, epoch, index)."""
 
     def __init__(
-        self, store: TokenStore, tokenizer: Tokenizer, config: SampleConfig, seed: int
+        self, store: TokenStore, inventory: TokenInventory, config: SampleConfig, seed: int
     ) -> None:
         if not store.tokens:
             raise StoreError("holds no text", where=store.folder)
@@ -163,21 +163,26 @@ class PretrainingBatches:
                 remedy="put blank lines between documents, or pre-train with "
                 "--samples.text within_documents",
             )
+        if inventory.sep_id is None and (config.pairs or config.text == "across_documents"):
+            raise ConfigError(
+                f"the inventory of tokens has no separator, which {config.text} needs",
+                remedy="pre-train with --samples.text within_documents",
+            )
         self.store = store
         self.config = config
-        self._tokenizer = tokenizer
-        self._ordinary = np.ones(tokenizer.size, bool)
-        self._ordinary[sorted(tokenizer.special_ids)] = False
+        self._inventory = inventory
+        self._ordinary = np.ones(inventory.size, bool)
+        self._ordinary[sorted(inventory.special_ids)] = False
         self._seed = seed
-        self._masking = Masking(config.masking, tokenizer)
+        self._masking = None if config.left_to_right else Masking(config.masking, inventory)
         self._segments = Segments(
             store,
             config.text,
             config.longest,
-            tokenizer.continues,
+            inventory.continues,
             seed,
             config.short,
-            tokenizer.separators,
+            specials=inventory.specials_around(pair=config.pairs),
         )
 
     @property
@@ -232,7 +237,7 @@ class PretrainingBatches:
         ids, segments = zip(*(self._with_specials(sample) for sample in samples), strict=True)
         batch = pack(ids, segments)
         targets = {}
-        if self.config.left_to_right:
+        if self._masking is None:
             targets["left_to_right"] = _target(*following(batch.ids.numpy(), self._ordinary))
         else:
             keys = bits(stream(Purpose.MASKS, self._seed, copy), index)
@@ -245,13 +250,13 @@ class PretrainingBatches:
         return replace(batch, targets=targets)
 
     def _with_specials(self, sample: Sample) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        made = self._tokenizer
+        inventory = self._inventory
         if sample.label is not None:
             first, second = sample.parts
-            longest = len(first) + len(second) + specials_around(made, pair=True)
-            return encode_pair(made, first, second, longest=longest)
-        ends = [part for text in sample.parts for part in (text, [made.sep_id])]
-        ids = np.concatenate([[made.cls_id], *ends]).astype(np.int32)
+            longest = len(first) + len(second) + inventory.specials_around(pair=True)
+            return encode_pair(inventory, first, second, longest=longest)
+        ends = [part for text in sample.parts for part in (text, inventory.end)]
+        ids = np.concatenate([inventory.begin, *ends]).astype(np.int32)
         return ids, np.zeros(len(ids), np.int8)
 
 

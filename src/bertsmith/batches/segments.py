@@ -199,17 +199,18 @@ class Segments:
         continues: NDArray[np.bool_],
         seed: int,
         short: float = 0.0,
-        separators: int = 1,
+        *,
+        specials: int,
     ) -> None:
         """Sequences of at most `longest` tokens, special ones included.
 
-        `separators` of them stand between two texts.
+        There are `specials` of these around and between the texts of a sequence.
         """
         self._store = store
         self._short = short
         self._text = text
         self._seed = seed
-        self.specials = 2 + separators * (text in PAIRED)
+        self.specials = specials
         self._windows = Windows(
             store,
             longest - self.specials,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import encode_examples
-from bertsmith.batches.fitting import Ids, Segments, encode_pair, specials_around
+from bertsmith.batches.fitting import Ids, Segments, encode_pair
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -106,7 +106,7 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
     left_out = 0
     if encoded.cut[0]:
         whole = tokenizer.encode([example.text, example.text_pair or ""])
-        left_out = sum(map(len, whole)) + specials_around(tokenizer, pair=True) - longest
+        left_out = sum(map(len, whole)) + tokenizer.specials_around(pair=True) - longest
     return ReadText(ids=encoded.ids, segments=encoded.segments, spans=None, left_out=left_out)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, second_begins, specials_around
+from bertsmith.batches.fitting import encode_pair, second_begins
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Candidate, candidates, span_logits
 from bertsmith.evaluation.squad import score_v1, score_v2
@@ -82,7 +82,7 @@ def question_windows(
     ids, segments, owners, begins, offsets = [], [], [], [], []
     own, labels, long, pieces = [], [], [], []
     contexts: dict[str, Encoding] = {}
-    free = room.longest - specials_around(tokenizer, pair=True)
+    free = room.longest - tokenizer.specials_around(pair=True)
     most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
     if most < 1:
         raise ConfigError(

@@ -19,68 +19,62 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import VocabularyError
 from bertsmith.core.hashing import text_hash
 from bertsmith.tokens.folder import folder as folders
+from bertsmith.tokens.inventory import TokenInventory
 from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.spans import Encoding, joined
 from bertsmith.tokens.vocabulary import KindName, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece import CONTINUES
 
 
-class Tokenizer:
+class Tokenizer(TokenInventory):
     """A vocabulary with the rules that turn text into its ids; the rules say of what kind it is.
 
-    `vocabulary[id]` is the piece of an id; `continues` (size,) marks the pieces that go on a word;
-    `ordinary_ids` are those a random replacement may draw (no specials, no placeholders);
-    `fingerprint` is the SHA-256 of the vocabulary and the rules, which a token store keeps.
-    A text is to stand as ``cls text sep``, a pair as ``cls text sep text sep``, with `separators`
-    of these in its middle; `segments` tells whether the second text is of segment 1.
+    `vocabulary[id]` is the piece of an id; `fingerprint` is of the vocabulary and the rules.
     """
 
     vocabulary: tuple[str, ...]
     rules: Rules
     kind: KindName
-    size: int
     lowercase: bool
-    pad_id: int
-    unknown_id: int
     cls_id: int
     sep_id: int
     mask_id: int
-    special_ids: frozenset[int]
-    separators: int
-    segments: bool
-    continues: NDArray[np.bool_]
-    ordinary_ids: NDArray[np.int64]
-    fingerprint: str
 
     def __init__(self, vocabulary: Sequence[str], rules: Rules) -> None:
         """Raises `VocabularyError` for a vocabulary without the special tokens, or with doubles."""
         kind = kind_of(rules)
         by_line = kind.name == "wordpiece"
         check_vocabulary(vocabulary, specials=kind.specials, lines=by_line)
-        self.vocabulary = tuple(vocabulary)
-        self.rules = rules
-        self.kind, self.separators, self.segments = kind.name, kind.separators, kind.segments
-        self.size = len(self.vocabulary)
+        pieces = tuple(vocabulary)
+        ids = {piece: number for number, piece in enumerate(pieces)}
+        pad, unknown, cls, sep, mask = (ids[piece] for piece in kind.specials)
+        special_ids = frozenset((pad, unknown, cls, sep, mask))
+        continues = np.fromiter(map(kind.goes_on, pieces), np.bool_, len(pieces))
+        continues[sorted(special_ids)] = False
+        ordinary = [
+            number
+            for number, piece in enumerate(pieces)
+            if number not in special_ids and not is_placeholder(piece)
+        ]
+        identity = json.dumps([list(pieces), *kind.identity(rules)])
+        super().__init__(
+            size=len(pieces),
+            pad_id=pad,
+            unknown_id=unknown,
+            cls_id=cls,
+            sep_id=sep,
+            mask_id=mask,
+            special_ids=special_ids,
+            ordinary_ids=np.array(ordinary, np.int64),
+            continues=continues,
+            separators=kind.separators,
+            segments=kind.segments,
+            fingerprint=text_hash(identity),
+        )
+        self.vocabulary, self.rules, self.kind = pieces, rules, kind.name
         self.lowercase = kind.lowercase(rules)
-        ids = {piece: number for number, piece in enumerate(self.vocabulary)}
-        self.pad_id, self.unknown_id, self.cls_id, self.sep_id, self.mask_id = (
-            ids[piece] for piece in kind.specials
-        )
-        self.special_ids = frozenset(ids[piece] for piece in kind.specials)
-        self.continues = np.fromiter(map(kind.goes_on, self.vocabulary), np.bool_, self.size)
-        self.continues[sorted(self.special_ids)] = False
-        self.ordinary_ids = np.array(
-            [
-                number
-                for number, piece in enumerate(self.vocabulary)
-                if number not in self.special_ids and not is_placeholder(piece)
-            ],
-            np.int64,
-        )
-        parts = [list(self.vocabulary), *kind.identity(rules)]
-        self.fingerprint = text_hash(json.dumps(parts))
         self._joined = kind.joined
-        self._text = kind.encoder(self.vocabulary, rules, self.unknown_id)
+        self._text = kind.encoder(pieces, rules, unknown)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[tuple[str, ...], Rules]]:
         return Tokenizer, (self.vocabulary, self.rules)

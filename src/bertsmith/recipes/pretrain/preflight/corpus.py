@@ -42,7 +42,9 @@ def coverage(
     # for a share, it does not matter which token of a word a cut falls on
     nowhere = np.broadcast_to(np.False_, store.tokens)
     text = (_Positions(store), config.text, config.longest, nowhere, seed)
-    segments, whole = Segments(*text, config.short), Segments(*text)
+    specials = 2 + config.pairs
+    segments = Segments(*text, config.short, specials=specials)
+    whole = Segments(*text, specials=specials)
     index = np.arange(min(segments.count, max(2, most // config.longest)))
     samples = segments.read(index, 0, segments.cut(index, 0))
     own = whole.cut(index, 0)
