@@ -27,8 +27,10 @@ from invented import invented_documents
 ROOT = Path(__file__).parents[1]
 README, TOUR = "README.md", "docs/tour.md"
 CONTINUED = ("docs/fine-tuning.md", "docs/folders.md")
-OTHERS = ("docs/many-machines.md", "docs/what-is-order-worth.md", "CONTRIBUTING.md", "CHANGELOG.md")
-PAGES = (README, TOUR, *CONTINUED, *OTHERS)
+PAGES = tuple(
+    str(path.relative_to(ROOT))
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+)
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
 

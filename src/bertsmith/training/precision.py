@@ -25,7 +25,8 @@ def keep_large_blocks() -> bool:
     """Let the C library keep large freed blocks for the next step; True if it will.
 
     Without this each step's activations are returned to the system and faulted in again, page by
-    page. The price is memory: freed blocks of odd sizes stay (docs/log.md). Linux with glibc only.
+    page. The price is memory: freed blocks of odd sizes stay (docs/experiments/fine-tuning.md).
+    Linux with glibc only.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -3,9 +3,9 @@
 One sequence at a time, a small network waits for calls most of the time. So sequences become rows
 of one array, a bin of them each: as many as fit (binning.py), none seeing the others, filled up to
 a multiple of 32 tokens (at which torch's softmax and products run about twice as fast as beside it,
-docs/log.md). Where all have one length, as most have in pre-training, nothing is filled up and
-nothing moved. Where a token sees its neighbours only, local_grouping.py cuts the sequences into
-blocks first.
+docs/experiments/attention.md). Where all have one length, as most have in pre-training, nothing is
+filled up and nothing moved. Where a token sees its neighbours only, local_grouping.py cuts the
+sequences into blocks first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from torch.autograd.function import once_differentiable
 
 from bertsmith.network.dropout import keep, keep_, kept_bits, kept_scale
 
-# what a further group costs, in attention weights computed forward and backward (docs/log.md)
+# what a further group costs, in attention weights computed forward and backward: measured, see
+# docs/experiments/attention.md
 _GROUP = 2**18
 
 Numbers = NDArray[np.int64]

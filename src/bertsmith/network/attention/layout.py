@@ -4,7 +4,8 @@ Linear layers, norms and losses see (tokens, hidden) and know nothing of sequenc
 `Spans`, which also picks the backend:
 
     CPU, training    `PackedAttention`: sequences of about one length at once, weights kept for the
-                     backward pass (torch's fused kernel has a slow one there; see docs/log.md)
+                     backward pass (torch's fused kernel has a slow one there; see
+                     docs/experiments/attention.md)
     CPU, inference   torch's fused kernel, one sequence after another
     CUDA, half       torch's variable-length kernels: its own function, or nested tensors where
                      weights are dropped

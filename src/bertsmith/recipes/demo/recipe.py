@@ -51,8 +51,8 @@ from bertsmith.training.schedule import Budget, ScheduleConfig
 
 SIZE, PIECES, HELD_OUT = "tiny", 4096, 0.05
 MARKER = "demo.json"
-# measured for a few minutes of this text and size (docs/log.md); a quarter of the tokens is masked
-# to learn from more of them, and the held-out figures are at the paper's 15 % all the same
+# measured for a few minutes of this text and size (docs/experiments/demo.md); a quarter of the
+# tokens is masked to learn from more of them, and the held-out figures are at the paper's 15 %
 SETTINGS = PretrainConfig(
     network=NetworkConfig(
         position_start="sinusoidal", position_scale=0.1, dropout=0.0, attention_dropout=0.0

@@ -38,7 +38,8 @@ from bertsmith.training.interruption import Interrupted, interruptions
 from bertsmith.training.processes import Worker, pickled
 
 AtOnce = int | Literal["auto"]
-# a training's tokens/s grow so with its threads: 1.54 times as many with two (docs/log.md)
+# a training's tokens/s grow so with its threads: 1.54 times as many with two, see
+# docs/experiments/fine-tuning.md
 _GAIN = 0.62
 # of the free memory, the rest being for what cannot be foreseen
 _TAKEN = 0.8

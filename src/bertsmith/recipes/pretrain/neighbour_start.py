@@ -102,8 +102,8 @@ _MOST_PAIRS = 24  # of a sine and a cosine
 _SMOOTHING = 0.75  # of the neighbours' frequencies (Levy, Goldberg & Dagan 2015, section 3.2)
 _FREQUENCY_WEIGHT = 0.15
 _EXTRA, _TURNS = 16, 1  # of the randomised decomposition (Halko, Martinsson & Tropp 2011)
-# measured at 4/256 (docs/log.md): token rows' root mean square, position rows' amplitude, factor of
-# queries and keys alike
+# measured at 4/256 (docs/experiments/optimisers-and-starts.md): token rows' root mean square,
+# position rows' amplitude, factor of queries and keys alike
 _TOKEN_SCALE, _POSITION_SCALE, _SHARPNESS = 0.1, 0.3, 2.0
 
 

@@ -7,8 +7,8 @@ They are as in the papers, made for many accelerators and days: a step reads fro
 
 and expect less than of `quick`, whose steps suit such a budget. Held-out loss of tiny (2 layers of
 128) on thirty novels, 8,000 pieces, after 250 such steps, a million tokens: quick 6.03, roberta
-6.36, paper 7.45, albert 7.59 (docs/log.md). Shares of the budget are the papers': a run of any
-length warms up for the share of it that the published one did.
+6.36, paper 7.45, albert 7.59 (docs/experiments/optimisers-and-starts.md). Shares of the budget are
+the papers': a run of any length warms up for the share of it that the published one did.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def quick(model: str, budget: Budget) -> PretrainConfig:
 
     Two cores make 14,000 tokens/s of a mini (4 layers, 256) with 30,522 pieces. Its masked words on
     novels held out, without next sentence: a loss of 4.26 after 1 minute of 2, 4.00 after both,
-    where transformers' run_mlm is at 6.2 after 5 (docs/log.md).
+    where transformers' run_mlm is at 6.2 after 5 (docs/experiments/optimisers-and-starts.md).
     """
     return PretrainConfig(
         network=NetworkConfig(start="neighbours", dropout=0.0, attention_dropout=0.0),

@@ -31,8 +31,9 @@ FORCE = "--baseline_seconds 0 tries it all the same"
 _WORDS = r"(?u)\b\w+\b|[^\w\s]"
 # below this many texts rare character sequences are kept: there are few others
 _FEW_TEXTS = 1000
-# measured on one core (docs/log.md): seconds a character of counting words, and characters besides;
-# seconds a fit, for each value that is not zero and class; values that are not zero a character
+# measured on one core (docs/experiments/fine-tuning.md): seconds a character of counting words, and
+# characters besides; seconds a fit, for each value that is not zero and class; values that are not
+# zero a character
 _COUNTING = {"characters": 6e-6, "words": 2e-6}
 _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
 # of the solver: bytes for each feature and class, which it remembers ten times over
