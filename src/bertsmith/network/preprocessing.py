@@ -7,6 +7,7 @@ from typing import Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.text.examples.formats.conll_columns import TagColumns
 
 Fit = Literal["head", "tail", "head+tail", "windows"]
 
@@ -31,6 +32,10 @@ class Preprocessing(Config):
     """The column of the label, where it was named."""
     label_until: str | None = None
     """The sign up to which the label was kept, where there was one."""
+    tags: TagColumns | None = None
+    """Layout of words and tags, of a tagging model that was not trained with the defaults."""
+    tags_kind: str = ""
+    """Suffix of the file whose layout that is."""
 
     def __post_init__(self) -> None:
         if self.longest < 8:

@@ -47,7 +47,7 @@ class Choice(Task[Question]):
     def settled(self, file: Path, reading: Reading) -> Reading:
         """Return the reading with what numeric labels count from."""
         start = find_label_start(file, reading.columns)
-        return reading.with_columns(replace(reading.columns, label_start="1" if start else "0"))
+        return reading.settled(columns=replace(reading.columns, label_start="1" if start else "0"))
 
     def row_a_record(self, file: Path, reading: Reading) -> bool:
         """Tell whether each row of a table is one question."""

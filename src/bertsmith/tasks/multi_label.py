@@ -47,7 +47,7 @@ class MultiLabel(TextTask):
     def settled(self, file: Path, reading: Reading) -> Reading:
         """Return the reading with what stands between labels decided."""
         separator = label_separator(file, reading.columns)
-        return reading.with_columns(replace(reading.columns, label_separator=separator))
+        return reading.settled(columns=replace(reading.columns, label_separator=separator))
 
     def layout(self, file: Path, reading: Reading) -> str:
         """Return the columns, and what stands between labels if that is a comma or semicolon."""

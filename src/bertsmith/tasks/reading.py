@@ -27,8 +27,8 @@ class Reading(Config):
         """What takes the bad rows, and counts them over all files that are read with this."""
         return BadRows(self.on_bad)
 
-    def with_columns(self, columns: Columns) -> Reading:
-        """Return the same with other columns; bad rows are counted together."""
-        other = replace(self, columns=columns)
+    def settled(self, *, columns: Columns | None = None, tags: TagColumns | None = None) -> Reading:
+        """Return the same with other columns or tags; bad rows are counted together."""
+        other = replace(self, columns=columns or self.columns, tags=tags or self.tags)
         vars(other)["bad_rows"] = self.bad_rows
         return other

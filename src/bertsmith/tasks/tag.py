@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -166,6 +166,12 @@ class Tag(Task[Tagged]):
             bad=reading.bad_rows,
             table=reading.columns,
         )
+
+    def settled(self, file: Path, reading: Reading) -> Reading:
+        """Return the reading with the tags as they are, where those of a file have no scheme."""
+        if tag_scheme(file, reading.tags, reading.columns) != "plain":
+            return reading
+        return reading.settled(tags=replace(reading.tags, scheme="plain"))
 
     def reads_lines(self, file: str, reading: Reading) -> bool:
         """Tell whether it is standard input or a .txt, of raw texts."""

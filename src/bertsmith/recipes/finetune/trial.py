@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
 from bertsmith.recipes.finetune.starting import met_rows, prepare_model
 from bertsmith.tasks.task import Evidence, Room, Scores, Task
-from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
+from bertsmith.text.examples.tagged import Tagged
+from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.loop import fit
 from bertsmith.training.measuring import Measure
@@ -172,7 +175,7 @@ def run_trial(
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         found = measure(task, model, prepared.dev, data.dev, data.labels)
     task.tuned(found.evidence).keep(model)
-    model.config = replace(model.config, preprocessing=_preprocessing(prepared, config.columns))
+    model.config = replace(model.config, preprocessing=_preprocessing(prepared, config))
     result = TrialResult(
         seed=seed,
         scores=found.scores,
@@ -186,9 +189,12 @@ def run_trial(
     return result, found, model
 
 
-def _preprocessing(prepared: Prepared, columns: Columns) -> Preprocessing:
+def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
     """Return how the rows of a training were read, for the model's folder."""
-    first = prepared.data.train[0]
+    first, columns, tags = prepared.data.train[0], config.columns, config.tags
+    if isinstance(first, Tagged) and first.entities is None:
+        tags = replace(tags, scheme="plain")  # a part of the rows may look like another one
+    kept = isinstance(first, Tagged) and tags != USUAL_TAGS
     paired = first.text_pair is not None if isinstance(first, Example) else None
     return Preprocessing(
         longest=prepared.room.longest,
@@ -199,6 +205,8 @@ def _preprocessing(prepared: Prepared, columns: Columns) -> Preprocessing:
         text_pair_column=columns.text_pair,
         label_column=columns.label,
         label_until=columns.label_until,
+        tags=tags if kept else None,
+        tags_kind=kind_of(Path(first.source)) if kept else "",
     )
 
 

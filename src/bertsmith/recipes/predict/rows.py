@@ -10,7 +10,7 @@ import io
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, AnyStr, Generic, TypeVar
 
@@ -25,6 +25,8 @@ from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
 from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.conll import is_laid_out
+from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.reading import Kind, has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of
@@ -230,7 +232,10 @@ def reading_as_trained(
     Says so where the file lacks one: the usual names are looked for then.
     """
     columns = reading.columns
-    if trained is None or file == "-" or columns.named():
+    if trained is None or file == "-":
+        return reading
+    reading = _tags_as_trained(reading, trained, Path(file))
+    if columns.named():
         return reading
     named = {"text": trained.text_column, "text_pair": trained.text_pair_column}
     if labelled:
@@ -247,6 +252,17 @@ def reading_as_trained(
     if labelled and columns.label_until is None and trained.label_until is not None:
         kept["label_until"] = trained.label_until
     return reading.override(**{f"columns.{key}": name for key, name in kept.items()})
+
+
+def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Reading:
+    """Return how words and tags are read: as in training, where a file can be read like that."""
+    tags = trained.tags
+    if tags is None or reading.tags != USUAL_TAGS:
+        return reading
+    if not is_laid_out(path, tags, trained.tags_kind, reading.columns.encoding):
+        say(f"{path} is not laid out as the file on which the model was trained")
+        tags = replace(USUAL_TAGS, scheme=tags.scheme)
+    return reading.override(**{f"tags.{key}": value for key, value in tags.to_dict().items()})
 
 
 def _has_column(path: Path, columns: Columns, name: str) -> bool:

@@ -9,8 +9,13 @@ from pathlib import Path
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
 from bertsmith.text.examples.columns import USUAL, Columns
-from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS, TagColumns, column_sentences
-from bertsmith.text.examples.formats.tag_tables import tag_table_sentences
+from bertsmith.text.examples.formats.conll_columns import (
+    USUAL_TAGS,
+    TagColumns,
+    column_sentences,
+    first_words,
+)
+from bertsmith.text.examples.formats.tag_tables import first_rows, tag_table_sentences
 from bertsmith.text.examples.tagged import (
     BadSentence,
     BadTag,
@@ -64,6 +69,34 @@ def _commonest_sign(file: TextFile, words: Sequence[str]) -> str:
         what = f"no sign stands between words and tags; {' and '.join(_SIGNS)} were looked for"
         raise file.fault(what, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
     return sign
+
+
+def is_laid_out(path: Path, columns: TagColumns, kind: str, encoding: str) -> bool:
+    """Tell whether a file can be read with the layout that was stated for one of a `kind`."""
+    if path.is_dir() or _family(kind_of(path)) != _family(kind):
+        return False
+    joined_words = columns.sign is not None or columns.layout == "joined"
+    stated = (columns.word, columns.tag) != (USUAL_TAGS.word, USUAL_TAGS.tag)
+    if not (joined_words or stated or columns.layout == "columns"):
+        return True
+    file = TextFile(path, ExampleError, encoding)
+    if joined_words:
+        found = " ".join(text for _, text in islice(file.lines(escaped=True), _LINES)).split()
+        signs = _SIGNS if columns.sign is None else (columns.sign,)
+        counts = (sum(all(word.rpartition(sign)) for word in found) for sign in signs)
+        return 2 * max(counts) > len(found)
+    first = first_rows(file) if kind_of(path) in DELIMITED else first_words(file)
+    rows = list(islice(first, _LINES))
+    width = len(rows[0]) if rows else 0
+    inside = all(-width <= place < width for place in (columns.word, columns.tag))
+    # raw texts, a line each, differ in their words
+    return inside and len(rows) > 1 and all(len(row) == width for row in rows)
+
+
+def _family(kind: str) -> str:
+    """Return the kinds of files that share a layout, by one of them."""
+    families = (DELIMITED, JSON, (".conllu",))
+    return next((kinds[0] for kinds in families if kind in kinds), "")
 
 
 def joined_sentences(file: TextFile, sign: str) -> Iterator[Words | BadSentence]:

@@ -92,6 +92,12 @@ def has_names(path: Path, encoding: str) -> bool:
     return names_columns(_cells(next((text for _, text in lines if text.strip()), "")))
 
 
+def first_words(file: TextFile) -> Iterator[list[str]]:
+    """Yield the cells of each word, and of the names of the columns where there are some."""
+    for _, lines in _blocks(file, universal=kind_of(file.path) == _CONLLU):
+        yield from (_cells(text) for _, text in lines)
+
+
 def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """The number of the document and the lines of each sentence."""
     document = 0

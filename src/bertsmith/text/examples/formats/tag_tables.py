@@ -138,6 +138,11 @@ def tag_table_sentences(
     yield from _sentences(file, chain(sample, rows), places, len(_first(sample)))
 
 
+def first_rows(file: TextFile) -> Iterator[list[str]]:
+    """Yield the cells of the rows of words, and of the header."""
+    return (row.cells for row in _rows(file) if row.word)
+
+
 def described_tag_table(path: Path, columns: Columns, tags: TagColumns) -> str:
     """Return the header of a table of words and tags, and its columns, in a few words."""
     file = TextFile(path, ExampleError, columns.encoding)
