@@ -2,7 +2,7 @@
 
 In training every batch has another number of tokens and of places that are read. Libraries compile
 or tune a product by its shape and are slow at odd ones, so rows are rounded up to a bucket and the
-padding rows are dropped from the result (figures: docs/experiments/fine-tuning.md).
+padding rows are dropped from the result (figures: docs/experiments/training-step.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bertsmith.network.encoder import Encoder
 _MANY, _STEP, _FEW_STEP = 1024, 64, 16
 # below, more rows cost a small network more than the compiling of few and small products
 _LEAST = 512
-# what a larger network gains by, where steps are small (docs/experiments/fine-tuning.md)
+# what a larger network gains by, where steps are small (docs/experiments/training-step.md)
 _LEAST_TOKENS = 64
 
 

@@ -1,4 +1,4 @@
-"""Whether one fine-tuning is better than another, by what both said of the same dev rows."""
+"""Comparison of two fine-tuning runs by their predictions on the same dev rows."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from bertsmith.training.run.folder import RunFolder, read_record
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """A run that has ended: its settings, its scores, and the evidence of its seeds."""
+    """A finished run: its settings, its scores, and the evidence of its seeds."""
 
     path: Path
     run: FinetuneRun
     results: dict[str, Any]
     evidence: Evidence
-    """That of the best seed."""
+    """Evidence of the best seed."""
     seeds: tuple[Evidence, ...]
 
     @property
     def task(self) -> Task[Any]:
-        """With what was tuned on dev, which stays when dev rows are drawn."""
+        """Return the task, with what was tuned on all of dev kept when dev rows are resampled."""
         return task_named(self.run.task).tuned(self.evidence)
 
     def statistic(self, name: str) -> Statistic:
-        """A score of some of the dev rows."""
+        """Return the function that computes a score on some of the dev rows."""
         task = self.task
 
         def score(drawn: NDArray[np.int64]) -> float:
@@ -48,7 +48,7 @@ class _Ended:
         return score
 
     def measured_on(self) -> tuple[object, ...]:
-        """What tells the dev rows."""
+        """Return what identifies the dev rows."""
         run, settings = self.run, self.run.settings
         if run.dev_hash is not None:
             return run.dev_hash, settings.reading
@@ -56,10 +56,9 @@ class _Ended:
 
 
 def compare(first: Path, second: Path) -> dict[str, Any]:
-    """Tell how two runs differ on dev, their best seeds and all of them, and what may be luck.
+    """Print how two runs differ on dev (best seeds, all seeds), and what chance may explain.
 
-    Returns the figures. Raises `RunFolderError` for runs that have not ended, or whose dev rows are
-    not the same.
+    Returns the figures. Raises `RunFolderError` for unfinished runs, or different dev rows.
     """
     one, other = _ended(first), _ended(second)
     if one.run.task != other.run.task:
@@ -112,38 +111,41 @@ def _verdict(p: float, difference: float) -> str:
 
 
 def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]) -> str:
-    """Whether the recipes differ, of which the seeds are samples; adds to the figures."""
+    """Return a sentence on the difference over all seeds; add the difference to the figures."""
     values = [[seed["scores"][name] for seed in each.results["seeds"]] for each in (one, other)]
     if min(map(len, values)) < 2:
         return "whether its recipe is better, one seed does not tell: --seeds 5 does"
-    found = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
-    # two standard errors of the difference of two means
+    difference = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
+    # two standard errors of the difference of the means
     error = 2 * sum(statistics.variance(each) / len(each) for each in values) ** 0.5
-    sure = found.certain and abs(found.points) > error
+    sure = difference.certain and abs(difference.points) > error
     figures["all_seeds"] = {
-        "difference": found.points, "low": found.low, "high": found.high, "p": found.p,
-        "two_standard_errors": error, "certain": sure,
+        "difference": difference.points, "low": difference.low, "high": difference.high,
+        "p": difference.p, "two_standard_errors": error, "certain": sure,
     }  # fmt: skip
-    better = "the first" if found.points > 0 else "the second"
-    told = f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
+    better = "the first" if difference.points > 0 else "the second"
+    conclusion = (
+        f"{better} recipe is better" if sure else "the recipes may well differ by luck alone"
+    )
     return (
-        f"means of all seeds differ by {100 * found.points:+.2f} points (95 %: "
-        f"{found.interval()}; two standard errors over the seeds: {100 * error:.2f}): {told}"
+        f"means of all seeds differ by {100 * difference.points:+.2f} points (95 %: "
+        f"{difference.interval()}; two standard errors over the seeds: {100 * error:.2f}): "
+        f"{conclusion}"
     )
 
 
 def _difference(one: _Ended, other: _Ended, name: str) -> dict[str, float]:
     count = len(one.evidence)
     statistics = one.statistic(name), other.statistic(name)
-    found = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
+    bootstrap = paired_bootstrap(*statistics, count, resamples=RESAMPLES)
     everything = np.arange(count)
     return {
         "first": statistics[0](everything),
         "second": statistics[1](everything),
-        "difference": found.difference,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "p": found.p,
+        "difference": bootstrap.difference,
+        "low": bootstrap.interval.low,
+        "high": bootstrap.interval.high,
+        "p": bootstrap.p,
     }
 
 
@@ -156,16 +158,16 @@ def _ended(folder: Path) -> _Ended:
             remedy="name the --out of bertsmith finetune; the same command again ends it",
         )
     settings = RunFolder(folder).settings("finetune") or {}
-    found = read_record(results)
+    content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
-    dev = read_record(folder / "seeds" / f"seed-{found['best_seed']}" / DEV)
+    dev = read_record(folder / "seeds" / f"seed-{content['best_seed']}" / DEV)
     seeds = [
-        read_record(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in found["seeds"]
+        read_record(folder / "seeds" / f"seed-{seed['seed']}" / DEV) for seed in content["seeds"]
     ]
     return _Ended(
         path=folder,
         run=run,
-        results=found,
+        results=content,
         evidence=np.array(dev["evidence"], np.float64),
         seeds=tuple(np.array(each["evidence"], np.float64) for each in seeds),
     )

@@ -1,4 +1,4 @@
-"""Everything that a fine-tuning trains, in its order: grid, seeds, contestants, learning curve."""
+"""The trainings of a fine-tuning run, in order: grid, seeds, baselines, learning curve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_POINTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is to be trained."""
+    """The trainings requested."""
 
     seeds: int
     grid: bool = False
@@ -56,7 +56,7 @@ class Asked:
             raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
 
     def counts(self, settings: FinetuneConfig, rows: int) -> list[int]:
-        """The trainings of each list that is gone through side by side, of so many rows."""
+        """Return the lengths of the lists of trainings that are trained in parallel."""
         counts = [self.seeds, self.seeds if self.baselines else 0]
         if self.grid:
             counts.append(len(cells_of(settings)))
@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """The trainings of one run, all of the same rows and from the same model."""
+    """The trainings of one run, all on the same rows and from the same model."""
 
     folder: RunFolder
     settings: FinetuneConfig
@@ -76,14 +76,14 @@ class Contest:
     make_model: Callable[[int], Model]
 
     def hold(self, asked: Asked) -> FinetuneOutcome:
-        """Train all that is not trained yet; what it came to."""
+        """Run all trainings that have no result yet, and return the outcome."""
         searched = self._searched(asked) if asked.grid else None
         chosen = self if searched is None else replace(self, settings=searched.settings)
         seeds = range(self.settings.seed, self.settings.seed + asked.seeds)
         results = chosen._seeds("seeds", seeds, keep_best=True)
         if asked.baselines:
             random = chosen._random(seeds)
-        # after the model: who waits, waits for that
+        # after the seeds, as users wait for their model
         spent = sum(result.seconds for result in results)
         rivals, left_out = chosen._rivals(spent, baselines=asked.baselines)
         if asked.baselines:
@@ -123,15 +123,15 @@ class Contest:
     def _seeds(
         self, place: str, seeds: Sequence[int], *, keep_best: bool = False, title: str = ""
     ) -> list[TrialResult]:
-        told = f"{title}, " if title else ""
+        prefix = f"{title}, " if title else ""
         trials = [
-            self._trial(place, f"{told}seed {seed} ({number} of {len(seeds)})", seed)
+            self._trial(place, f"{prefix}seed {seed} ({number} of {len(seeds)})", seed)
             for number, seed in enumerate(seeds, 1)
         ]
         return self.trials.train(trials, keep_best=keep_best)
 
     def _searched(self, asked: Asked) -> Searched:
-        # a seed of its own: the luck of the one that wins must not count among those told
+        # a separate seed, so that selection by chance does not bias the reported seeds
         seed = self.settings.seed + asked.seeds
         cells = cells_of(self.settings)
         trials = [
@@ -145,23 +145,23 @@ class Contest:
         return search(self.trials, trials, asked.minutes)
 
     def _rivals(self, spent: float, *, baselines: bool) -> tuple[list[Rival], list[str]]:
-        """What an earlier part of the run has found, or found now; and what was left out, and why.
+        """Return the baselines, read from an earlier part of the run or trained, and those skipped.
 
-        The seeds have `spent` so many seconds on training.
+        `spent` is the training time of the seeds in seconds.
         """
         path = self.folder.path / "rivals.json"
         if path.exists():
             known = read_record(path)
-            return [Rival.from_dict(each) for each in known["rivals"]], known["left_out"]
-        found: list[Rival | LeftOut | None] = []
+            return [Rival.from_dict(rival) for rival in known["rivals"]], known["left_out"]
+        tried: list[Rival | LeftOut | None] = []
         if baselines or self.settings.baseline:
             seconds = self.settings.baseline_seconds
-            found.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
+            tried.append(tfidf_rival(self.prepared, max(seconds, spent) if seconds else 0.0))
         if baselines:
             model = self.make_model(self.settings.seed)
-            found += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
-        rivals = [rival for rival in found if isinstance(rival, Rival)]
-        left_out = [str(each) for each in found if isinstance(each, LeftOut)]
+            tried += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
+        rivals = [rival for rival in tried if isinstance(rival, Rival)]
+        left_out = [str(rival) for rival in tried if isinstance(rival, LeftOut)]
         kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}
         write_record(path, kept)
         return rivals, left_out
@@ -173,7 +173,7 @@ class Contest:
         floor: tuple[str, float] | None,
         interval: Interval,
     ) -> Difference | None:
-        """How far the seeds are from the best of the others."""
+        """Return the difference between the seeds and the best of the baselines."""
         best, data = best_of(rivals, floor), self.prepared.data
         if best is None:
             return None
@@ -198,12 +198,12 @@ class Contest:
         )
 
     def _evidence(self, place: str, seed: int) -> Evidence:
-        """How right a seed is on each row of dev."""
+        """Return how correct a seed is on each row of dev."""
         dev = read_record(self.trials.folder(f"{place}/seed-{seed}").path / DEV)
         return np.array(dev["evidence"], np.float64)
 
     def _curve(self, results: Sequence[TrialResult]) -> tuple[CurvePoint, ...]:
-        """Scores with fewer rows, and at last with all of them."""
+        """Return the scores with fewer training rows, and last with all of them."""
         points = []
         rows = len(self.prepared.data.train)
         key = stream(Purpose.LEARNING_CURVE, self.settings.seed)
@@ -212,14 +212,14 @@ class Contest:
         for count in curve_points(rows):
             fewer = self.prepared.fewer(np.sort(order[:count]))
             part = replace(self, prepared=fewer)
-            found = part._seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
-            points.append(CurvePoint(rows=count, results=tuple(found)))
+            trained = part._seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
+            points.append(CurvePoint(rows=count, results=tuple(trained)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
 
 
 @dataclass(frozen=True)
 class _FromRandomWeights:
-    """Makes of a seed a model like another, with weights of its own; other processes can too."""
+    """A picklable function from a seed to a randomly initialised model of the same config."""
 
     like: Callable[[int], Model]
 
@@ -229,6 +229,6 @@ class _FromRandomWeights:
 
 
 def curve_points(rows: int) -> list[int]:
-    """The numbers of rows of a learning curve but for all of them: halves, halves of halves, ..."""
+    """Return the row counts of a learning curve but for the last: 1/2, 1/4, 1/8, ..."""
     points = [rows >> halvings for halvings in range(1, _MOST_POINTS + 1)]
     return sorted(point for point in points if point >= _FEWEST)

@@ -1,4 +1,4 @@
-"""Scores in words and in per cent."""
+"""Formatting of scores."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ WORDS = {
 
 
 def in_words(name: str) -> str:
-    """A score by the name that people give it."""
+    """Return the display name of a score."""
     return WORDS.get(name, name.replace("_", " "))
 
 
 def percent(value: float) -> str:
-    """A score in per cent."""
+    """Return a score in per cent."""
     return f"{100 * value:.2f}"
 
 
 def told_scores(scores: Mapping[str, float]) -> str:
-    """Scores in a row: ``accuracy 91.20 %, macro F1 90.87 %``."""
+    """Return scores in one line: ``accuracy 91.20 %, macro F1 90.87 %``."""
     return ", ".join(f"{in_words(name)} {percent(value)} %" for name, value in scores.items())
 
 
 def told(values: Sequence[float]) -> str:
-    """Mean and spread in per cent: ``91.20 ± 0.34``."""
+    """Return mean and spread in per cent: ``91.20 ± 0.34``."""
     mean, spread = mean_and_spread(values)
     return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one, or the mean of the two middle ones."""
+    """Return the median."""
     return statistics.median(values)

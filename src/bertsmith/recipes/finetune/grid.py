@@ -1,4 +1,4 @@
-"""Choosing learning rate, batch and epochs on dev, for as many minutes as there are."""
+"""Choice of learning rate, batch and epochs on dev, within a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertsmith.recipes.finetune.trials import Trials
 
 
 def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
-    """The settings to try, shuffled, so that any beginning of them is a sample of all."""
+    """Return the settings of the grid, shuffled, so that every prefix is a random sample."""
     grid = settings.search
     cells = [
         replace(settings, rate=rate, batch=batch, epochs=epochs)
@@ -32,7 +32,7 @@ def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One of the grid: its settings and what they came to."""
+    """A cell of the grid: its settings and its result."""
 
     rate: float
     batch: int
@@ -40,7 +40,7 @@ class Cell:
     result: TrialResult
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain JSON values."""
+        """Return the figures as plain JSON values."""
         return {
             "rate": self.rate,
             "batch": self.batch,
@@ -53,14 +53,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """What a grid came to: the cells tried, the settings of the best, and how many cells it has."""
+    """The result of a grid search: cells tried, settings of the best, number of cells in all."""
 
     cells: tuple[Cell, ...]
     settings: FinetuneConfig
     of: int
 
     def note(self) -> str:
-        """How the settings were chosen."""
+        """Return a sentence on how the settings were chosen."""
         tried = f"{len(self.cells)} of {self.of}" if len(self.cells) < self.of else f"{self.of}"
         best = max(self.cells, key=lambda cell: cell.result.rank)
         return (
@@ -71,29 +71,33 @@ class Searched:
 
 
 def cell_name(settings: FinetuneConfig) -> str:
-    """The name of a cell's folder."""
+    """Return the name of a cell's folder."""
     return f"rate-{settings.rate:g}-batch-{settings.batch}-epochs-{settings.epochs}"
 
 
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
-    """Train the cells, as long as the next ones fit into the minutes.
+    """Train the cells for as long as the next ones fit into the time limit.
 
-    So many are taken as are trained at once, the first of them always. How long they take on the
-    clock, measuring included, is told from those that have ended, by the epochs.
+    As many are trained together as `trials` trains at once, the first ones always. Their duration
+    on the clock, including evaluation, is estimated from finished cells, by epochs.
     """
-    found: list[Cell] = []
-    while len(found) < len(cells):
-        following = cells[len(found) :][: None if minutes is None else trials.at_once]
-        if found and minutes is not None and any(trials.result(each) is None for each in following):
-            spent = sum(cell.result.elapsed for cell in found) / trials.at_once
-            an_epoch = spent * trials.at_once / sum(cell.epochs for cell in found)
-            if spent + an_epoch * max(each.settings.epochs for each in following) > 60 * minutes:
-                say(f"grid: {len(found)} of {len(cells)} cells in {spent / 60:.1f} minutes")
+    tried: list[Cell] = []
+    while len(tried) < len(cells):
+        following = cells[len(tried) :][: None if minutes is None else trials.at_once]
+        if (
+            tried
+            and minutes is not None
+            and any(trials.result(trial) is None for trial in following)
+        ):
+            spent = sum(cell.result.elapsed for cell in tried) / trials.at_once
+            an_epoch = spent * trials.at_once / sum(cell.epochs for cell in tried)
+            if spent + an_epoch * max(trial.settings.epochs for trial in following) > 60 * minutes:
+                say(f"grid: {len(tried)} of {len(cells)} cells in {spent / 60:.1f} minutes")
                 break
         for trial, result in zip(following, trials.train(following), strict=True):
             of = trial.settings
-            found.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
-    best = max(range(len(found)), key=lambda number: found[number].result.rank)
-    searched = Searched(cells=tuple(found), settings=cells[best].settings, of=len(cells))
-    say(f"grid: {searched.note()}; {told_scores(found[best].result.scores)}")
+            tried.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
+    best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
+    searched = Searched(cells=tuple(tried), settings=cells[best].settings, of=len(cells))
+    say(f"grid: {searched.note()}; {told_scores(tried[best].result.scores)}")
     return searched

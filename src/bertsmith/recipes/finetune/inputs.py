@@ -1,4 +1,4 @@
-"""Everything a fine-tuning reads before it trains: the model, the examples, their encoding."""
+"""Everything a fine-tuning run reads before it trains: model, examples, their encoding."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
 MOST = 512
-# share of the texts that are to be read whole, and what lengths are rounded up to
+# share of the texts to read in full, and the multiple that lengths are rounded up to
 _COVERED, _MULTIPLE = 0.95, 64
 _LOOKED_AT = 2000
-# operations of all trainings: about an hour of two cores with bfloat16 products
+# operations of all trainings: about an hour on two cores with bfloat16 products
 _OPERATIONS, _OPERATIONS_OF_A_GPU = 1e15, 1e17
 _SHARE_OF_MEMORY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingLength:
-    """Tokens of a text that are read at most, and what is to be said of it, "" for nothing."""
+    """Maximum number of tokens read of a text, and a message about it ("" for none)."""
 
     longest: int
     told: str = ""
@@ -55,9 +55,9 @@ def reading_length(
     trainings: int,
     device: torch.device,
 ) -> ReadingLength:
-    """Choose the length for so many trainings on some rows.
+    """Choose the maximum length for a number of trainings on some rows.
 
-    It is the task's own where windows read all of a text, for a benchmark's task, and where 95 % of
+    It is the task's default if windows read all of a text, for a benchmark's task, and if 95 % of
     the rows are no longer.
     """
     usual, limit = task.longest, min(config.encoder.longest, MOST)
@@ -90,14 +90,14 @@ def reading_length(
 
 
 def _operations(config: ModelConfig, lengths: NDArray[np.int64]) -> float:
-    """Operations of training on sequences of these lengths once."""
+    """Return the operations of training once on sequences of these lengths."""
     work = Work(tokens=int(lengths.sum()), pairs=int((lengths**2).sum()), sequences=len(lengths))
     return training_flops(config, work)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """A model to start from, and rows read and checked for it."""
+    """An initial model, and the rows read and checked for it."""
 
     task: Task[Any]
     base: Model
@@ -105,7 +105,7 @@ class Inputs:
     data: LabelledData[Any]
 
     def length(self, settings: FinetuneConfig, asked: Asked, device: torch.device) -> ReadingLength:
-        """Return the tokens read of a text: those of the settings, or as the texts ask for."""
+        """Return the maximum length of a text: that of the settings, or one that fits the texts."""
         if settings.longest is not None:
             return ReadingLength(longest=settings.longest)
         trainings = sum(asked.counts(settings, len(self.data.train)))
@@ -115,7 +115,7 @@ class Inputs:
         )
 
     def prepared(self, settings: FinetuneConfig) -> Prepared:
-        """Return the rows encoded as the settings say."""
+        """Return the rows, encoded by the settings."""
         room = room_of(self.task, settings, self.base.config.encoder.longest)
         return prepare(self.data, self.tokenizer, room)
 
@@ -123,7 +123,7 @@ class Inputs:
 def read_inputs(
     model: Path, train: Path, dev: Path | None, task: str | None, settings: FinetuneConfig
 ) -> Inputs:
-    """Read what a fine-tuning needs, and say of which task it is and how the rows were read.
+    """Read the inputs of a fine-tuning run, and print the task and how the rows were read.
 
     Writes nothing. Raises `ExampleError`, `ConfigError` or `ModelFolderError`.
     """
@@ -170,6 +170,6 @@ def dry_run(
 
 
 def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
-    """How much of a text is read at once, by the settings and the model's limit."""
+    """Return how much of a text is read at once, by the settings and the model's limit."""
     longest = min(settings.longest or task.longest, limit)
     return Room(longest=longest, long=settings.long, stride=settings.stride)

@@ -1,4 +1,4 @@
-"""Labelled rows for fine-tuning: read, checked, split into train and dev."""
+"""Labelled rows for fine-tuning: reading, checking, splitting into train and dev."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pick_classes(
 ) -> Sequence[Any]:
     """Return the rows of the classes that the columns name, or of all but those they exclude.
 
-    Raises `ConfigError` for a name that neither the rows nor `known` classes have, and where no
+    Raises `ConfigError` for a name that neither the rows nor the `known` classes have, and if no
     row is left.
     """
     named = (*columns.classes, *columns.exclude)
@@ -56,7 +56,7 @@ _LONGEST = 600
 
 
 def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
-    """Say how a file was read, and show two of its rows part by part."""
+    """Print how a file was read, and two of its rows part by part."""
     for line in preview(task, rows, task.layout(file, reading), file, _width()):
         say(line)
 
@@ -64,17 +64,17 @@ def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading
 def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width: int) -> list[str]:
     """Return lines of at most `width` characters: how a file was read, and two rows of it.
 
-    The second row is the first with another label, where there is one.
+    The second row is the first one with a different label, if there is one.
     """
     truth = task.truth(rows[0])
     other = [row for row in rows[1:] if task.truth(row) != truth][:1] or list(rows[1:ROWS])
     shown = [rows[0], *other]
     parts = [task.parts(row) for row in shown]
-    names = max(len(name) for each in parts for name in each)
+    names = max(len(name) for texts in parts for name in texts)
     lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
-    for row, each in zip(shown, parts, strict=True):
+    for row, texts in zip(shown, parts, strict=True):
         place = f"line {row.line}"
-        for name, text in each.items():
+        for name, text in texts.items():
             beginning = f"  {place:<11} {name:<{names}}  "
             lines.append(beginning + printable(text, max(width - len(beginning), 20)))
             place = ""
@@ -90,14 +90,14 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledData(Generic[R]):
-    """Rows to train on and to measure with, and the names of the outputs in the model's order."""
+    """Training and dev rows, and the names of the outputs in the model's order."""
 
     task: Task[R]
     labels: tuple[str, ...]
     train: Sequence[R]
     dev: Sequence[R]
     dev_is_cut: bool
-    """Whether dev was cut from the training file."""
+    """True if dev was split off the training file."""
 
 
 def read_labelled(
@@ -112,7 +112,7 @@ def read_labelled(
 ) -> LabelledData[Any]:
     """Read and check the rows; without a dev file, hold out a share of the training file.
 
-    Raises `ExampleError`, with file and line, for anything that cannot be learned from.
+    Raises `ExampleError`, with file and line, for rows that cannot be learned from.
     """
     reading = task.settled(train, reading)
     rows = list(task.read(train, reading, labelled=True))
@@ -131,10 +131,10 @@ def read_labelled(
 
 
 def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[list[R], list[R]]:
-    """Hold out a share of each stratum, the same for the same seed; both parts keep their order.
+    """Hold out a share of each stratum, determined by the seed; both parts keep their order.
 
-    Rows of one identity stay on one side, and no stratum is held out whole. Where all that stay
-    together are more than the share, the fewest of them are held out.
+    Rows of one identity stay on one side, and no stratum is held out completely. If every such
+    group is larger than the share, the smallest one is held out.
     """
     strata: dict[str, dict[Hashable, list[int]]] = {}
     stratum_of: dict[Hashable, str] = {}
@@ -148,7 +148,7 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
     for number, stratum in enumerate(sorted(strata)):
         groups = list(strata[stratum].values())
         passed += sum(map(len, groups))
-        # of the strata so far together, so that what rounding takes from one the next gets
+        # cumulative over the strata, so that what rounding takes from one goes to the next
         goal = math.floor(wanted * passed / len(rows) + 0.5)
         key = stream(Purpose.DEV_SPLIT, seed, number)
         order = permuted(np.arange(len(groups)), len(groups), key)
@@ -170,6 +170,6 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
 
 
 def overlap(data: LabelledData[Any]) -> int:
-    """How many dev rows have a text that is also in train."""
+    """Return the number of dev rows with a text that is also in train."""
     known = {data.task.identity(row) for row in data.train}
     return sum(data.task.identity(row) in known for row in data.dev)

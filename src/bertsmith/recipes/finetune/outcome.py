@@ -1,4 +1,4 @@
-"""What a fine-tuning came to, all seeds of it, and what to make of that."""
+"""The outcome of a fine-tuning run, all seeds of it, and the conclusions."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from bertsmith.recipes.finetune.grid import Searched
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.trial import TrialResult
 
-# share of the texts that are cut above which it is said
+# share of cut texts above which it is mentioned
 _MENTIONED = 0.05
 
 
 def best_of(
     rivals: Sequence[Rival], floor: tuple[str, float] | None
 ) -> tuple[str, float, bool] | None:
-    """Name and mean score of the best contestant, and whether it is simpler; None without any."""
+    """Return name and mean score of the best baseline, and whether it is simpler; or None."""
     ranked = [(rival.name, rival.mean, rival.simpler) for rival in rivals]
     if floor is not None:
-        # after the others: of equals, what has learned something is the one to beat
+        # last, so that of equal scores a trained baseline comes first
         ranked.append((*floor, True))
     return max(ranked, key=lambda rival: rival[1], default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """What some seeds came to with so many of the training rows."""
+    """The results of some seeds with a number of training rows."""
 
     rows: int
     results: tuple[TrialResult, ...]
 
     @property
     def values(self) -> list[float]:
-        """The score that counts most, seed by seed."""
+        """Return the primary score of each seed."""
         return [result.score for result in self.results]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOutcome:
-    """What a fine-tuning came to, every seed of it; `model` is the folder of the best on dev.
+    """The outcome of a fine-tuning run; `model` is the folder of the best seed on dev.
 
-    `floor` is who has learned nothing, and its score; `interval` that of the best seed's score over
-    dev sets drawn anew, and `notes` what else is worth knowing of it; `difference` is that to the
-    best of the others, None without any; `long` counts the rows over the limit of `longest` tokens
-    and `cut` those of them that lost some.
+    `floor` is the name and score of the majority baseline; `interval` is the bootstrap interval of
+    the best seed's score over dev sets, and `notes` are remarks on it; `difference` is that to the
+    best baseline, None without any; `long` counts the rows over the limit of `longest` tokens and
+    `cut` those of them that were truncated.
     """
 
     folder: Path
@@ -70,25 +70,25 @@ class FinetuneOutcome:
 
     @property
     def best(self) -> TrialResult:
-        """The best seed on dev."""
+        """Return the best seed on dev."""
         return max(self.seeds, key=lambda seed: seed.rank)
 
     @property
     def names(self) -> list[str]:
-        """The names of the scores, the one that counts most first."""
+        """Return the names of the scores, the primary one first."""
         return list(self.seeds[0].scores)
 
     def values(self, name: str) -> list[float]:
-        """A score, seed by seed."""
+        """Return a score of each seed."""
         return [seed.scores[name] for seed in self.seeds]
 
     @property
     def constant(self) -> int:
-        """Degenerate seeds, which say the same of everything."""
+        """Return the number of degenerate seeds, which predict the same for every row."""
         return sum(seed.constant for seed in self.seeds)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain JSON values."""
+        """Return the figures as plain JSON values."""
         figures: dict[str, Any] = {"task": self.data.task.name, "scores": {}}
         for name in self.names:
             mean, spread = mean_and_spread(self.values(name))
@@ -114,24 +114,24 @@ class FinetuneOutcome:
         }
 
     def header(self) -> tuple[str, ...]:
-        """What stands above the table of scores."""
+        """Return the header of the table of scores."""
         return ("", *(f"{in_words(name)} %" for name in self.names), "seconds")
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table of scores: every seed, mean and spread, and what they are measured against."""
+        """Return the table of scores: every seed, mean and spread, and the baselines."""
         rows = []
         for seed in self.seeds:
             name = f"seed {seed.seed}" + (" (says the same of everything)" * seed.constant)
             rows.append((name, *map(percent, seed.scores.values()), f"{seed.seconds:.1f}"))
         if (count := len(self.seeds)) > 1:
             seconds = mean_and_spread([seed.seconds for seed in self.seeds])[0]
-            each = [self.values(name) for name in self.names]
-            rows.append((f"mean ± spread of {count}", *map(told, each), f"{seconds:.1f}"))
-            rows.append((f"median of {count}", *(percent(median(of)) for of in each), ""))
+            columns = [self.values(name) for name in self.names]
+            rows.append((f"mean ± spread of {count}", *map(told, columns), f"{seconds:.1f}"))
+            rows.append((f"median of {count}", *(percent(median(of)) for of in columns), ""))
         for rival in self.rivals:
-            each = [rival.values(name) for name in self.names]
+            columns = [rival.values(name) for name in self.names]
             seconds = rival.seconds
-            rows.append((rival.name, *(told(of) if of else "" for of in each), f"{seconds:.1f}"))
+            rows.append((rival.name, *(told(of) if of else "" for of in columns), f"{seconds:.1f}"))
         if self.floor is not None:
             name, value = self.floor
             rows.append((name, percent(value), *[""] * len(self.names)))
@@ -139,11 +139,11 @@ class FinetuneOutcome:
 
     @property
     def best_rival(self) -> tuple[str, float, bool] | None:
-        """Name and mean score of the best of the others, and whether it is simpler."""
+        """Return name and mean score of the best baseline, and whether it is simpler."""
         return best_of(self.rivals, self.floor)
 
     def verdict(self) -> str:
-        """Who wins on dev, and whether that says anything."""
+        """Return a sentence on what wins on dev, and whether that is significant."""
         if self.best_rival is None or self.difference is None:
             return "nothing else was tried to measure it against"
         mean, spread = mean_and_spread(self.values(self.names[0]))
@@ -153,20 +153,20 @@ class FinetuneOutcome:
         if spread is not None:
             luck += f"; spread of the seeds: {percent(spread)}"
         if not apart.certain or points <= max(100 * (spread or 0.0), 0.005):
-            said = (
+            verdict = (
                 f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
                 f"{points:.2f} points may well be luck ({luck})"
             )
         elif mean > best:
-            said = f"the model wins by {points:.2f} points over {name} ({luck})"
+            verdict = f"the model wins by {points:.2f} points over {name} ({luck})"
         else:
-            said = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
+            verdict = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
         if spread is None:
-            said += "; one seed says nothing of the spread, --seeds 5 does"
-        return said + self._read_less()
+            verdict += "; one seed says nothing of the spread, --seeds 5 does"
+        return verdict + self._read_less()
 
     def _read_less(self) -> str:
-        """That the model has read less of the texts than a bag of words; "" where it has not."""
+        """Return a note if the model read less of the texts than the bag of words, else ""."""
         texts = len(self.data.train) + len(self.data.dev)
         if self.cut < _MENTIONED * texts or not any(TF_IDF in rival.name for rival in self.rivals):
             return ""
@@ -177,7 +177,7 @@ class FinetuneOutcome:
         )
 
     def choice(self) -> str:
-        """How the model that is kept was chosen."""
+        """Return a sentence on how the kept model was chosen."""
         if len(self.seeds) == 1:
             return f"{self.model} holds the model of seed {self.best.seed}"
         return (
@@ -187,7 +187,7 @@ class FinetuneOutcome:
         )
 
     def certainty(self) -> str:
-        """How far the best seed's score can be trusted, whatever the seeds."""
+        """Return a sentence on the uncertainty of the best seed's score."""
         low, high = percent(self.interval.low), percent(self.interval.high)
         return (
             f"seed {self.best.seed}: {in_words(self.names[0])} {percent(self.best.score)} %, 95 % "

@@ -1,15 +1,15 @@
-"""Fine-tuning a model folder for a task, with several seeds.
+"""Fine-tuning of a model folder for a task, with several seeds.
 
     RUN/
       run.json       the resolved run
       seeds/seed-N/  log and result of each seed, its checkpoints while it trains
-      grid/, curve/, random/   the same of other trainings (trials.py)
-      rivals.json    what the contestants that are no network came to
+      grid/, curve/, random/   the same for other trainings (trials.py)
+      rivals.json    results of the baselines that are not neural networks
       model/         the model of the seed that was best on dev
       results.json   all scores
       report.html
 
-A run that was stopped goes on where it was: with the training in hand, or with the next one.
+An interrupted run resumes within the current training, or with the next one.
 """
 
 from __future__ import annotations
@@ -61,42 +61,42 @@ __all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneRun(Config):
-    """A resolved run: what it starts from, what it reads, and how it trains."""
+    """A resolved run: initial model, data, and training settings."""
 
     task: str
-    """What is learned."""
+    """Name of the task."""
     model: Path
-    """Folder of the model that training starts from."""
+    """Folder of the initial model."""
     model_hash: str
     """SHA-256 of its weights."""
     train: Path
-    """The training examples."""
+    """File of the training examples."""
     train_hash: str
     """SHA-256 of their file."""
     dev: Path | None
-    """The examples to measure with, None for a share of the training file."""
+    """File of the dev examples, None for a share of the training file."""
     dev_hash: str | None
     """SHA-256 of their file."""
     labels: tuple[str, ...]
-    """The names of the model's outputs, in its order."""
+    """Names of the model's outputs, in order."""
     seeds: int
     """Number of seeds."""
     grid: bool
-    """Whether rate, batch and epochs were chosen before them."""
+    """True if rate, batch and epochs were chosen by grid search first."""
     minutes: float | None
-    """Minutes for that."""
+    """Minutes for the grid search."""
     curve: bool
-    """Whether fewer examples are tried as well."""
+    """True if smaller training sets are tried as well."""
     baselines: bool
-    """Whether all contestants are tried."""
+    """True if all baselines are tried."""
     threads: int
-    """Threads of torch; part of what makes a run repeat bit for bit."""
+    """Threads of torch; part of what makes a run reproducible bit for bit."""
     device: str
     """Type of the device."""
     settings: FinetuneConfig
-    """How each is trained."""
+    """Settings of each training."""
     origin: str | None = None
-    """The model's name and commit on the hub, if it came from there."""
+    """Name and commit of the model on the hub, if it came from there."""
 
 
 def finetune(
@@ -116,13 +116,13 @@ def finetune(
     tensorboard: bool = False,
     side_by_side: AtOnce = "auto",
 ) -> FinetuneOutcome:
-    """Train `seeds` models for a task, tell how they do on dev, and keep the best in `out`/model.
+    """Train `seeds` models for a task, print their dev scores, and keep the best in `out`/model.
 
-    The task is told from the data where none is named. With a `grid` rate, batch and epochs are
-    chosen on dev first, in so many `minutes` where that is given. So many trainings go on
-    `side_by_side`, each in a process of its own. Raises `ExampleError`, `ConfigError`,
-    `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
-    `WorkerDied`; after an interruption the same call goes on, and one with more `seeds` adds them.
+    The task is detected from the data if none is given. With `grid`, rate, batch and epochs are
+    chosen on dev first, within `minutes` if given. `side_by_side` is the number of trainings at
+    once, each in a process of its own. Raises `ExampleError`, `ConfigError`, `ModelFolderError` or
+    `RunFolderError` before anything is written, what `fit` raises, and `WorkerDied`; after an
+    interruption the same call resumes, and one with more `seeds` adds them.
     """
     place, model = device_named(device), model_folder(model)
     if tensorboard:
@@ -138,7 +138,7 @@ def finetune(
     with folder.owned():
         how = _abreast(side_by_side, asked, base, prepared, settings, place, folder)
         run = replace(run, threads=how.threads)
-        told = (length.told, "" if _has_ended(folder, run) else str(how))
+        notes = (length.told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             contest = Contest(
@@ -148,7 +148,7 @@ def finetune(
                 trials=Trials(folder, trainers=processes, tensorboard=tensorboard),
                 make_model=model_maker(run.model, inputs.task, data.labels, place),
             )
-            return _carry_out(contest, asked, run, told)
+            return _carry_out(contest, asked, run, notes)
 
 
 def _length(
@@ -158,7 +158,7 @@ def _length(
     asked: Asked,
     place: torch.device,
 ) -> ReadingLength:
-    """Return the tokens read of a text: as asked for, or as when the run was begun."""
+    """Return the maximum length of a text: as requested, or as when the run was started."""
     known = (folder.settings("finetune") or {}).get("settings", {}).get("longest")
     if settings.longest is None and known is not None:
         return ReadingLength(longest=known)
@@ -174,8 +174,8 @@ def _abreast(
     place: torch.device,
     folder: RunFolder,
 ) -> Abreast:
-    """How the trainings are made, of a run that may go on."""
-    # another number of threads would round differently in what is left to do
+    """Return how the trainings are distributed over processes, of a run that may be resumed."""
+    # a different number of threads would change rounding in the rest of the run
     kept = (folder.settings("finetune") or {}).get("threads")
     counts = asked.counts(settings, len(prepared.data.train))
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
@@ -183,9 +183,9 @@ def _abreast(
 
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
-    """Take the folder for a run, which may have ended in it before, with fewer seeds too."""
+    """Claim the folder for a run and return whether it has ended there, with the same seeds."""
     before = (folder.settings("finetune") or {}).get("seeds", run.seeds)
-    # a grid has used the seed that follows those told
+    # a grid uses the seed after those of the run
     if not folder.claim("finetune", run, growing="" if run.grid else "seeds"):
         return False
     results, where = folder.path / "results.json", f"the run in {folder.path}"
@@ -229,7 +229,7 @@ def _resolved(
 
 
 def hash_of(path: Path) -> str:
-    """SHA-256 of a file, or of the names and hashes of a folder's files."""
+    """Return the SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not path.is_dir():
         try:
             return file_hash(path)
@@ -243,7 +243,7 @@ def hash_of(path: Path) -> str:
 def model_maker(
     folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
-    """Makes of a seed, here or in another process, a model that starts from a folder."""
+    """Return a picklable function from a seed to a model initialised from a folder."""
     return _FromFolder(folder, task.predicts, labels, device)
 
 
@@ -260,10 +260,10 @@ class _FromFolder:
 
 
 def _carry_out(
-    contest: Contest, asked: Asked, run: FinetuneRun, told: tuple[str, str]
+    contest: Contest, asked: Asked, run: FinetuneRun, notes: tuple[str, str]
 ) -> FinetuneOutcome:
     bad = contest.settings.reading.bad_rows.told()
-    length, how = told
+    length, how = notes
     for line in filter(None, (bad, length, *describe(contest.prepared), how)):
         say(line)
     try:

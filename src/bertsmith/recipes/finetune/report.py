@@ -1,4 +1,4 @@
-"""The page that tells of a fine-tuning."""
+"""The report page of a fine-tuning run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bertsmith.weights.folder import load_model
 
 
 def weight_change(before: Path, after: Path) -> list[tuple[str, float]]:
-    """The length of each layer's change over that of its weights: embeddings, then every block."""
+    """Return the relative change in norm of each layer's weights: embeddings, then every block."""
     first, last = load_model(before)[0], load_model(after)[0]
     layers = range(len(first.encoder.blocks))
     places = ["encoder.embeddings.", *(f"encoder.blocks.{n}." for n in layers)]
@@ -45,7 +45,7 @@ def _change(before: Model, after: Model, place: str) -> float:
     return float((moved / length) ** 0.5) if length else 0.0
 
 
-# letters of a text that a table shows
+# characters of a text shown in a table
 _SHOWN = 240
 
 Right = NDArray[np.bool_]
@@ -53,13 +53,13 @@ Confidence = NDArray[np.float64]
 
 
 def calibration_points(confidence: Confidence, right: Right) -> list[tuple[float, float]]:
-    """How often the model is right (y) where it is so sure (x), both means over a bin."""
+    """Return mean confidence (x) and accuracy (y) of each calibration bin."""
     bins = calibration(confidence, right).bins
     return [(each.confidence, each.accuracy) for each in bins]
 
 
 def calibration_note(confidence: Confidence, right: Right) -> str:
-    """The expected calibration error in words."""
+    """Return a sentence with the expected calibration error."""
     error = calibration(confidence, right).error
     sure, share = float(confidence.mean()), float(right.mean())
     return (
@@ -75,9 +75,9 @@ def mistakes(
     right: Right,
     most: int,
 ) -> list[tuple[str, str, str, str, str]]:
-    """The wrong answers that the model was surest of.
+    """Return the wrong answers with the highest confidence.
 
-    Each with its line, what was asked, the truth, the answer, and how sure the model was.
+    Each row has the line, the input, the true and the predicted answer, and the confidence.
     """
     sure = [float(answer.get("probability", 0.0)) for answer in answers]
     wrong = sorted(np.flatnonzero(~right).tolist(), key=lambda row: -sure[row])[:most]
@@ -101,7 +101,7 @@ _MISTAKES = 20
 
 
 def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> None:
-    """Write the page of the run; without matplotlib, say so instead."""
+    """Write the report of the run; without matplotlib, print why there is none."""
     data = outcome.data
     subtitle = f"{data.task.title}, {len(data.train):,} {data.task.unit}, seeds: "
     try:
@@ -124,7 +124,7 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
 
 
 def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
-    """The contestants' details, the grid, and the learning curve."""
+    """Add the details of the baselines, the grid, and the learning curve."""
     score = in_words(outcome.names[0])
     detailed = [rival for rival in outcome.rivals if rival.detail]
     if detailed:
@@ -153,13 +153,13 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
 
 
 def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
-    """Confusion, calibration and the most confident mistakes of the best seed."""
+    """Add confusion matrix, calibration and the most confident mistakes of the best seed."""
     data, seed = outcome.data, outcome.best.seed
     dev = read_record(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
     evidence = np.array(dev["evidence"], np.float64)
     if data.task.predicts == "class":
-        true, said = evidence[:, :2].astype(np.int64).T
-        matrix = confusion_matrix(true, said, len(data.labels)).tolist()
+        true, predicted = evidence[:, :2].astype(np.int64).T
+        matrix = confusion_matrix(true, predicted, len(data.labels)).tolist()
         report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
     sure = [answer.get("probability") for answer in dev["answers"]]
     right = data.task.right(evidence)
@@ -169,10 +169,10 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
             f"Calibration on dev, seed {seed}",
             {
                 "right": calibration_points(confidence, right),
-                "if it were as right as it is sure": [(0.0, 0.0), (1.0, 1.0)],
+                "perfect calibration": [(0.0, 0.0), (1.0, 1.0)],
             },
-            x_label="probability that the model gives its answer",
-            y_label="share that is right",
+            x_label="confidence",
+            y_label="accuracy",
             percent=True,
             note=calibration_note(confidence, right),
         )
@@ -180,7 +180,7 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
         rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
         report.table(
             f"Most confident mistakes on dev, seed {seed}",
-            ("line", "asked", "true", "said", "sure"),
+            ("line", "input", "true", "predicted", "confidence"),
             rows,
             note=f"{int((~right).sum()):,} of {len(right):,} are wrong.",
         )

@@ -1,4 +1,4 @@
-"""The scores of a fine-tuning on the terminal and on the model's card."""
+"""The scores of a fine-tuning run on the terminal and on the model card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG = {
 
 
 def tell(outcome: FinetuneOutcome) -> None:
-    """Print the table of scores and what to make of them, on standard error."""
+    """Print the table of scores and the conclusions, on standard error."""
     table = Table(*outcome.header())
     for column in table.columns[1:]:
         column.justify = "right"
@@ -40,7 +40,7 @@ def tell(outcome: FinetuneOutcome) -> None:
 
 
 def conclusions(outcome: FinetuneOutcome) -> list[str]:
-    """What to make of the scores."""
+    """Return the conclusions drawn from the scores."""
     lines = [outcome.verdict(), outcome.certainty(), *outcome.notes]
     if outcome.constant:
         lines.append(
@@ -53,7 +53,7 @@ def conclusions(outcome: FinetuneOutcome) -> list[str]:
 
 
 def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
-    """The model card: what the model was made of, and how far to trust it."""
+    """Return the model card: what the model was trained on, and how reliable its scores are."""
     settings, data, best = run["settings"], outcome.data, outcome.best
     if outcome.grid is not None:
         settings = outcome.grid.settings.to_dict()
@@ -91,7 +91,7 @@ On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the se
 
 
 def describe(prepared: Prepared) -> list[str]:
-    """The data in words, with what is to be feared of it."""
+    """Return lines that describe the data, with warnings."""
     data, task = prepared.data, prepared.task
     lines = []
     for name, rows in (("train", data.train), ("dev", data.dev)):
@@ -107,7 +107,7 @@ def describe(prepared: Prepared) -> list[str]:
 
 
 def told_long(prepared: Prepared) -> str:
-    """How many texts were over the limit, and what became of them; "" for none."""
+    """Return how many texts exceeded the limit, and how they were read; "" if none did."""
     parts, room, task = (prepared.train, prepared.dev), prepared.room, prepared.task
     total = sum(part.texts for part in parts)
     long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)

@@ -1,4 +1,4 @@
-"""What is done to a model before it is fine-tuned: dropout, new top layers, frozen bottom ones."""
+"""Preparation of a model for fine-tuning: dropout, new top layers, frozen bottom layers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from bertsmith.tasks.choice import Choice
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Task
 
-# of all rows; with more there is little to be had
+# share of all rows; above it, trimming saves little
 _MOST = 0.7
 
 
 @contextmanager
 def met_rows(model: Model, examples: EncodedExamples) -> Iterator[EncodedExamples]:
-    """A model with the rows of these examples' tokens only, and the examples with their new ids.
+    """Yield the examples with new ids, for a token table trimmed to the tokens that they use.
 
-    The table is whole again afterwards. Nothing happens where most rows are met, where the table is
-    not trained, or where another part of the model reads it.
+    The table is restored afterwards. Nothing is trimmed if most rows are used, if the table is not
+    trained, or if another part of the model shares it.
     """
     embeddings = model.encoder.embeddings
     whole = embeddings.tokens
@@ -51,7 +51,7 @@ def met_rows(model: Model, examples: EncodedExamples) -> Iterator[EncodedExample
 
 
 def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
-    """Make a model ready for training; raises `ConfigError` for more layers than there are.
+    """Prepare a model for training; raises `ConfigError` for more layers than there are.
 
     New weights are a pure function of the seed.
     """
@@ -64,7 +64,7 @@ def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
 
 
 def check_layers(model: Model, config: FinetuneConfig) -> None:
-    """Raises `ConfigError` for more layers than there are."""
+    """Raise `ConfigError` for more layers than there are."""
     layers = len(model.encoder.blocks)
     for name in ("reinitialise", "freeze"):
         if getattr(config, name) > layers:
@@ -80,7 +80,7 @@ def check_layers(model: Model, config: FinetuneConfig) -> None:
 
 
 def check_task(task: Task[Any], config: FinetuneConfig) -> None:
-    """Raises `ConfigError` for settings that say nothing to a task."""
+    """Raise `ConfigError` for settings that do not apply to a task."""
     given = {"class_weights": config.class_weights != "none", "smoothing": config.smoothing > 0}
     for name, is_given in given.items():
         if is_given and not task.weighs:
@@ -91,7 +91,7 @@ def check_task(task: Task[Any], config: FinetuneConfig) -> None:
 
 
 def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
-    """Return the task with the accuracy wanted of the answers it gives; `ConfigError` if it cannot.
+    """Return the task with the target accuracy of its answers; `ConfigError` if not supported.
 
     Answers are then withheld below a probability that is chosen on dev.
     """
@@ -107,10 +107,10 @@ def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
 
 
 def reinitialise(model: Model, layers: int, seed: int) -> None:
-    """Give the top layers, and the pooler, the weights that a new model would start from.
+    """Reinitialise the top layers and the pooler.
 
-    The top of a pre-trained encoder serves its own task, and another one may learn faster without
-    it (Zhang et al. 2021, section 4).
+    The top of a pre-trained encoder is specific to its objective, and another task may be learned
+    faster without it (Zhang et al. 2021, section 4).
     """
     generator = torch.Generator().manual_seed(int(stream(Purpose.REINITIALISED_LAYERS, seed)))
     std = model.config.encoder.initial_std
@@ -121,6 +121,6 @@ def reinitialise(model: Model, layers: int, seed: int) -> None:
 
 
 def freeze(model: Model, layers: int) -> None:
-    """Let the embeddings and so many layers from the bottom keep their weights."""
+    """Freeze the embeddings and the given number of layers from the bottom."""
     for part in (model.encoder.embeddings, *list(model.encoder.blocks)[:layers]):
         part.requires_grad_(False)

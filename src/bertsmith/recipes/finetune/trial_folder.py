@@ -1,6 +1,7 @@
-"""One training of a run, in a folder of its own: log.jsonl, while it trains its checkpoints, and in
-the end dev.json, what was said of each dev row and how right that was, and result.json, which says
-that it has ended.
+"""A training in a folder of its own.
+
+The folder has log.jsonl, checkpoints while it trains, and in the end dev.json (the prediction for
+each dev row and how correct it is) and result.json, which marks it as finished.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import save_model
 
 RESULT, DEV = "result.json", "dev.json"
-# classes whose probabilities are kept of each dev row
+# classes whose probabilities are kept for each dev row
 _KEPT_CLASSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training of a run: where it lies in the run's folder, and what it is made of."""
+    """One training of a run: its place in the run's folder, and its inputs."""
 
     place: str
     title: str
@@ -40,7 +41,7 @@ class Trial:
 def carry_out(
     trial: Trial, run: Path, others: Sequence[TrialResult] | None, *, tensorboard: bool = False
 ) -> TrialResult:
-    """Train and measure, in the folder of a run; what was stopped goes on.
+    """Train and evaluate in the folder of a run; resume what was interrupted.
 
     The model is saved, before the result is, if it is better than those of the `others`. Raises
     what `fit` raises.
@@ -59,9 +60,9 @@ def carry_out(
 
 
 def read_result(place: RunFolder) -> TrialResult | None:
-    """Return what a training came to, None if it has not ended; raises `RunFolderError`.
+    """Return the result of a training, None if it has not ended; raises `RunFolderError`.
 
-    The result of another training, copied in, is told and passed over.
+    A result of another run, copied in, is ignored with a message.
     """
     path = place.path / RESULT
     if not path.exists():
@@ -79,8 +80,8 @@ def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
 
 
 def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
-    """What was said of dev, as plain JSON values."""
-    # what is below a threshold is not said, and not shown among the mistakes
+    """Return the predictions on dev as plain JSON values."""
+    # an answer below the threshold is withheld, and not shown among the mistakes
     task, labels = prepared.task.tuned(measured.evidence), prepared.data.labels
     return {
         "answers": [task.record(answer, labels, _KEPT_CLASSES) for answer in measured.answers],

@@ -1,12 +1,12 @@
-"""The trainings of a run in its folder: each one's result, and the models worth keeping.
+"""The trainings of a run in its folder: their results, and the models to keep.
 
     seeds/seed-0/                    a seed with the settings of the run
     grid/rate-2e-05-batch-32-.../    a cell of the grid
     curve/256-seed-0/                a seed with fewer examples
     random/seed-0/                   a seed of the same network from random weights
 
-What each holds, trial_folder.py tells. They are trained in turn here, or side by side in processes
-of their own (parallel.py), with the same results bit for bit.
+trial_folder.py describes their contents. They are trained one after the other here, or in parallel
+in worker processes (parallel.py), with identical results bit for bit.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bertsmith.weights.folder import load_model, save_model
 
 
 class Trials:
-    """The trainings of a run; those that have a result are not made again.
+    """The trainings of a run; those that have a result are not repeated.
 
-    Of those whose models are wanted, the best so far has its model beside its result, saved before
-    it, so that whenever the run is stopped nothing has to be trained again.
+    With `keep_best`, the best model so far is saved beside its result, and before it, so that
+    nothing has to be trained again whenever the run is interrupted.
     """
 
     def __init__(
         self, run: RunFolder, *, trainers: Trainers | None = None, tensorboard: bool = False
     ) -> None:
-        """With `trainers` several are made at once.
+        """With `trainers`, train several at once.
 
         With `tensorboard`, the log of each is written for TensorBoard too.
         """
@@ -41,15 +41,15 @@ class Trials:
 
     @property
     def at_once(self) -> int:
-        """How many are made at once."""
+        """Return the number of trainings at once."""
         return 1 if self._trainers is None else self._trainers.at_once
 
     def result(self, trial: Trial) -> TrialResult | None:
-        """What a training came to, None if it has not ended."""
+        """Return the result of a training, None if it has not ended."""
         return read_result(self.folder(trial.place))
 
     def train(self, trials: Sequence[Trial], *, keep_best: bool = False) -> list[TrialResult]:
-        """Train and measure those that have no result yet; the results of all.
+        """Train and evaluate those that have no result yet, and return the results of all.
 
         With `keep_best` the model of the best of them is kept.
         """
@@ -57,7 +57,7 @@ class Trials:
         for trial in trials:
             if (known := self.result(trial)) is not None:
                 results[trial.place] = known
-        # also what has a result: a stop may have come between it and this
+        # finished ones too: the run may have been interrupted between result and cleanup
         self._tidy(trials, results, keep_best=keep_best)
 
         def ended(trial: Trial, result: TrialResult) -> None:
@@ -76,9 +76,9 @@ class Trials:
         return [results[trial.place] for trial in trials]
 
     def move_model(self, place: str, card: str) -> None:
-        """Make a training's model that of the run, with a card; nothing where that is done."""
+        """Move a training's model to the run, with a card; do nothing if that is done."""
         model_place = self.folder(place).model
-        # deleting takes several steps: what is half gone must not be taken for a model
+        # deletion takes several steps: a partly deleted folder must not pass for a model
         gone = model_place.with_name("model.moved")
         if model_place.exists():
             model, tokenizer = load_model(model_place)
@@ -88,7 +88,7 @@ class Trials:
         shutil.rmtree(gone, ignore_errors=True)
 
     def folder(self, place: str) -> RunFolder:
-        """The folder of a training."""
+        """Return the folder of a training."""
         return RunFolder(self._run.path / place, part_of=self._run)
 
     def _carry_out(self, trial: Trial, others: Sequence[TrialResult] | None) -> TrialResult:
@@ -97,7 +97,7 @@ class Trials:
     def _tidy(
         self, trials: Sequence[Trial], results: Mapping[str, TrialResult], *, keep_best: bool
     ) -> None:
-        """Delete the checkpoints of trials that have ended, and all models but the best."""
+        """Delete the checkpoints of finished trials, and all models but the best."""
         best = max(results, key=lambda place: results[place].rank, default="")
         for trial in trials:
             if trial.place in results:

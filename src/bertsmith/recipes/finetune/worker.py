@@ -1,4 +1,4 @@
-"""What a process does that trains beside others, for the one that started it (parallel.py)."""
+"""The worker process of parallel training: trains what its parent process (parallel.py) sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bertsmith.recipes.finetune.trial_folder import Trial, carry_out
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.processes import Failed, Gone, failure, pickled, receive
 
-# so that showing how far it is takes no time from training
+# at most this often, so that progress messages take no time from training
 _SECONDS_BETWEEN_SHARES = 0.5
 
 
@@ -34,14 +34,14 @@ class Workplace(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What the trainings that follow are made of, as a `Trial` has it."""
+    """The model and the data of the trainings that follow, as in a `Trial`."""
 
     make_model: Callable[[int], Model]
     prepared: Prepared
 
 
 class Work(NamedTuple):
-    """A training to carry out, as a `Trial` has it; `others` is what `carry_out` wants."""
+    """A training to carry out, as in a `Trial`; `others` is an argument of `carry_out`."""
 
     place: str
     title: str
@@ -51,56 +51,56 @@ class Work(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A line to be shown."""
+    """A line to print."""
 
     line: str
 
 
 class At(NamedTuple):
-    """How far the training is, 0 to 1, and its live figures."""
+    """The progress of the training, 0 to 1, and its live figures."""
 
     share: float
     note: str
 
 
 class Ended(NamedTuple):
-    """The training has ended; everything is in its folder."""
+    """The message that the training has ended; everything is in its folder."""
 
     result: TrialResult
 
 
 class Stopped(NamedTuple):
-    """The training was stopped, as was asked for; everything is saved."""
+    """The message that the training was stopped on request; everything is saved."""
 
     how: str
 
 
 def serve(connection: Connection) -> None:
-    """Train what the process at the other end sends, until it goes."""
+    """Train what the process at the other end sends, until the connection closes."""
     try:
         place: Workplace = receive(connection)
         torch.set_num_threads(place.threads)
         signal.signal(signal.SIGTERM, _stop)
         parent = _Parent(connection)
         while True:
-            told: Material | Work = receive(connection)
-            if isinstance(told, Material):
-                material = told
+            message: Material | Work = receive(connection)
+            if isinstance(message, Material):
+                material = message
             else:
-                parent.send(_done(told, material, place, parent))
+                parent.send(_done(message, material, place, parent))
     except Gone:
         os._exit(0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Outside the steps of training, where `fit` ends the step in hand."""
+    """Interrupt outside of training steps; within them, `fit` finishes the current step."""
     raise KeyboardInterrupt
 
 
 def _done(
     work: Work, material: Material, place: Workplace, parent: _Parent
 ) -> Ended | Stopped | Failed:
-    """Carry out a training, which alone the signal may interrupt."""
+    """Carry out a training; SIGTERM is unblocked only meanwhile."""
     trial = Trial(
         place=work.place,
         title=work.title,
@@ -126,21 +126,21 @@ def _done(
 
 
 class _Parent:
-    """Shows lines and bars in the process that this one works for."""
+    """An output that prints lines and progress bars in the parent process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def say(self, line: str) -> None:
-        """Let it show a line."""
+        """Send a line to print."""
         self.send(Said(line))
 
     def bar(self, description: str, total: float | None, unit: str) -> _FarBar:
-        """A bar over there, which has the name of the training."""
+        """Return a progress bar of the parent process, labelled with the name of the training."""
         return _FarBar(self, total or 1.0)
 
     def send(self, message: object) -> None:
-        """Send a message, whole whatever happens; nothing is left to do where nobody hears it."""
+        """Send a message in one piece despite signals; exit if the parent process is gone."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             self._connection.send_bytes(pickled(message))
@@ -151,27 +151,27 @@ class _Parent:
 
 
 class _FarBar:
-    """A bar that another process shows."""
+    """A progress bar shown by the parent process."""
 
     def __init__(self, parent: _Parent, total: float) -> None:
         self._parent = parent
         self._total = total
         self._done = 0.0
         self._note = ""
-        self._told = -_SECONDS_BETWEEN_SHARES
+        self._last_sent = -_SECONDS_BETWEEN_SHARES
 
     def advance(self, amount: float = 1) -> None:
-        """Move on by some units."""
+        """Advance by a number of units."""
         self.move_to(self._done + amount)
 
     def move_to(self, done: float) -> None:
         """Move to an absolute number of units."""
         self._done = done
         now = time.monotonic()
-        if now - self._told >= _SECONDS_BETWEEN_SHARES:
-            self._told = now
+        if now - self._last_sent >= _SECONDS_BETWEEN_SHARES:
+            self._last_sent = now
             self._parent.send(At(done / self._total, self._note))
 
     def note(self, text: str) -> None:
-        """Tell live figures with the next share."""
+        """Set the live figures sent with the next progress message."""
         self._note = text

@@ -1,1 +1,1 @@
-"""What a fine-tuned model is measured against: TF-IDF, static vectors, frozen layers."""
+"""The baselines of a fine-tuned model: TF-IDF, static vectors, frozen layers."""

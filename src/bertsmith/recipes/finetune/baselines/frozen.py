@@ -1,4 +1,4 @@
-"""Linear models over what a model knows before it is fine-tuned: its token table, its layers."""
+"""Linear models on a model before it is fine-tuned: on its token table and its layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bertsmith.recipes.finetune.trial import Prepared
 from bertsmith.text.examples.example import Example
 
 STATIC = "mean static vectors + linear"
-# more rows would take minutes a layer, and change little
+# more rows would take minutes per layer, and change little
 MOST_ROWS = 5000
 _STRENGTHS = (0.01, 0.1, 1.0)
 _MIX_STEPS, _MIX_RATE = 300, 0.02
@@ -33,9 +33,9 @@ Vectors = NDArray[np.float32]
 
 
 def static_rival(model: Model, prepared: Prepared) -> Rival | None:
-    """A linear model over the mean of the tokens' rows in the model's own table.
+    """Return a linear model on the mean of the tokens' rows in the model's own table.
 
-    What a text is without its order. None for tasks that are not about whole texts.
+    It ignores the order of the tokens. None for tasks that are not about whole texts.
     """
     if not _about_texts(prepared):
         return None
@@ -47,12 +47,12 @@ def static_rival(model: Model, prepared: Prepared) -> Rival | None:
 
     known, truths = _known(prepared)
     (train,), (dev,) = (_vectors(model, part, of) for part in (known, prepared.dev))
-    detail = f"means of the token table's rows, {_rows_told(known, prepared)}"
+    detail = f"means of the token table's rows, {_rows_used(known, prepared)}"
     return _rival(STATIC, prepared, train, truths, dev, began, detail, simpler=True)
 
 
 def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
-    """Linear models over each layer of the encoder as it is, and over a learned mix of them.
+    """Return linear models on each layer of the frozen encoder, and on a learned mix of them.
 
     Vectors are means over tokens. Empty for tasks that are not about whole texts.
     """
@@ -67,7 +67,7 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
 
     with progress("frozen layers", None):
         train, dev = (_vectors(model, part, states) for part in (known, prepared.dev))
-        detail = f"means over tokens, {_rows_told(known, prepared)}"
+        detail = f"means over tokens, {_rows_used(known, prepared)}"
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
         rivals = []
         for name, one, other in zip(names, train, dev, strict=True):
@@ -79,8 +79,8 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
             sum(w * x for w, x in zip(weights, side, strict=True))
             for side in zip(*scaled, strict=True)
         ]
-    told = ", ".join(f"{weight:.2f}" for weight in weights)
-    name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {told}"
+    shares = ", ".join(f"{weight:.2f}" for weight in weights)
+    name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
     rivals.append(_rival(name, prepared, mixed[0], truths, mixed[1], began, detail, simpler=True))
     return rivals
 
@@ -90,7 +90,7 @@ def _about_texts(prepared: Prepared) -> bool:
 
 
 def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
-    """At most so many of the training rows, the same each time, and their labels."""
+    """Return at most `MOST_ROWS` of the training rows, a fixed sample, and their labels."""
     count = len(prepared.train)
     if count > MOST_ROWS:
         chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[:MOST_ROWS]
@@ -98,7 +98,7 @@ def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
     return prepared.train, np.asarray(prepared.train.labels)
 
 
-def _rows_told(known: EncodedExamples, prepared: Prepared) -> str:
+def _rows_used(known: EncodedExamples, prepared: Prepared) -> str:
     return f"from {len(known):,} of {len(prepared.train):,} examples"
 
 
@@ -130,17 +130,17 @@ def _rival(
 
 
 def _scaled(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Both with the centre and the spread that each feature has in train taken out."""
+    """Return both parts, standardised by the mean and deviation of each feature in train."""
     centre, spread = train.mean(0), train.std(0) + 1e-6
     return (train - centre) / spread, (dev - centre) / spread
 
 
 def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:  # noqa: ANN401
-    """Means (units, width) of what `of` gives for tokens, for each thing that it gives.
+    """Return the means (units, width) over tokens of each tensor that `of` returns.
 
-    Of a pair, both means, how far they are apart and their product, end to end.
+    For a pair, both means, their absolute difference and their product, concatenated.
     """
-    found: list[Vectors] = []
+    means: list[Vectors] = []
     paired = any(segments.any() for segments in examples.segments)
     with forward_only(model, "fp32"):
         for units, packed in evaluation_batches(examples):
@@ -150,10 +150,10 @@ def _vectors(model: Model, examples: EncodedExamples, of: Any) -> list[Vectors]:
             tokens = owner.repeat_interleave(torch.tensor(batch.lengths)).to(model.device)
             for number, states in enumerate(of(batch)):
                 vectors = _pooled(states.float(), tokens, batch.segments, len(units), paired=paired)
-                if number == len(found):
-                    found.append(np.empty((len(examples), vectors.shape[1]), np.float32))
-                found[number][units] = vectors.cpu().numpy()
-    return found
+                if number == len(means):
+                    means.append(np.empty((len(examples), vectors.shape[1]), np.float32))
+                means[number][units] = vectors.cpu().numpy()
+    return means
 
 
 def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, paired: bool) -> Tensor:
@@ -169,9 +169,9 @@ def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, pair
 
 
 def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) -> list[float]:
-    """The shares of the layers in a mix learned with a linear model on top (Peters et al. 2018).
+    """Return the weights of the layers in a mix learned with a linear model (Peters et al. 2018).
 
-    Layers come scaled, as their mix will be made of them; numbers are scaled here.
+    Layers are standardised already, as in their mix; numbers are standardised here.
     """
     torch.manual_seed(int(stream(Purpose.LAYER_MIX)))
     states = [torch.from_numpy(layer) for layer in layers]
@@ -182,13 +182,13 @@ def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) ->
         truths = (truths - truths.mean()) / (truths.std() or 1.0)
     wanted = torch.from_numpy(truths)
     for _ in range(_MIX_STEPS):
-        said = head(mix(states))
+        predictions = head(mix(states))
         if prepared.task.predicts == "class":
-            loss = torch.nn.functional.cross_entropy(said, wanted)
+            loss = torch.nn.functional.cross_entropy(predictions, wanted)
         elif prepared.task.predicts == "classes":
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(said, wanted.float())
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(predictions, wanted.float())
         else:
-            loss = torch.nn.functional.mse_loss(said[:, 0], wanted.float())
+            loss = torch.nn.functional.mse_loss(predictions[:, 0], wanted.float())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -1,4 +1,4 @@
-"""Linear models over fixed features: what TF-IDF, static vectors and frozen layers end in."""
+"""Linear models on fixed features: of TF-IDF, static vectors and frozen layers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FOLDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Choosing:
-    """How the strength of the regularisation is chosen."""
+    """How the regularisation strength is chosen."""
 
     folds: int = _FOLDS
-    """Thirds of the rows that are predicted from the other two."""
+    """Number of the three folds that are predicted from the other two."""
     rows: int | None = None
-    """Rows that are looked at, all of them for None."""
+    """Number of rows used, None for all."""
 
 
 Truths = NDArray[Any]
@@ -38,13 +38,13 @@ def linear_answers(
     strengths: Sequence[float] = STRENGTHS,
     choosing: Choosing = Choosing(),
 ) -> tuple[list[Any], float]:
-    """Answers for the rows of `asked`, learned from those of `known`, and the strength chosen.
+    """Return answers for the rows of `asked`, learned from `known`, and the chosen strength.
 
     Features are matrices (rows, features), sparse or not. `truths` are class numbers (rows,) for
     "class", 0 or 1 (rows, outputs) for "classes", and numbers (rows,) for "number"; the answers are
-    probabilities (outputs,), the same, and numbers. The strength of the regularisation (C of
-    logistic regression, the inverse of ridge regression's alpha) is chosen by cross-validation on
-    `known` alone, threefold unless `choosing` says otherwise.
+    probabilities (outputs,), the same, and numbers. The regularisation strength (C of logistic
+    regression, the inverse of ridge regression's alpha) is chosen by cross-validation on `known`
+    alone, threefold unless `choosing` says otherwise.
     """
     fit = {"class": _classes, "classes": _labels, "number": _numbers}[predicts]
     kinds = truths if predicts == "class" else np.zeros(len(truths), np.int64)
@@ -53,9 +53,11 @@ def linear_answers(
     if choosing.rows is not None and choosing.rows < len(truths):
         random = np.random.default_rng(int(stream(Purpose.FOLD_ROWS)))
         rows = np.sort(random.permutation(len(truths))[: choosing.rows])
-    seen, of, fold = known[rows], truths[rows], fold[rows]
+    features, targets, fold = known[rows], truths[rows], fold[rows]
     fold[fold >= choosing.folds] = -1
-    scores = [_cross_validated(fit, predicts, seen, of, fold, s, outputs) for s in strengths]
+    scores = [
+        _cross_validated(fit, predicts, features, targets, fold, s, outputs) for s in strengths
+    ]
     strength = strengths[int(np.argmax(scores))]
     return list(fit(known, truths, strength, outputs)(asked)), strength
 
@@ -70,10 +72,10 @@ def _classes(features: Any, truths: Truths, strength: float, outputs: int) -> Pr
     model = _logistic(features, truths, strength)
 
     def probabilities(asked: Any) -> NDArray[np.float64]:  # noqa: ANN401
-        # a class that is not among those learned from has none
-        found = np.zeros((asked.shape[0], outputs))
-        found[:, model.classes_] = model.predict_proba(asked)
-        return found
+        # classes absent from the training rows keep probability 0
+        result = np.zeros((asked.shape[0], outputs))
+        result[:, model.classes_] = model.predict_proba(asked)
+        return result
 
     return probabilities
 
@@ -116,7 +118,7 @@ def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: 
 
 
 def _folds(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The fold of each row; the members of each kind are dealt out in turn, after a shuffle."""
+    """Return the fold of each row, stratified by kind, after a shuffle."""
     order = np.random.default_rng(int(stream(Purpose.FOLDS))).permutation(len(kinds))
     order = order[np.argsort(kinds[order], kind="stable")]
     fold = np.empty(len(kinds), np.int64)
@@ -133,17 +135,17 @@ def _cross_validated(
     strength: float,
     outputs: int,
 ) -> float:
-    """How well each third is predicted from the other two."""
+    """Return the cross-validated score, summed over the rows."""
     good = 0.0
     for number in range(_FOLDS):
         kept, asked = fold != number, fold == number
         if not asked.any() or (predicts == "class" and len(np.unique(truths[kept])) < 2):
             continue
-        said = fit(features[kept], truths[kept], strength, outputs)(features[asked])
+        predictions = fit(features[kept], truths[kept], strength, outputs)(features[asked])
         if predicts == "class":
-            good += float(np.sum(said.argmax(1) == truths[asked]))
+            good += float(np.sum(predictions.argmax(1) == truths[asked]))
         elif predicts == "classes":
-            good += float(np.sum((said > 0.5) == (truths[asked] > 0.5)))
+            good += float(np.sum((predictions > 0.5) == (truths[asked] > 0.5)))
         else:
-            good -= float(np.sum((said - truths[asked]) ** 2))
+            good -= float(np.sum((predictions - truths[asked]) ** 2))
     return good

@@ -1,7 +1,7 @@
-"""How far a model and a contestant are apart on dev, and whether that may be luck.
+"""The difference between a model and a baseline on dev, and whether it is significant.
 
-Dev rows are drawn anew for both alike (a paired bootstrap); where one model stands against one
-contestant and answers are right or wrong, McNemar's test has to agree.
+Dev rows are resampled for both alike (a paired bootstrap); if there is one model and one baseline,
+and answers are right or wrong, McNemar's test has to agree.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TFIDF_NUMBERS = f"{TF_IDF} + ridge regression"
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """A contestant's scores on dev, one set of them a seed, and how long it took in all.
+    """A baseline's scores on dev, one set per seed, and its training time in seconds.
 
-    `simpler` tells that it needs no network to be trained; `detail` is worth knowing of it;
-    `evidence` tells how right it is on each row of dev, where there is one set of scores.
+    `simpler` is true if no network has to be trained; `detail` is a remark for the report;
+    `evidence` is how correct it is on each row of dev, if there is one set of scores.
     """
 
     name: str
@@ -38,36 +38,36 @@ class Rival:
     evidence: Evidence | None = None
 
     def values(self, name: str) -> list[float]:
-        """A score, seed by seed."""
+        """Return a score of each seed."""
         return [each[name] for each in self.scores if name in each]
 
     @property
     def mean(self) -> float:
-        """The mean of the score that counts most."""
+        """Return the mean of the primary score."""
         return mean_and_spread([next(iter(each.values())) for each in self.scores])[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, without the evidence."""
+        """Return plain JSON values, without the evidence."""
         values = self.__dict__ | {"scores": list(self.scores)}
         del values["evidence"]
         return values
 
     def to_file(self) -> dict[str, Any]:
-        """As plain JSON values, with the evidence."""
+        """Return plain JSON values, with the evidence."""
         kept = None if self.evidence is None else self.evidence.tolist()
         return self.to_dict() | {"evidence": kept}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Rival:
-        """What `to_file` gave."""
-        found = data.get("evidence")
-        evidence = None if found is None else np.array(found, np.float64)
+        """Return the baseline from the values of `to_file`."""
+        values = data.get("evidence")
+        evidence = None if values is None else np.array(values, np.float64)
         return cls(**data | {"scores": tuple(data["scores"]), "evidence": evidence})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A contestant that was not tried, and why."""
+    """A baseline that was not tried, and why."""
 
     name: str
     reason: str
@@ -78,29 +78,29 @@ class LeftOut:
 
 CERTAIN = 0.05
 RESAMPLES = 2000
-# where several seeds are scored on every draw
+# if several seeds are scored on every resample
 _RESAMPLES_OF_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A model's mean score less another's on the same dev rows."""
+    """The difference of the mean scores of two models on the same dev rows."""
 
     points: float
-    """As a share of 1."""
+    """Difference as a share of 1."""
     low: float
     high: float
-    """Between which it lies on 95 % of the dev sets drawn anew."""
+    """Bounds of the 95 % interval over resampled dev sets."""
     p: float
-    """How likely so large a difference would be if there was none."""
+    """Probability of a difference as large if there was none."""
 
     @property
     def certain(self) -> bool:
-        """Whether it is more than the luck of which rows dev has."""
+        """Return whether the difference is significant over dev sets."""
         return self.p < CERTAIN
 
     def interval(self, *, of_other: bool = False) -> str:
-        """Return the interval in points, of the other's lead where that is asked for."""
+        """Return the interval in points, with the sign reversed for `of_other`."""
         low, high = (-self.high, -self.low) if of_other else (self.low, self.high)
         return f"{100 * low:+.2f} to {100 * high:+.2f} points"
 
@@ -108,34 +108,34 @@ class Difference:
 def difference_of(
     task: Task[Any], labels: tuple[str, ...], ours: Sequence[Evidence], theirs: Sequence[Evidence]
 ) -> Difference:
-    """Compare the mean scores of some models, or of one, and of some contestants or one."""
+    """Compare the mean scores of one or more models and one or more baselines."""
     several = len(ours) + len(theirs) > 2
-    found = paired_bootstrap(
+    bootstrap = paired_bootstrap(
         _mean_score(task, labels, ours),
         _mean_score(task, labels, theirs),
         len(ours[0]),
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
-    p = max(found.p, least_p(len(ours[0])))
+    p = max(bootstrap.p, least_p(len(ours[0])))
     rights = [task.tuned(each[0]).right(each[0]) for each in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
     return Difference(
-        points=found.difference, low=found.interval.low, high=found.interval.high, p=p
+        points=bootstrap.difference, low=bootstrap.interval.low, high=bootstrap.interval.high, p=p
     )
 
 
 def from_constant(mean: float, interval: Interval, constant: float, count: int) -> Difference:
-    """Compare with a score that is the same whatever is drawn, by a model's interval on `count`."""
+    """Compare with a constant score, by a model's interval on `count` examples."""
     low, high = interval.low - constant, interval.high - constant
     p = 1.0 if low <= 0 <= high else least_p(count)
     return Difference(points=mean - constant, low=low, high=high, p=p)
 
 
 def least_p(count: int) -> float:
-    """Return the least p that so many paired examples can give: all on one side (a sign test).
+    """Return the least p that so many paired examples allow: all on one side (a sign test).
 
-    A bootstrap of few examples that agree has no width, and would be certain of anything.
+    The bootstrap of a few examples that agree has no width, and would find any difference certain.
     """
     return min(1.0, 2.0 ** (1 - count))
 
@@ -143,14 +143,14 @@ def least_p(count: int) -> float:
 def _mean_score(
     task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
 ) -> Statistic:
-    """The mean over some models of the score that counts most, of the rows drawn."""
-    # what was tuned on all rows stays when some are drawn
+    """Return the function from resampled rows to the mean primary score of some models."""
+    # what was tuned on all rows is kept on resampled rows
     tuned = [task.tuned(evidence) for evidence in evidences]
 
     def score(drawn: NDArray[np.int64]) -> float:
         scores = [
-            next(iter(each.scores(evidence[drawn], labels).values()))
-            for each, evidence in zip(tuned, evidences, strict=True)
+            next(iter(task_.scores(evidence[drawn], labels).values()))
+            for task_, evidence in zip(tuned, evidences, strict=True)
         ]
         return float(np.mean(scores))
 

@@ -1,10 +1,9 @@
-"""What fine-tuning is always measured against: TF-IDF and a linear model.
+"""The standard baseline of fine-tuning: TF-IDF and a linear model.
 
-The time and the memory that it would take are estimated from characters, features and classes
-before any of it is spent. Where that is too much it is made smaller, in this order: one fold in
-place of three and fewer rows to choose the strength of the regularisation; words and pairs of words
-without sequences of characters; fewer rows to learn from. Where too little would be left it is not
-tried.
+Its time and memory are estimated from characters, features and classes beforehand. If they are too
+much it is reduced, in this order: one fold instead of three and fewer rows to choose the
+regularisation strength; word unigrams and bigrams without character n-grams; fewer training rows.
+If too little would be left it is not tried.
 """
 
 from __future__ import annotations
@@ -26,39 +25,39 @@ from bertsmith.recipes.finetune.trial import Prepared
 from bertsmith.text.examples.example import Example
 
 SECONDS = 20.0
-"""What it may take, about; more where the model took more."""
+"""Approximate time limit; longer if the model took longer."""
 FORCE = "--baseline_seconds 0 tries it all the same"
 _WORDS = r"(?u)\b\w+\b|[^\w\s]"
-# below this many texts rare character sequences are kept: there are few others
+# with fewer texts rare character n-grams are kept, as there are few others
 _FEW_TEXTS = 1000
 # measured on one core (docs/experiments/fine-tuning.md): seconds a character of counting words, and
 # characters besides; seconds a fit, for each value that is not zero and class; values that are not
 # zero a character
 _COUNTING = {"characters": 6e-6, "words": 2e-6}
 _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
-# of the solver: bytes for each feature and class, which it remembers ten times over
+# of the solver: bytes per feature and class, with its ten stored updates
 _BYTES, _MOST_BYTES = 24 * 8, 2e9
 _LEAST_FEATURES, _LEAST_ROWS, _ROWS_A_CLASS = 2000, 500, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How the linear model is learned: what is counted, of how many rows, with which features."""
+    """The plan of the linear model: what is counted, on how many rows, with which features."""
 
     characters: bool
-    """Whether sequences of characters are counted besides words."""
+    """True if character n-grams are counted besides words."""
     rows: int
-    """Rows to learn from."""
+    """Number of training rows."""
     features: float
-    """Features at most, the commonest ones."""
+    """Maximum number of features, the most frequent ones."""
     seconds: float
-    """Seconds left for choosing the strength, what one fit takes being kept."""
+    """Seconds left for choosing the strength, with those of one fit subtracted."""
 
 
 def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str:
     """Plan what can be learned in some seconds from texts with so many characters in all.
 
-    Returns why nothing can where that is so. No seconds are no limit, nor one of memory.
+    Returns the reason if nothing can. Zero seconds mean no limit of time or memory.
     """
     if not seconds:
         return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
@@ -81,11 +80,11 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
 
 
 def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut | None:
-    """A linear model over TF-IDF of words, pairs of words and 2 to 5 characters.
+    """Return a linear model on TF-IDF of word unigrams, bigrams and character 2- to 5-grams.
 
-    Strong on purpose: on the texts we tried, characters are worth up to two points over words. The
-    texts of a pair are counted apart, and how alike they are is told besides. It takes about so
-    many `seconds` at most, 0 for no limit. None for tasks that are not about whole texts.
+    It is strong on purpose: on the texts we tried, character n-grams gain up to two points over
+    words. The texts of a pair are counted separately, and their similarity is a further feature. It
+    takes about `seconds` at most, 0 for no limit. None for tasks that are not about whole texts.
     """
     data, task = prepared.data, prepared.task
     if not isinstance(data.train[0], Example):
@@ -93,7 +92,7 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
     began = time.perf_counter()
     name = TFIDF_NUMBERS if task.predicts == "number" else TFIDF
     outputs = max(len(data.labels), 1)
-    # of two classes one is learned
+    # for two classes one is learned
     learned = 1 if task.predicts == "class" and outputs == 2 else outputs
     characters = sum(task.characters(row) for row in data.train)
     planned = plan(characters, len(data.train), learned, seconds)
@@ -125,7 +124,7 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
 
 
 def _rows(count: int, kept: int) -> NDArray[np.int64]:
-    """The numbers of so many of the rows, all over them."""
+    """Return a random sample of row numbers, in order."""
     numbers = np.arange(count)
     if kept >= count:
         return numbers
@@ -133,7 +132,7 @@ def _rows(count: int, kept: int) -> NDArray[np.int64]:
 
 
 def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN401
-    """How the strength is chosen in the time that is left."""
+    """Return how the strength is chosen in the remaining time."""
     if math.isinf(planned.seconds):
         return Choosing()
     fit = _FITTING * known.nnz * classes
@@ -154,7 +153,7 @@ def _detail(planned: Plan, strength: float, rows: int) -> str:
 
 
 def _features(train: Sequence[Example], dev: Sequence[Example], planned: Plan) -> tuple[Any, Any]:
-    """Sparse matrices (rows, features) of both parts, of the commonest features."""
+    """Return sparse matrices (rows, features) of both parts, of the most frequent features."""
     known, asked = _counted(train, dev, planned)
     if known.shape[1] > planned.features:
         often = np.argsort(-known.getnnz(axis=0), kind="stable")[: int(planned.features)]
