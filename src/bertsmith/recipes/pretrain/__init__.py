@@ -1,6 +1,7 @@
 """Pre-training from a store to a model folder.
 
-`recipe` is the run; `settings` what can be set, `published` settings by name. Before it `preflight`
-asks whether it is worth the time, and `size_choice` picks a size; `time` shares the minutes;
-`continuing` goes on from a model there is; `evaluation` and `report` tell what came of it.
+`recipe` is the run; `settings` its configuration, `published` the named recipes. Beforehand
+`preflight` checks whether the run is worth its time, and `size_choice` picks a size; `time` divides
+the minutes; `continuing` starts from an existing model; `evaluation` and `report` present the
+results.
 """

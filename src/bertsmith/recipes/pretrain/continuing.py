@@ -1,4 +1,4 @@
-"""Pre-training that goes on from a model there is, on other text (Gururangan et al. 2020)."""
+"""Continued pre-training of an existing model on other text (Gururangan et al. 2020)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OF_THE_MODEL = ("family", "positions", "activation", "longest")
 
 
 def continued(folder: Path) -> PretrainConfig:
-    """The settings that suit going on from a model: its own network, and AdamW at a low rate.
+    """Return settings for continued pre-training: the model's network, and AdamW at a low rate.
 
-    Samples are pairs if the model has a head for them: of sentences in order in an ALBERT, of next
-    sentences else. Raises `ModelFolderError`.
+    Samples are pairs if the model has a head for them: of sentence order for an ALBERT, of next
+    sentences otherwise. Raises `ModelFolderError`.
     """
     config = read_config(folder)
     pairs: Text = "next_sentence" if family(config.encoder) == "bert" else "sentence_order"
@@ -46,7 +46,7 @@ def continued(folder: Path) -> PretrainConfig:
 
 
 def identify(folder: Path) -> Parent:
-    """A model folder by its place and its contents."""
+    """Return the path of a model folder and the hash of its contents."""
     read_config(folder)
     parts = [file_hash(folder / CONFIG_FILE), weights_hash(folder)]
     parts.append(Tokenizer.load(folder).fingerprint)
@@ -55,15 +55,15 @@ def identify(folder: Path) -> Parent:
 
 
 def size_of(folder: Path) -> str:
-    """Layers and hidden size of a model: ``6/384``."""
+    """Return layers and hidden size of a model: ``6/384``."""
     encoder = read_config(folder).encoder
     return f"{encoder.layers}/{encoder.hidden}"
 
 
 def check_parent(run: PretrainRun, store: TokenStore) -> None:
-    """Whether the model that a run continues is still the one, and fits store and settings.
+    """Check that the parent model of a run is unchanged, and fits the store and the settings.
 
-    Raises `RunFolderError`, `StoreError` or `ConfigError`; nothing for a run without a parent.
+    Raises `RunFolderError`, `StoreError` or `ConfigError`; does nothing for a run without a parent.
     """
     if run.parent is None:
         return
@@ -94,20 +94,20 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
 
 
 def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
-    """The parent's weights with the heads that the settings train, a pure function of both."""
+    """Return the parent with the heads that the settings train, a pure function of both."""
     model, _ = load_as(parent.folder, wanted_network(parent, settings), seed=settings.seed)
     if new := new_parts(parent, settings):
         say(f"{parent.folder}: has no {', no '.join(new)}: new, from random weights")
     if left := _left_out(parent, settings):
         say(f"{parent.folder}: left out, as it is not trained here: {', '.join(left)}")
     if model.pooler is not None and not settings.samples.pairs:
-        # no objective reads it; it is kept as it is for fine-tuning
+        # unused by the objectives; kept unchanged for fine-tuning
         model.pooler.requires_grad_(False)
     return model
 
 
 def new_parts(parent: Parent, settings: PretrainConfig) -> list[str]:
-    """What the settings train that the parent does not have, in words."""
+    """Return a description of the heads that the settings train and the parent lacks."""
     wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
     return [name for name in wanted if wanted[name] and not has[name]]
 
@@ -127,19 +127,19 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
 
 
 def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
-    """The config of the parent with the heads that the settings train."""
+    """Return the config of the parent with the heads that the settings train."""
     has, network, pairs = read_config(parent.folder), settings.network, settings.samples.pairs
     encoder = replace(
         has.encoder,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
         causal=settings.samples.left_to_right,
-        # where a classifier was pooled is nothing to go on with
+        # the pooling of a classifier is not continued
         pooled="first" if has.encoder.pooled == "last" else has.encoder.pooled,
     )
     return ModelConfig(
         encoder=encoder,
-        # in the other families it belongs to a classifier
+        # in the other families the pooler belongs to a classifier
         pooler=pairs or (has.pooler and family(has.encoder) in ("bert", "albert")),
         masked_lm=True,
         next_sentence=pairs,

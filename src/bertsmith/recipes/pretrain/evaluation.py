@@ -1,4 +1,4 @@
-"""What a pre-training run predicts, and how well it does on documents it has not seen."""
+"""Prediction targets of a pre-training run, and evaluation on held-out documents."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bertsmith.training.run.checkpoints import State
 
 
 class Part(Protocol):
-    """One objective's loss over a batch: summed, and how many of `count` targets were right."""
+    """The loss of one objective over a batch: sum, and number of correct predictions of `count`."""
 
     @property
     def sum(self) -> Tensor:
-        """The loss summed over the targets."""
+        """Loss summed over the targets."""
         ...
 
     @property
@@ -37,16 +37,16 @@ class Part(Protocol):
 
     @property
     def correct(self) -> Tensor:
-        """Targets predicted right."""
+        """Number of correct predictions."""
         ...
 
 
 class Parts(Protocol):
-    """What an objective returns: a `Part` by the name of its target."""
+    """The result of an objective: a `Part` by the name of its target."""
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """The parts by name."""
+        """Parts by name."""
         ...
 
 
@@ -57,7 +57,7 @@ def evaluate_objective(
     *,
     precision: Precision = "fp32",
 ) -> dict[str, float]:
-    """Means over all targets of all batches: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
+    """Return means over all targets: ``NAME_loss``, ``NAME_accuracy``, ``NAME_count``.
 
     Names are those of the log of training. A part without any target is left out.
     """
@@ -84,11 +84,11 @@ class HeldOutPlan(Config):
     """How often held-out text is read, and how much of it."""
 
     measurements: int
-    """Measurements while training goes on."""
+    """Number of measurements during training."""
     measured_tokens: int = 64_000
-    """Tokens of each."""
+    """Tokens per measurement."""
     evaluated_tokens: int = 400_000
-    """Tokens that the finished model is evaluated on."""
+    """Tokens for the evaluation of the finished model."""
 
 
 def evaluate_held_out(
@@ -98,11 +98,11 @@ def evaluate_held_out(
     samples: SampleConfig,
     tokens: int = HeldOutPlan.evaluated_tokens,
 ) -> dict[str, float]:
-    """Loss and accuracy of each objective on the held-out documents, in float32; {} without any.
+    """Return loss and accuracy of each objective on the held-out documents, in float32.
 
-    The masks and pairs are always the same ones, the masks the paper's (15 %, single tokens)
-    whatever training had, so that runs can be compared; about so many `tokens` are
-    read at most.
+    Empty without held-out documents. The masks and pairs are fixed, the masks being the paper's (15
+    %, single tokens) whatever the training uses, so that runs can be compared; at most about
+    `tokens` tokens are read.
     """
     batches = held_out_batches(tokenizer, store, samples)
     if batches is None:
@@ -125,7 +125,7 @@ def measure_held_out(
     precision: Precision,
     tokens: int = HeldOutPlan.measured_tokens,
 ) -> Measure | None:
-    """Return what measures on the same held-out text time and again; None without any."""
+    """Return a function that measures on the same held-out text each time, None without any."""
     batches = held_out_batches(tokenizer, store, samples)
     if batches is None:
         return None
@@ -141,7 +141,7 @@ def measure_held_out(
 def held_out_batches(
     tokenizer: Tokenizer, store: TokenStore, samples: SampleConfig
 ) -> PretrainingBatches | None:
-    """Batches of the held-out documents with the paper's masks, None without any."""
+    """Return the batches of the held-out documents with the paper's masks, None without any."""
     held_out = store.held_out()
     if held_out is None:
         return None
@@ -155,7 +155,7 @@ def held_out_batches(
 
 
 def describe(state: State, held_out: dict[str, float]) -> str:
-    """One line about what was learned."""
+    """Return one line with the results."""
     line = (
         f"pre-training: {state.step:,} steps, {state.tokens / 1e6:.1f} M tokens, "
         f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"

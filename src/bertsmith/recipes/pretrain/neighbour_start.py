@@ -1,18 +1,18 @@
-"""A BERT that begins with what counting tells: which tokens stand next to which.
+"""Initial weights of a BERT from counts of neighbouring tokens.
 
-Random weights spend their first minutes on the frequencies of tokens, and the next ones on finding
-out that neighbours matter. Both can be had from a count of the corpus, in seconds:
+From random weights, the first minutes of training go to the frequencies of tokens, and the next to
+learning that neighbours matter. Both can be computed from counts over the corpus, in seconds:
 
 bias of the masked-LM head   the logarithm of each token's frequency
 token rows                   a singular value decomposition of the tokens' positive pointwise mutual
                              information with their neighbours (Levy & Goldberg 2014), each distance
-                             apart, so that tokens that can stand in for each other are alike
+                             apart, so that interchangeable tokens are similar
 position rows                sinusoids of evenly spread frequencies, in columns that the token rows
                              leave empty
 queries and keys of the      rotations of these sinusoids, so that each head looks at the token at
 first layer                  one distance: 1 before, 1 after, 2 before, 2 after ...
 
-The architecture is the plain one, and all of it trains on from there.
+The architecture is unchanged, and all weights are trained further from there.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model
 from bertsmith.store.store import TokenStore
 
-# tokens to count at most, taken in stretches from all over the store; seconds, not minutes
+# maximum number of tokens counted, in stretches from all over the store; takes seconds
 _TOKENS = 16_000_000
 _STRETCH = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Counts over a corpus of `tokens` (vocabulary,), and of tokens by a neighbour.
+    """Counts over a corpus: of `tokens` (vocabulary,), and of tokens by a neighbour.
 
-    `contexts` (contexts,) are the commonest tokens; `near[d]` (vocabulary, contexts) counts how
-    often a token has each of them d places after it, or before it where d is negative.
+    `contexts` (contexts,) are the most frequent tokens; `near[d]` (vocabulary, contexts) counts how
+    often each of them is d places after a token, or before it for negative d.
     """
 
     tokens: NDArray[np.int64]
@@ -54,10 +54,10 @@ class Neighbours:
 def count_neighbours(
     store: TokenStore, vocabulary: int, contexts: int, places: Sequence[int]
 ) -> Neighbours:
-    """Count, at some distances, the neighbours among the commonest tokens; pure, from the store.
+    """Count, at some distances, the neighbours among the most frequent tokens of a store.
 
-    Of a large store, stretches all over it are read, 16 million tokens in all. What follows across
-    the end of a document counts too: it is little.
+    Of a large store, stretches all over it are read, 16 million tokens in all. Neighbours across
+    the end of a document are counted too, as they are few. Pure.
     """
     ids = _sample(store)
     tokens = np.bincount(ids, minlength=vocabulary)
@@ -77,7 +77,7 @@ def count_neighbours(
 
 
 def _sample(store: TokenStore) -> NDArray[np.int64]:
-    """Ids of the whole store, or of stretches at even distances that begin where sentences do."""
+    """Yield the ids of the whole store, or of evenly spaced stretches that begin at sentences."""
     starts = store.document_starts()
     if store.tokens <= _TOKENS:
         ranges = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
@@ -88,14 +88,14 @@ def _sample(store: TokenStore) -> NDArray[np.int64]:
 
 
 def _parts(starts: NDArray[np.int64], begin: int) -> list[tuple[int, int]]:
-    """The parts of documents in a stretch, as a store reads one document at a time."""
+    """Yield the parts of documents in a stretch, as a store reads one document at a time."""
     end = begin + _STRETCH
     inside = starts[(starts > begin) & (starts < end)].tolist()
     return list(zip([begin, *inside], [*inside, end], strict=True))
 
 
 CONTEXTS = 1000
-"""Commonest tokens that count as neighbours."""
+"""Number of most frequent tokens that count as neighbours."""
 PLACES = (-2, -1, 1, 2)
 """Distances at which they are counted."""
 _MOST_PAIRS = 24  # of a sine and a cosine
@@ -109,10 +109,10 @@ _TOKEN_SCALE, _POSITION_SCALE, _SHARPNESS = 0.1, 0.3, 2.0
 
 @torch.no_grad()
 def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int, seed: int) -> None:
-    """Set the weights named above; the others, and rows of tokens never counted, stay.
+    """Set the weights listed above; the others, and rows of tokens never counted, are unchanged.
 
-    A pure function of its arguments. Raises `ConfigError` where the token rows are narrower than
-    the hidden states, as ALBERT's are, or positions are not learned.
+    A pure function of its arguments. Raises `ConfigError` if the token rows are narrower than the
+    hidden states, as in ALBERT, or positions are not learned.
     """
     encoder = model.encoder
     embeddings, hidden = encoder.embeddings, encoder.config.hidden
@@ -127,7 +127,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     counted = torch.from_numpy(neighbours.tokens) > 0
     generator = torch.Generator().manual_seed(int(stream(Purpose.NEIGHBOUR_ROWS, seed)))
     rows[counted, :width] = _TOKEN_SCALE * token_rows(neighbours, width, generator)
-    # a mask tells nothing of what it hides
+    # a mask carries no information on the token it hides
     rows[mask_id] = 0
     rows[:, width:] = 0
     if embeddings.segments is not None:
@@ -141,7 +141,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
 
 
 def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -> Tensor:
-    """A row (tokens, width), root mean square 1, for each token that occurs, in their order."""
+    """Return a row (tokens, width), root mean square 1, for each token that occurs, in order."""
     tokens = torch.from_numpy(neighbours.tokens)
     occurs = tokens > 0
     parts = [_information(torch.from_numpy(each)[occurs]) for each in neighbours.near.values()]
@@ -160,17 +160,17 @@ def token_rows(neighbours: Neighbours, width: int, generator: torch.Generator) -
 
 
 def _information(table: Tensor) -> Tensor:
-    """Positive pointwise mutual information of tokens and neighbours, from (tokens, contexts)."""
+    """Return the positive pointwise mutual information (tokens, contexts)."""
     context = table.sum(0) ** _SMOOTHING
     expected = table.sum(1, keepdim=True) * (context / context.sum())
     return (table / expected.clamp(min=1e-9)).clamp(min=1).log()
 
 
 def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
-    """Sinusoids in the last columns, and heads of the first layer that turn them by a distance."""
+    """Set sinusoids in the last columns, and first-layer heads that rotate them by a distance."""
     columns = 2 * pairs
     generator = torch.Generator().manual_seed(int(stream(Purpose.POSITION_FREQUENCIES)))
-    # not quite even: no distance within reach then looks like another
+    # not quite even, so that no distance within reach resembles another
     frequency = torch.pi * (torch.arange(pairs) + torch.rand(pairs, generator=generator)) / pairs
     angle = torch.arange(len(table))[:, None] * frequency
     table.zero_()
@@ -191,7 +191,7 @@ def _start_positions(encoder: Encoder, table: Tensor, pairs: int) -> None:
 
 
 def _looked_at(heads: int, causal: bool) -> list[int]:
-    """The distance that each head looks at: -1, 1, -2, 2, ...; only back where it is causal."""
+    """Return the distance of each head: -1, 1, -2, 2, ...; only negative ones if causal."""
     if causal:
         return [-head for head in range(heads)]
     return [(head // 2 + 1) * (1 if head % 2 else -1) for head in range(heads)]

@@ -1,4 +1,4 @@
-"""The options of a run of pre-training, to begin it or to look at the check before it alone."""
+"""The options of a pre-training run, to start it or to run its pre-flight check alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bertsmith.training.schedule import Budget
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The options of a run of pre-training, as `pretrain` takes them."""
+    """The options of a pre-training run, as `pretrain` takes them."""
 
     store: Path | None
     out: Path
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def begin(wanted: Wanted, *, workers: int, tensorboard: bool, shard: bool, force: bool) -> None:
-    """Pre-train as the options say; raises what `pretrain` raises."""
+    """Pre-train with these options; raises what `pretrain` raises."""
     pretrain(
         wanted.store, out=wanted.out, model=wanted.model, recipe=wanted.recipe,
         parent=wanted.parent, minutes=wanted.minutes, steps=wanted.steps, settings=wanted.settings,
@@ -61,9 +61,9 @@ def begin(wanted: Wanted, *, workers: int, tensorboard: bool, shard: bool, force
 
 
 def look(wanted: Wanted, *, force: bool = False) -> Findings:
-    """Print what `pretrain` finds before it trains, for the same options, and stop.
+    """Print what `pretrain` finds before it trains with the same options, and stop.
 
-    Nothing is written to the folder of the run, so that the run can begin there afterwards. Raises
+    Nothing is written to the folder of the run, so that the run can start there afterwards. Raises
     what `pretrain` raises before its first step.
     """
     clock = wanted.clock or Clock()
@@ -91,7 +91,7 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
 
 
 def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:
-    """Return the run that the options ask for, or the one that the folder holds already."""
+    """Return the run defined by the options, or the one that the folder holds already."""
     folder = RunFolder(wanted.out)
     folder.check_version()
     stored = folder.settings("pretrain")

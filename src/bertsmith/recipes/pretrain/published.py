@@ -1,14 +1,14 @@
-"""The recipes that were published: BERT's, RoBERTa's, ALBERT's and ModernBERT's pre-training.
+"""Published recipes: the pre-training of BERT, RoBERTa, ALBERT and ModernBERT; and our own.
 
-They are as in the papers, made for many accelerators and days: a step reads from 33,000 to over
-4 million tokens. To see one of them work in minutes, let fewer tokens make a step:
+They follow the papers, made for many accelerators and days: a step reads from 33,000 to over 4
+million tokens. To try one of them in minutes, reduce the tokens per step:
 
     --accumulate 1 --samples.tokens_per_batch 4096
 
-and expect less than of `quick`, whose steps suit such a budget. Held-out loss of tiny (2 layers of
-128) on thirty novels, 8,000 pieces, after 250 such steps, a million tokens: quick 6.03, roberta
+and expect less than from `quick`, whose steps suit such a budget. Held-out loss of tiny (2 layers
+of 128) on thirty novels, 8,000 pieces, after 250 such steps, a million tokens: quick 6.03, roberta
 6.36, paper 7.45, albert 7.59 (docs/experiments/optimisers-and-starts.md). Shares of the budget are
-the papers': a run of any length warms up for the share of it that the published one did.
+the papers': a run of any length warms up for the same share of it as the published run.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def albert(model: str, budget: Budget) -> PretrainConfig:
     no dropout (section 4.8). The vocabulary is your store's: the published one is SentencePiece's
     unigram of 30,000 pieces, as above.
 
-    Cost: 262 billion tokens; the layers of an ALBERT are fewer to store, not fewer to compute, so
+    Cost: 262 billion tokens; sharing the layers of an ALBERT saves memory, not computation, so
     base is no faster than BERT's. Expected, of the first release: base 81.6 % on MNLI, 90.3 % on
     SST-2 and F1 of 89.3 on SQuAD 1.1, xxlarge, after 1.5 million steps, 90.8 %, 96.9 % and 94.8.
     """
@@ -132,15 +132,15 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
 
     Section 3 and table 3, the first and longest of three phases: 30 % of the tokens masked, no next
     sentence; 4,608 sequences of 1,024 tokens a step, here in 144 batches. AdamW at 8e-4 (5e-4 from
-    large on), up for 0.17 % of the steps, then as it is, falling as 1 less a root over the last
-    2.5 %. The network takes 8,192 tokens; for texts of that length go on, as the second phase does:
+    large on), warming up for 0.17 % of the steps, then constant, falling as 1 minus a root over the
+    last 2.5 %. The network takes 8,192 tokens; for longer texts continue as in the second phase:
 
         bertsmith pretrain store --from run/model --out longer --steps 424000 --accumulate 72
             --samples.longest 8192 --optimiser.rate 3e-4
 
-    The published one has StableAdamW, more sequences a step as it goes, dropout of 0.1 on what
-    attention gives, other wavelengths of the global layers' positions until the second phase, and
-    byte-level BPE of 50,368 entries where this takes the vocabulary of your store.
+    The published one has StableAdamW, a growing number of sequences per step, dropout of 0.1 on the
+    output of attention, other wavelengths of the global layers' positions until the second phase,
+    and byte-level BPE of 50,368 entries instead of the vocabulary of your store.
 
     Cost: 1.7 trillion tokens, and 0.3 of the longer ones. Expected: base 89.1 % on MNLI and 96.0 %
     on SST-2, large 90.8 % and 97.1 % (development sets, table 5).
@@ -174,19 +174,18 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
 
 
 def quick(model: str, budget: Budget) -> PretrainConfig:
-    """Ours, for minutes and hours: the most learned in a small budget.
+    """Our recipe for budgets of minutes and hours.
 
         bertsmith pretrain store --out run --model mini --minutes 30
 
-    Some seconds go to counting which tokens stand next to which, and the weights begin with what
-    that tells (recipes/pretrain/neighbour_start.py): frequencies, tokens that can stand in for
-    each other, and heads that look at neighbours. From random weights a small BERT spends its
-    first minutes on finding these out. The layers' matrices are trained by Muon; a quarter of the
-    tokens is masked (Wettig et al. 2022: more to learn from in a sequence), held-out figures
-    being at the paper's 15 % all the same; there is no dropout, as a small budget sees little
-    text twice. What is saved is a plain BERT in every byte.
+    Initial weights are computed from counts of neighbouring tokens in some seconds
+    (recipes/pretrain/neighbour_start.py): frequencies, interchangeable tokens, and heads that
+    attend to neighbours. From random weights a small BERT needs its first minutes to learn these.
+    The layers' matrices are trained by Muon; a quarter of the tokens is masked (Wettig et al. 2022:
+    more targets per sequence), with held-out figures at the paper's 15 %; there is no dropout, as a
+    small budget sees little text twice. The saved model is a plain BERT in every byte.
 
-    Two cores make 14,000 tokens/s of a mini (4 layers, 256) with 30,522 pieces. Its masked words on
+    Two cores read 14,000 tokens/s with a mini (4 layers, 256) of 30,522 pieces. Its masked words on
     novels held out, without next sentence: a loss of 4.26 after 1 minute of 2, 4.00 after both,
     where transformers' run_mlm is at 6.2 after 5 (docs/experiments/optimisers-and-starts.md).
     """
@@ -201,7 +200,7 @@ def quick(model: str, budget: Budget) -> PretrainConfig:
 
 
 Recipe = Callable[[str, Budget], PretrainConfig]
-"""The settings for a size of model and a budget."""
+"""Return the settings for a model size and a budget."""
 
 RECIPES: dict[str, Recipe] = {
     "quick": quick,
@@ -215,9 +214,9 @@ RECIPES: dict[str, Recipe] = {
 def default_settings(
     recipe: str, model: str, budget: Budget, parent: str | Path | None = None
 ) -> PretrainConfig:
-    """What a run is before anything is changed: the recipe's settings, or those that suit `parent`.
+    """Return the initial settings of a run: the recipe's, or those suited to `parent`.
 
-    Raises `ConfigError` for a recipe that is not there, `ModelFolderError` for the parent.
+    Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the parent.
     """
     if parent is not None:
         return continued(model_folder(parent))

@@ -1,4 +1,4 @@
-"""Pre-training a BERT on a token store.
+"""Pre-training of a BERT on a token store.
 
 bertsmith pretrain store --out run --model mini --minutes 60
 """
@@ -72,7 +72,7 @@ def begin(
     wanted: Callable[[torch.device, int], PretrainRun | None],
     world: World,
 ) -> PretrainRun:
-    """The run that the folder holds, begun now if it held none; it must be the one wanted."""
+    """Return the folder's run, started now if there was none; it must match the request."""
     out, stored = folder.path, folder.settings("pretrain")
     place = device_named((stored or {}).get("device", device) if device == "auto" else device)
     run = wanted(place, world.size)
@@ -83,8 +83,8 @@ def begin(
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
     elif stored is not None:
-        # another number of threads would round differently in what is left to do, and steps of
-        # more batches would be other steps
+        # a different number of threads would change rounding in the rest of the run, and more
+        # batches per step would change the steps
         threads, batches = stored.get("threads", run.threads), stored.get("batches_per_step")
         run = replace(run, threads=threads, batches_per_step=batches)
     check_store(run, out)
@@ -108,7 +108,7 @@ def begin(
 
 
 def check_store(run: PretrainRun, out: Path) -> None:
-    """Whether the store is the one that the run was begun with, on this machine too."""
+    """Return whether the store is the one that the run was started with, on this machine too."""
     TokenStore(run.store)
     if run.store_hash != store_hash(run.store):
         raise RunFolderError(
@@ -119,17 +119,17 @@ def check_store(run: PretrainRun, out: Path) -> None:
 
 
 def store_hash(store: Path) -> str:
-    """SHA-256 of a store's index, which names the hash of every file."""
+    """Return the SHA-256 of a store's index, which includes the hash of every file."""
     return file_hash(store / INDEX)
 
 
-# a recipe's settings are the same for all sizes that are chosen among
+# settings of a recipe are the same for all candidate sizes
 ANY_SIZE = "small"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOutcome:
-    """What a finished run left."""
+    """The result of a finished run."""
 
     model: Model
     tokenizer: Tokenizer
@@ -155,18 +155,17 @@ def pretrain(
     force: bool = False,
     clock: Clock | None = None,
 ) -> PretrainOutcome:
-    """Pre-train a BERT on a store, or go on with the run in `out`.
+    """Pre-train a BERT on a store, or resume the run in `out`.
 
     Without `model` the size is chosen by the text and the budget (size_choice.py). Without
-    `settings` they are the recipe's. With `parent`, a model folder, the weights start from
-    its, whatever `model` and `recipe` say.
-    Without `store` everything is taken from the run in `out`; with it, the settings must be those
-    of that run, if there is one. What the pre-flight check finds wrong stops a new run, unless
-    `force` is given. `workers` processes draw batches ahead; their number changes nothing of the
-    result, and may be another one when a run goes on. `device` is a name that `device_named`
-    knows; `tensorboard` writes the log for TensorBoard too. Minutes are those of the `clock`, from
-    this call on if none is given. Below torchrun, all processes share
-    each step, with `shard` also weights and optimiser. Raises `UserError` children, and
+    `settings` they are the recipe's. With `parent`, a model folder, the weights are initialised
+    from its weights, whatever `model` and `recipe` are. Without `store` everything is taken from
+    the run in `out`; with it, the settings must be those of that run, if there is one. Errors found
+    by the pre-flight check stop a new run, unless `force` is given. `workers` processes prepare
+    batches ahead; their number does not change the result, and may differ when a run is resumed.
+    `device` is a name that `device_named` knows; `tensorboard` writes the log for TensorBoard too.
+    Minutes are those of the `clock`, from this call on by default. Under torchrun, all processes
+    share each step, with `shard` also weights and optimiser. Raises `UserError` children, and
     `Interrupted` after Ctrl-C.
     """
 
@@ -199,7 +198,7 @@ def pretrain(
 def with_chosen_size(
     run: PretrainRun, folder: RunFolder, device: torch.device, processes: int = 1
 ) -> PretrainRun:
-    """The run with the size that was chosen when it began, or is chosen now, which is said."""
+    """Return the run with the size that was chosen when it began, or is chosen and printed now."""
     known = folder.settings("pretrain")
     if known is not None:
         return replace(run, model=str(known.get("model", run.model)))
@@ -223,7 +222,7 @@ def resolve(
     device: torch.device | None = None,
     processes: int = 1,
 ) -> PretrainRun:
-    """A run with everything that decides its result."""
+    """Return a run with everything that determines its result."""
     TokenStore(store)
     return PretrainRun(
         store=store.resolve(),
@@ -302,14 +301,14 @@ def carry_out(
 def _told_time(
     world: World, plan: Callable[[], tuple[HeldOutPlan, Costs]]
 ) -> tuple[HeldOutPlan, Costs]:
-    """What rank 0 plans, on every rank."""
+    """Return what rank 0 plans, on every rank."""
     held_out, costs = world.told(lambda: [each.to_dict() for each in plan()])
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ended:
-    """A run whose training has ended, and where it stands."""
+    """A run whose training has ended, and its final state."""
 
     run: PretrainRun
     state: State
@@ -320,7 +319,7 @@ class _Ended:
 def _finish(
     ended: _Ended, store: TokenStore, tokenizer: Tokenizer, model: Model, folder: RunFolder
 ) -> dict[str, float]:
-    """Measure a trained model and save it with its report; returns the figures."""
+    """Evaluate a trained model and save it with its report; returns the figures."""
     run, state = ended.run, ended.state
     held_out = evaluate_held_out(
         model, tokenizer, store, run.settings.samples, ended.evaluated_tokens
@@ -340,7 +339,7 @@ def _finish(
 
 
 def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
-    """The config of the network that the run trains."""
+    """Return the config of the network that the run trains."""
     network, samples = run.settings.network, run.settings.samples
     if samples.longest > network.longest:
         raise ConfigError(
@@ -359,7 +358,7 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         activation=network.activation,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
-        # as transformers counts them
+        # counted as in transformers
         **({"position_offset": tokenizer.pad_id + 1} if network.family == "roberta" else {}),
     )
     pairs = samples.pairs
@@ -367,9 +366,9 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
 
 
 def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:
-    """The network before its first step, a pure function of the run.
+    """Return the network before its first step, a pure function of the run.
 
-    Where the run `goes_on` from a checkpoint, nothing is counted for weights that are replaced.
+    If the run `goes_on` from a checkpoint, nothing is counted for weights that are replaced.
     """
     config, network = network_of(run, tokenizer), run.settings.network
     if run.parent is not None:
@@ -387,7 +386,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
 
 
 def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
-    """The config to save: with the dropout that fine-tuning wants, whatever pre-training had."""
+    """Return the config to save, with the default dropout for fine-tuning."""
     dropout = attention_dropout = 0.0 if family(config.encoder) == "albert" else 0.1
     if run.parent is not None:
         own = read_config(run.parent.folder).encoder
@@ -397,7 +396,7 @@ def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
 
 
 def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
-    """Say what is trained, for how long, and on how many sequences."""
+    """Print what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
     how_long = f"{budget.minutes:g} minutes" if budget.minutes else f"{budget.steps:,} steps"

@@ -1,4 +1,4 @@
-"""What a pre-training run tells of itself: the model card and the report page."""
+"""The model card and the report page of a pre-training run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model_card(
     state: State,
     held_out: Mapping[str, float],
 ) -> str:
-    """The README.md of the model folder: what it was made of, how, and how good it is."""
+    """Return the README.md of the model folder: data, settings, and results."""
     samples, family = run.settings.samples, run.settings.network.family
     objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
     if samples.pairs:
@@ -97,7 +97,7 @@ def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
 
 
 def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> Path | None:
-    """Write report.html: curves, held-out figures, settings; None without matplotlib."""
+    """Write report.html: curves, held-out figures, settings; return None without matplotlib."""
     try:
         kind = run.settings.network.family.upper()
         report = Report("Pre-training", f"{kind} {run.model} on {run.store.name}")
@@ -115,23 +115,23 @@ def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, flo
 
 
 def add_preflight(report: Report, folder: RunFolder) -> None:
-    """What was found before training, if that was looked at."""
+    """Add the findings of the pre-flight check, if there was one."""
     path = folder.path / PREFLIGHT
     if path.exists():
         try:
-            found = read_record(path)["findings"]
+            findings = read_record(path)["findings"]
         except RunFolderError as error:
             say(f"{error.where}: {error.what}; left out of the report")
             return
         rows = [
-            [each["name"], each["found"], each["verdict"] if each["verdict"] != "fine" else ""]
-            for each in found
+            [item["name"], item["found"], item["verdict"] if item["verdict"] != "fine" else ""]
+            for item in findings
         ]
-        report.table("Before training", ["", "found", ""], rows)
+        report.table("Before training", ["", "finding", ""], rows)
 
 
 def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
-    """The figures on documents that were not trained on."""
+    """Add the figures on held-out documents."""
     rows: list[list[str | int | float]] = [
         [
             title,

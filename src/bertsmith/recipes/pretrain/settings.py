@@ -1,7 +1,7 @@
 """The settings of a pre-training run.
 
-The defaults are what all recipes are told apart by: a BERT as published, trained plainly. A recipe
-(catalog.py) is a function of the size and the budget that returns them changed.
+The defaults are the common base of all recipes: a BERT as published, trained plainly. A recipe
+(published.py) is a function from the size and the budget to changed settings.
 """
 
 from __future__ import annotations
@@ -89,43 +89,43 @@ class PretrainConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Parent(Config):
-    """The model that a run continues."""
+    """The model from which a run continues."""
 
     folder: Path
-    """Its folder."""
+    """Folder of the model."""
     files_hash: str
-    """SHA-256 over its config, its weights and its vocabulary."""
+    """SHA-256 of its config, weights and vocabulary."""
     origin: str | None = field(default=None, compare=False)
-    """Its name and commit on the hub, if it came from there."""
+    """Name and commit on the hub, if it came from there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRun(Config):
-    """A resolved run: all that decides its result."""
+    """A resolved run: all that determines its result."""
 
     store: Path
     """Folder of the token store."""
     store_hash: str
     """SHA-256 of the store's index, which names the hash of every file."""
     model: str
-    """Name of the size."""
+    """Name of the model size."""
     budget: Budget
-    """How long."""
+    """Length of the run."""
     threads: int
-    """Threads of torch; part of what makes a run repeat bit for bit."""
+    """Threads of torch; part of what makes a run reproducible bit for bit."""
     device: str
     """Type of the device."""
     settings: PretrainConfig
-    """All else."""
+    """All other settings."""
     batches_per_step: int | None = None
-    """Batches of all processes together that make one step; None in runs begun before there could
-    be several, for settings.accumulate."""
+    """Batches of all processes together in one step; None in runs started before there could be
+    several processes, for settings.accumulate."""
     parent: Parent | None = None
-    """The model that is trained further, if the run does not start from random weights."""
+    """The parent model, None if the run starts from new weights."""
 
 
 def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
-    """The training loop's share of a run's settings; `workers` changes nothing of the result."""
+    """Return the training loop's config; `workers` does not change the result."""
     settings = run.settings
     return FitConfig(
         budget=run.budget,

@@ -1,9 +1,10 @@
-"""The size of a new network where none is named: by the text there is and the time there is.
+"""Default size of a new network, chosen by the amounts of text and of time.
 
 A network learns most from a budget when it reads about 20 tokens for each weight of its layers
-(Hoffmann et al. 2022, section 3: Chinchilla), and text read more than 16 times over teaches nothing
-new (Muennighoff et al. 2023, section 6). So the choice is the largest published size that reads so
-much in the time given, at the speed it is measured to have here, of a corpus as long as this one.
+(Hoffmann et al. 2022, section 3: Chinchilla), and repeating the text more than 16 times has no
+further benefit (Muennighoff et al. 2023, section 6). So the choice is the largest published size
+that reads so much in the given time, at its measured speed on this machine, from a corpus of this
+length.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bertsmith.training.schedule import Budget
 
 SIZES = ("tiny", "mini", "small", "medium", "base")
 TOKENS_A_WEIGHT, USEFUL_TIMES = 20, 16
-# shares of the minutes: for trying one size, and for all that is no step
+# shares of the minutes: for trying one size, and for everything but steps
 _TRYING, _NO_STEPS = 0.01, 0.25
 
 
@@ -42,10 +43,10 @@ class SizeChoice:
 def pick_size(
     weights: Mapping[str, float], tokens_of: Callable[[str], float], corpus: int, time: str
 ) -> SizeChoice:
-    """Pick among sizes, of so many `weights` each and in growing order, for a corpus of tokens.
+    """Choose among sizes, in growing order of their `weights`, for a corpus of tokens.
 
-    `tokens_of` tells how many tokens a size reads in the budget; a larger one reads no more than a
-    smaller one, and is asked only where that would be enough.
+    `tokens_of` returns how many tokens a size reads in the budget; a larger one reads no more than
+    a smaller one, and is measured only if that would be enough.
     """
     sizes = list(weights)
     chosen, read = sizes[0], tokens_of(sizes[0])
@@ -78,7 +79,7 @@ def choose_size(
     device: torch.device,
     processes: int = 1,
 ) -> SizeChoice:
-    """Choose the size for a new run; `network_of` tells the config of a size."""
+    """Choose the size for a new run; `network_of` returns the config of a size."""
     configs = {SIZES[0]: network_of(SIZES[0])}
     for size in SIZES[1:]:
         # not every family has all of them
@@ -112,7 +113,7 @@ def choose_size(
 
 
 def _weights(config: ModelConfig) -> float:
-    """The weights of all layers' matrices; those that layers share count for each."""
+    """Return the number of weights in the matrices of all layers; shared ones count per layer."""
     encoder = config.encoder
     matrices = 4 * encoder.hidden + (3 if encoder.gated else 2) * encoder.feed_forward
     return float(encoder.layers * encoder.hidden * matrices)

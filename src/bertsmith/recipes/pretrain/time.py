@@ -1,8 +1,8 @@
-"""How a run of pre-training shares its minutes between checks, steps, held-out text and saving.
+"""Division of the minutes of a pre-training run: checks, steps, held-out text and saving.
 
-What is certain to come after training is measured beforehand on this machine, and its time is kept
-for it; how much held-out text is read depends on the minutes. A budget of steps has no end in time:
-it reads all there is to read.
+The cost of what follows training is measured beforehand on this machine and reserved; how much
+held-out text is read depends on the minutes. A budget of steps has no time limit: all held-out text
+is read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run.folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
 
-# shares of the minutes: for all measurements, for the evaluation, for finding out what they cost
+# shares of the minutes: all measurements, the evaluation, finding out what they cost
 _MEASURING, _EVALUATING, _PROBING = 0.05, 0.05, 0.01
 _LEAST_TOKENS = 8_000
-# until a checkpoint has been timed: what a busy machine does
+# assumed until a checkpoint has been timed, for a busy machine
 _BYTES_A_SECOND, _LEAST_SAVING = 1e8, 0.2
-# the report's tables, and the end of the process, which takes the longer the longer its start did
+# the tables of the report, and the exit of the process, which is slower if startup was
 _LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 
 
@@ -46,10 +46,10 @@ def plan_time(
     folder: RunFolder,
     startup: float = 0.0,
 ) -> tuple[HeldOutPlan, Costs]:
-    """Return how much held-out text is read, and what that and saving will cost.
+    """Return how much held-out text is read, and the cost of that and of saving.
 
-    A run that goes on reads what it has read before, so that its measurements can be compared. The
-    process took so many seconds for its `startup`.
+    A resumed run reads the same as before, so that its measurements can be compared. `startup` is
+    the time that the process took to start, in seconds.
     """
     wanted = HeldOutPlan(measurements=run.settings.measurements)
     if run.budget.minutes is None:
@@ -84,9 +84,9 @@ def plan_time(
 def _sized(
     wanted: HeldOutPlan, seconds: float, held_out: int, training: float, evaluation: float
 ) -> HeldOutPlan:
-    """Return as many measurements, of as many tokens, as their shares of the time allow.
+    """Return the number and size of the measurements that their shares of the time allow.
 
-    `training` and `evaluation` are the tokens that are read a second, in the numbers of each.
+    `training` and `evaluation` are tokens per second, in the number format of each.
     """
     counts = [count for count in (10, 5, 2, 1) if count < wanted.measurements]
     for count in filter(None, (wanted.measurements, *counts)):
@@ -103,7 +103,7 @@ def _sized(
 
 
 def _halved(tokens: int, affordable: float) -> int:
-    """Halve a number of tokens until they are affordable, so that runs alike read the same."""
+    """Halve a number of tokens until affordable, so that similar runs read the same number."""
     while tokens > affordable and tokens // 2 >= _LEAST_TOKENS:
         tokens //= 2
     return tokens
@@ -112,7 +112,7 @@ def _halved(tokens: int, affordable: float) -> int:
 def _reading_speed(
     model: Model, batches: PretrainingBatches, precision: Precision, limit: float
 ) -> float:
-    """Tokens of held-out text that are read a second, found in about so many seconds."""
+    """Return tokens of held-out text per second, measured in about `seconds`."""
     whole, _ = batches.take(Place())
     sequences = min(2, whole.sequences)
     began = time.perf_counter()
@@ -131,14 +131,14 @@ def _read(model: Model, batch: Batch, precision: Precision) -> object:
 
 
 def _drawing_seconds() -> float:
-    """What one of the report's drawings takes; nothing where there will be no report."""
+    """Return the time of one figure of the report; 0 if there will be no report."""
     points = [(float(x), 1.0 / (1 + x)) for x in range(150)]
 
     def draw() -> None:
         curves_svg({"a": points, "b": points}, name="", x_label="", y_label="", percent=False)
 
     try:
-        draw()  # imports what it needs
+        draw()  # loads its imports
     except MissingExtra:
         return 0.0
     return _seconds(draw)

@@ -1,4 +1,5 @@
-"""The check before any training time is spent: is this run worth it?
+"""The pre-flight check: is this run worth its time?
 
-`check` puts together what `corpus` says of text and vocabulary, and `speed` of machine and budget.
+`check` combines the findings of `corpus` on text and vocabulary with those of `speed` on machine
+and budget.
 """

@@ -1,8 +1,8 @@
-"""The check before any training time is spent: is this run worth it?
+"""The pre-flight check: is this run worth its time?
 
-First whether it fits into memory and onto the disk, before anything is allocated; then what the
-corpus is like, how fast a few real steps are, and what the budget will see. A finding that would
-waste the run stops it, with the remedy; `--force` goes on.
+First whether it fits into memory and onto the disk, before anything is allocated; then the
+properties of the corpus, the speed of a few real steps, and how much of the corpus the budget
+covers. A finding that would waste the run stops it, with the remedy; `--force` overrides that.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from bertsmith.store.survey import MOST_TOKENS, survey
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
 
-# for each minute of a budget: tokens that are surveyed and tokens that sequences are made of, a
-# second each on a busy core; and the share of the budget in which steps are tried
+# per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
+# core; and the share of the budget for timing steps
 _SURVEYED, _COVERED, _SPEED_SHARE = 4_000_000, 200_000, 0.03
 _LEAST_SEEN = 50_000
 
@@ -61,7 +61,7 @@ def check_room(
     force: bool = False,
     processes: int = 1,
 ) -> Findings:
-    """Whether a model of this config can be trained here, before any of it is allocated.
+    """Check whether a model of this config can be trained here, before any of it is allocated.
 
     Raises `StoreError` if it cannot, unless `force` is given.
     """
@@ -91,11 +91,11 @@ def check(
     processes: int = 1,
     spoken_for: float = 0.0,
 ) -> Findings:
-    """Look at a corpus and measure a copy of the model on it; the model itself is left alone.
+    """Survey a corpus and measure a copy of the model on it; the model itself is unchanged.
 
     `phases` are the batches of each length, in the order of the run. Of `processes` that share a
-    step, each has batches of its own. Of a budget of minutes, `spoken_for` are the seconds that go
-    to other things than steps and these checks, which take less of a smaller budget.
+    step, each has batches of its own. Of a budget of minutes, `spoken_for` are the seconds reserved
+    for other things than steps and these checks, which take less of a smaller budget.
     """
     began = time.perf_counter()
     settings, inherited = run.settings, run.parent is not None
@@ -133,7 +133,7 @@ def check(
 
 
 def _scaled(budget: Budget, a_minute: int, most: int) -> int:
-    """Tokens to look at: so many for each minute of a small budget, and no more than `most`."""
+    """Return the tokens to survey: a number per minute of a small budget, and at most `most`."""
     return (
         most
         if budget.minutes is None
@@ -161,6 +161,6 @@ def _loss(tokenizer: Tokenizer, entropy: float, pace: Pace, *, inherited: bool) 
 
 
 def shares_of(phases: Sequence[Phase]) -> list[float]:
-    """The share of the budget of each phase, the rest of the run last."""
+    """Return the share of the budget of each phase, the rest of the run last."""
     shares = [phase.share for phase in phases]
     return [*shares, 1 - sum(shares)]

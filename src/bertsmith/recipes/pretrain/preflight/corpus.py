@@ -1,4 +1,4 @@
-"""Before training: is this text worth training on, and does the vocabulary suit it?"""
+"""Pre-flight check of the text: is it worth training on, and does the vocabulary suit it?"""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ MOST_TOKENS = 500_000
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Shares are of what was looked at."""
+    """Statistics of a sample of the sequences."""
 
     sequences: int
-    """Sequences looked at."""
+    """Number of sequences."""
     hidden: float
-    """Share of the tokens that stand in no sequence of the epoch."""
+    """Share of the tokens that are in no sequence of the epoch."""
     torn: float
-    """Share of the sequences that begin inside a sentence."""
+    """Share of the sequences that begin within a sentence."""
     unlabelled: float
-    """Share of the sequences of one segment, with no next sentence to tell, where there are such
-    labels; else 0."""
+    """Share of the sequences of one segment, without a next-sentence label; 0 if there are no such
+    labels."""
 
 
 def coverage(
     store: TokenStore, config: SampleConfig, seed: int, most: int = MOST_TOKENS
 ) -> Coverage:
-    """Look at some of the sequences of an epoch, of about so many tokens at most."""
-    # for a share, it does not matter which token of a word a cut falls on
+    """Sample the sequences of an epoch, of at most about `tokens` tokens."""
+    # for a share, it does not matter at which token of a word a cut falls
     nowhere = np.broadcast_to(np.False_, store.tokens)
     text = (_Positions(store), config.text, config.longest, nowhere, seed)
     specials = 2 + config.pairs
@@ -64,26 +64,26 @@ def coverage(
 
 
 class _Positions(TokenStore):
-    """A store that tells where tokens lie instead of what they are."""
+    """A store that returns the positions of tokens instead of their ids."""
 
     def __init__(self, store: TokenStore) -> None:
         self.__dict__.update(store.__dict__)
 
     def read(self, start: int, end: int) -> NDArray[np.integer]:
-        """The numbers of tokens start to end."""
+        """Return the positions from start to end."""
         return np.arange(start, end)
 
 
-# a handful of text is there to try things on, and nothing is lost on it
+# a very small corpus is there to try things, and loses nothing by it
 _TRIAL_TOKENS = 20_000
 _FEW_DOCUMENTS = 20
-# of a word, or of a character where there are no blanks between words
+# per word, or per character if there are no spaces between words
 _MOST_PIECES = {"word": 3.0, "character": 1.5}
 _OWN_VOCABULARY = "learn a vocabulary from this corpus with `bertsmith vocab learn`"
 
 
 def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Finding]:
-    """Copies and repeats."""
+    """Return findings on copies and repetitions."""
     index = store.index
     trial = 1.0 if index.tokens > _TRIAL_TOKENS else math.inf
     text = "documents" if seen.whole else f"documents of {seen.documents:,} looked at"
@@ -127,7 +127,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
 def look_at_vocabulary(
     store: TokenStore, tokenizer: Tokenizer, seen: Survey, rows: int, *, inherited: bool
 ) -> list[Finding]:
-    """Whether the pieces suit the text; `rows` has the model, `inherited` from another one."""
+    """Return findings on the vocabulary; `rows` is the model's, `inherited` from another one."""
     index = store.index
     fit = VocabularyFit(size=index.text, pieces=index.tokens, unknown=index.unknown)
     name = tokenizer.vocabulary[tokenizer.unknown_id]
@@ -170,7 +170,7 @@ def look_at_vocabulary(
 def look_at_sequences(
     store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
 ) -> list[Finding]:
-    """What the sequences make of the text."""
+    """Return findings on the sequences."""
     why = "sequences end early" if samples.short else "random next sentences stand"
     findings = [
         judged(

@@ -1,7 +1,7 @@
-"""Before training: how fast is it here, and what will the budget see of the corpus?
+"""Pre-flight check of the speed, and of how much of the corpus the budget covers.
 
-Some real steps are taken with a copy of the model, at every length of sequence that the run will
-have, for the speeds differ.
+Some real steps are taken with a copy of the model, at every sequence length of the run, as the
+speeds differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bertsmith.training.state import batch_flops
 
 TRIAL_STEPS = 5
 MOST_SECONDS = 5.0
-"""For all steps of one length; where they would take longer fewer are timed, or part of a batch."""
+"""Seconds for all steps of one length; of slow steps fewer are timed, or part of a batch."""
 _FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
 _LEAST_LEFT = 0.5
@@ -39,52 +39,52 @@ _MOST_TIMES = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What a few real steps at one length took, without evaluation and saving."""
+    """The cost of a few real steps at one length, without evaluation and saving."""
 
     longest: int
-    """Tokens of the longest sequence."""
+    """Length of the longest sequence in tokens."""
     share: float
-    """Share of the budget that is spent at this length."""
+    """Share of the budget spent at this length."""
     tokens: float
-    """Tokens a batch."""
+    """Tokens per batch."""
     batch_seconds: float
-    """Forward and backward pass of a batch, its making included."""
+    """Seconds of the forward and backward pass of a batch, including its preparation."""
     update_seconds: float
-    """The optimiser's step."""
+    """Seconds of the optimiser step."""
     flops: float
-    """Floating-point operations a batch."""
+    """Floating-point operations per batch."""
     first_loss: float
-    """Loss of the first batch, of the objective named first."""
+    """Loss of the first objective on the first batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Trials at every length, with the number of batches that make a step."""
+    """Trials at every length, with the number of batches in a step."""
 
     trials: tuple[Trial, ...]
     accumulate: int
-    """Batches a process makes of a step."""
+    """Batches of a process in one step."""
     processes: int
     """Processes that share a step, each with batches of its own."""
     peak: Peak
-    """The fastest matrix product here."""
+    """Speed of the fastest matrix product on this machine."""
 
     def seconds_a_step(self, trial: Trial) -> float:
-        """Seconds of one optimiser step at one length."""
+        """Return the seconds of one optimiser step at one length."""
         return self.accumulate * trial.batch_seconds + trial.update_seconds
 
     def tokens_a_step(self, trial: Trial) -> float:
-        """Tokens that all processes see in a step."""
+        """Return the tokens of all processes in a step."""
         return self.processes * self.accumulate * trial.tokens
 
     def utilisation(self, trial: Trial) -> float:
-        """Share of the machine's peak that the model's own operations take (MFU)."""
+        """Return the share of the peak performance that the model's operations reach (MFU)."""
         return self.accumulate * trial.flops / self.seconds_a_step(trial) / self.peak.flops
 
     def outcome(self, budget: Budget, spoken_for: float = 0.0) -> tuple[float, float, float]:
-        """Steps, their seconds and tokens that a budget comes to.
+        """Return the steps, their seconds and tokens in a budget.
 
-        Of a budget of minutes, so many seconds are `spoken_for` by other things.
+        Of a budget of minutes, `spoken_for` seconds are reserved for other things.
         """
         steps = seconds = tokens = 0.0
         for trial in self.trials:
@@ -113,7 +113,7 @@ def measure(
 ) -> Pace:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
-    The steps of a phase take about so many `seconds` at most.
+    The steps of a phase take at most about `seconds`.
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
@@ -143,7 +143,7 @@ def _measured(
     flops = _mean([batch_flops(model.config, batch) for batch in drawn])
     start = time.perf_counter()
     few = batches.samples(np.arange(min(2, drawn[0].sequences)), 0)
-    # not counted: what is done for the first time takes longer
+    # not counted: the first execution includes warm-up
     rate, update, _ = _timed(model, stepper, few, objective, precision)
     left = limit - (time.perf_counter() - start) - update
     if rate * tokens > left:
@@ -167,7 +167,7 @@ def _measured(
 
 
 def _some(batches: PretrainingBatches) -> list[Batch]:
-    """The first batches of the run."""
+    """Return the first batches of the run."""
     drawn, place = [], Place()
     for _ in range(TRIAL_STEPS):
         batch, place = batches.take(place)
@@ -182,7 +182,7 @@ def _timed(
     objective: Callable[[Model, Batch], Losses],
     precision: Precision,
 ) -> tuple[float, float, float]:
-    """Seconds a token of the gradient, seconds of the update, the loss of the first objective."""
+    """Return seconds per token of gradient, seconds of update, loss of the first objective."""
     began = time.perf_counter()
     with autocast(precision, model.device):
         losses = objective(model, batch.to(model.device))
@@ -197,7 +197,7 @@ def _timed(
 
 
 def look_at_speed(pace: Pace) -> list[Finding]:
-    """Tokens a second and utilisation, at every length."""
+    """Return findings on tokens per second and utilisation, at every length."""
     findings = []
     for trial in pace.trials:
         seconds = pace.seconds_a_step(trial)
@@ -213,7 +213,7 @@ def look_at_speed(pace: Pace) -> list[Finding]:
 
 
 def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]:
-    """How much of a budget of minutes is left for steps; nothing for one of steps."""
+    """Return findings on the share of a budget of minutes left for steps; none for one of steps."""
     if budget.minutes is None:
         return []
     total = 60 * budget.minutes
@@ -233,28 +233,28 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
 
 
 def _on_busy_cores() -> str:
-    """Return what else helps where threads wait for each other because others take the cores."""
+    """Return a further remedy if threads wait for each other on cores in use by others."""
     if torch.get_num_threads() == 1:
         return ""
     return "; if other programs are busy, set OMP_NUM_THREADS=1 and choose another --out"
 
 
 def _up(minutes: float) -> float:
-    """Minutes, rounded up to a tenth."""
+    """Return minutes, rounded up to a tenth."""
     return math.ceil(10 * minutes) / 10
 
 
 def look_at_budget(
     store: TokenStore, pace: Pace, budget: Budget, parameters: int, spoken_for: float = 0.0
 ) -> list[Finding]:
-    """What the budget sees of the corpus, and whether that is worth its time.
+    """Return findings on how much of the corpus the budget covers, and whether it is worthwhile.
 
-    Of a budget of minutes, so many seconds are `spoken_for` by other things than steps.
+    Of a budget of minutes, `spoken_for` seconds are reserved for other things than steps.
     """
     steps, seconds, tokens = pace.outcome(budget, spoken_for)
     times, each = tokens / store.tokens, tokens / max(parameters, 1)
     enough = (seconds * _MOST_TIMES / max(times, 1e-9) + spoken_for) / 60
-    # minutes are given without knowing how few steps they come to; steps, or seconds, to try it
+    # users who give minutes may not know how few steps fit; few steps or seconds are a trial
     tried = budget.minutes is None or budget.minutes < 1
     return [
         judged(
