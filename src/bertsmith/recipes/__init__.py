@@ -1,1 +1,1 @@
-"""Functions that carry out a whole run."""
+"""Recipes: functions that carry out whole runs."""

@@ -1,4 +1,4 @@
-"""Models in other formats become model folders, and model folders Google's checkpoints.
+"""Conversion of other model formats to model folders, and of those to Google's checkpoints.
 
 bertsmith convert uncased_L-2_H-128_A-2 bert-tiny
 bertsmith convert bert-tiny checkpoint --to tensorflow
@@ -45,9 +45,9 @@ _LENGTHS = (3, 17, 64, 128)
 
 
 def largest_differences(one: Model, other: Model) -> dict[str, float]:
-    """The largest absolute difference of hidden states, and of the answers of heads both have.
+    """Return the largest absolute differences of hidden states and of outputs of shared heads.
 
-    Both read the same ids, drawn once and for all, in sequences of several lengths; float32.
+    Both models read the same fixed ids, in sequences of several lengths; float32.
     """
     batch = _drawn(one, other)
     mine, its = _answers(one, batch), _answers(other, batch)
@@ -78,7 +78,7 @@ def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
 
 
 def _drawn(one: Model, other: Model) -> Batch:
-    """Some sequences, their second half of another segment."""
+    """Return some sequences, the second half of each in the second segment."""
     configs = [model.config.encoder for model in (one, other)]
     longest = min(config.longest for config in configs)
     vocabulary = min(config.vocabulary for config in configs)
@@ -98,18 +98,18 @@ _SHOWN = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What became of a model's tensors, and how far its answers are from those of another."""
+    """The tensors of a converted model, and the differences from a reference model."""
 
     source: Path
     folder: Path
     kind: str
-    """What was read, in words."""
+    """Description of the source."""
     moves: Moves
     differences: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference from the reference by what was compared; nothing without one."""
+    """Largest difference from the reference by output; empty without one."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return {
             "source": self.source.resolve().name,
             "kind": self.kind,
@@ -123,10 +123,10 @@ class Conversion:
 def convert(
     source: Path, out: Path, *, to: Format = "bertsmith", reference: Path | None = None
 ) -> Conversion:
-    """Convert a model into a new folder, with a report in it; returns what it tells.
+    """Convert a model into a new folder, with a report in it; returns the content of the report.
 
-    `reference` is a folder of the same model, whose answers to some fixed ids are compared. Raises
-    `ModelFolderError` for what cannot be read or must not be, other `UserError` children besides.
+    `reference` is a folder of the same model, whose outputs for some fixed ids are compared. Raises
+    `ModelFolderError` for what cannot be read or must not be, and other `UserError` children.
     """
     if out.exists():
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
@@ -136,8 +136,10 @@ def convert(
     make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
     with new_folder(out) as fresh, staging_folder(out) as staged:
         kind, moves, made = make(source, fresh, staged)
-        found = {} if reference is None else _compared(made, model_folder(reference))
-        result = Conversion(source=source, folder=out, kind=kind, moves=moves, differences=found)
+        differences = {} if reference is None else _compared(made, model_folder(reference))
+        result = Conversion(
+            source=source, folder=out, kind=kind, moves=moves, differences=differences
+        )
         write_json(fresh / REPORT_FILE, result.to_dict())
     for line in describe(result):
         say(line)
@@ -145,12 +147,14 @@ def convert(
 
 
 def describe(result: Conversion) -> list[str]:
-    """What became of a model's tensors, in a few lines."""
+    """Return a few lines on a model's tensors."""
     changes = Counter(move.change for move in result.moves.done)
-    told = ", ".join(f"{changes[each]} {each}" for each in sorted(changes) if each != "same")
+    counts = ", ".join(
+        f"{changes[change]} {change}" for change in sorted(changes) if change != "same"
+    )
     lines = [
         f"{result.source} is {result.kind}: {len(result.moves.done)} tensors carried over"
-        + (f" ({told})" if told else "")
+        + (f" ({counts})" if counts else "")
         + f", {len(result.moves.dropped)} dropped"
     ]
     reasons: dict[str, list[str]] = {}
@@ -163,14 +167,14 @@ def describe(result: Conversion) -> list[str]:
         f"largest difference from the reference, {what}: {value:.2g}"
         for what, value in result.differences.items()
     ]
-    return [*lines, f"saved in {result.folder}; every tensor is told of in its {REPORT_FILE}"]
+    return [*lines, f"saved in {result.folder}; {REPORT_FILE} lists every tensor"]
 
 
 def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
-    """Convert what another program wrote into a model folder."""
+    """Convert the checkpoint of another program into a model folder."""
     sentences = read_sentence_folder(source) if source.is_dir() else None
     kind, moves = _read(sentences.network if sentences else source, staged)
-    with _told_of(source, staged):
+    with _named_after(source, staged):
         model, tokenizer = load_model(staged)
     save_model(fresh, model, tokenizer, card=_card(source, kind, model))
     if sentences:
@@ -179,11 +183,11 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, 
 
 
 def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves, Path]:
-    """Convert a model folder into a checkpoint, which is read back to see that it can be."""
+    """Convert a model folder into a checkpoint, which is read back as a check."""
     model, tokenizer = load_model(source)
     save_model(staged / "hub", model, tokenizer)
     moves = _loaded(source, staged / "hub", model)
-    with _told_of(source, staged):
+    with _named_after(source, staged):
         moves = moves.then(write_checkpoint(staged / "hub", fresh))
     (staged / "back").mkdir()
     read_checkpoint(fresh / WRITTEN, staged / "back")
@@ -191,7 +195,7 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Moves,
 
 
 def _read(source: Path, staged: Path) -> tuple[str, Moves]:
-    """What a source is, and what of it is in a folder in the hub's layout now."""
+    """Return a description of a source; write it in the hub's layout to a folder."""
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
         return "a TensorFlow checkpoint", read_checkpoint(checkpoint, staged)
@@ -204,7 +208,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         return "pickled weights", read_pickled(files, staged)
     files = find_safetensors(source)
     if whole and not vocabulary_above(source):
-        # what it is of must be known before it is called one that can be used
+        # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(
             "is a model folder already", where=source, remedy="use it as it is, or --to tensorflow"
@@ -222,7 +226,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
 
 
 def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
-    """What became of a folder's tensors when its model was loaded and saved."""
+    """Return what was done to a folder's tensors when its model was loaded and saved."""
     kind = family(model.config.encoder)
     tied, moves = table.LAYOUTS[kind].tied, Moves()
     found = {table.standard(each, kind): each for each in Weights(saved).entries}
@@ -254,8 +258,8 @@ def _compared(made: Path, reference: Path) -> dict[str, float]:
 
 
 @contextmanager
-def _told_of(source: Path, staged: Path) -> Iterator[None]:
-    """Let errors name what the user gave, where they name a folder that is gone by then."""
+def _named_after(source: Path, staged: Path) -> Iterator[None]:
+    """Name the user's source in errors that name the temporary folder."""
     try:
         yield
     except (ModelFolderError, VocabularyError) as error:

@@ -1,4 +1,4 @@
-"""A corpus as it is read: its files, their layout, and the first documents with their tokens."""
+"""Opening a corpus: its files and their layout, and a preview of its first documents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CorpusReading(Config):
         check_encoding(self.encoding)
 
     def open(self, paths: Sequence[str | Path]) -> Corpus:
-        """Return the corpus of some files, folders and globs, and say what is left out of folders.
+        """Return the corpus of files, folders and globs, and print what is skipped in folders.
 
         Raises `CorpusError`.
         """
@@ -68,13 +68,13 @@ _TOKENS = 12
 
 
 def dry_run(corpus: Corpus, vocab: str | Path) -> None:
-    """Show what `prepare` would read and how the vocabulary cuts it, and write nothing."""
+    """Show what `prepare` would read and how the vocabulary tokenizes it, and write nothing."""
     tell_corpus(corpus, Tokenizer.load(model_folder(vocab, "vocabulary")))
     say("dry run: nothing was written")
 
 
 def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:
-    """Say which files a corpus has and how they are read, and show its first documents."""
+    """Print which files a corpus has and how they are read, and its first documents."""
     width = max(40, shutil.get_terminal_size().columns)
     say(_files(corpus))
     for path in _one_of_each_kind(corpus.files):

@@ -1,4 +1,4 @@
-"""Where models run."""
+"""Choice of the device."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bertsmith.core.errors import ConfigError
 
 
 def best_device() -> torch.device:
-    """The first CUDA device if there is one, else the CPU."""
+    """Return the first CUDA device if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def device_named(name: str) -> torch.device:
-    """The device of a name: auto (the best there is), cpu, cuda, or one of several as in cuda:1.
+    """Return the device of a name: auto (the best available), cpu, cuda, or a numbered cuda:1.
 
-    Raises `ConfigError` for one that is not there.
+    Raises `ConfigError` for a device that is not available.
     """
     if name == "auto":
         return best_device()

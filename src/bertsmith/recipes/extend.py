@@ -1,4 +1,4 @@
-"""Giving a model the pieces that a domain's text is full of.
+"""Extension of a model's vocabulary with the pieces that are frequent in a domain.
 
 bertsmith vocab extend model notes/ --add 1000 --out extended
 """
@@ -37,11 +37,11 @@ from bertsmith.weights.sentence_folder import save_like
 
 
 def with_pieces(model: Model, size: int, replaced: Sequence[Sequence[int]]) -> Model:
-    """A copy of a model with vectors for the new pieces `size`, `size` + 1, ... of its vocabulary.
+    """Return a copy of a model with rows for the new pieces `size`, `size` + 1, ...
 
-    `replaced[i]` are the ids that stood for the piece `size` + i. Its row of the token table is the
+    `replaced[i]` are the ids that the piece `size` + i replaces. Its row of the token table is the
     mean of theirs, and so is its bias in the masked-LM head: with both, its logit starts as the
-    mean of theirs, whatever the hidden state. Rows that the table had to spare are used first.
+    mean of theirs, whatever the hidden state. Unused padding rows of the table are filled first.
     """
     grown = copy.deepcopy(model)
     tokens = grown.encoder.embeddings.tokens
@@ -71,7 +71,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ExtendOutcome:
-    """What an extension came to; the fits are of text that was not mined."""
+    """The result of an extension; the fits are measured on held-out text."""
 
     folder: Path
     extension: Extension
@@ -90,7 +90,7 @@ def extend(
 ) -> ExtendOutcome:
     """Add the `add` pieces to a model's vocabulary that save most in a corpus; save it in `out`.
 
-    A twentieth of the corpus is held out to measure with: documents, or paragraphs where there are
+    A twentieth of the corpus is held out to measure with: documents, or paragraphs if there are
     fewer than twenty documents. Each new row of the token table, and of the masked-LM bias, starts
     as the mean of those it replaces. Raises `UserError` children.
     """
@@ -135,7 +135,7 @@ def _extended(model: str | Path, opened: Corpus, add: int, out: Path) -> ExtendO
 
 
 class _Counted:
-    """The words to mine, those to measure with, and what the latter were in the corpus."""
+    """Word counts for mining and for measuring, and the unit in which the latter are held out."""
 
     def __init__(self, rules: BasicRules) -> None:
         self.mined = WordCounter(ideographs=rules.space_cjk)
@@ -143,7 +143,7 @@ class _Counted:
         self.held_out = ""
 
     def reading(self, documents: Iterable[Document]) -> Iterator[str]:
-        """Count every paragraph, and yield it."""
+        """Count and yield every paragraph."""
         stream = iter(documents)
         first = list(islice(stream, _HELD_OUT))
         by_document = len(first) == _HELD_OUT
@@ -158,7 +158,7 @@ class _Counted:
 
 
 def describe(outcome: ExtendOutcome) -> str:
-    """One line about what the new pieces do for text that was not mined."""
+    """Return one line on the effect of the new pieces on held-out text."""
     before, after = outcome.before, outcome.after
     if not before.pieces:
         return "pieces a word: the corpus is too small to hold text out for measuring"

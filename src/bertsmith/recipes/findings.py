@@ -1,4 +1,4 @@
-"""What a check finds: a page of lines, each fine, worth a look, or reason to stop."""
+"""Findings of a check: a page of lines, each fine, worth a look, or reason to stop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Verdict = Literal["fine", "look", "stop"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One line of a check: what was found, whether that is fine, and what to do if not."""
+    """One line of a check: the finding, whether that is fine, and what to do if not."""
 
     name: str
     found: str
@@ -25,20 +25,20 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """All that a check found, in the order it is told."""
+    """The findings of a check, in the order they are printed."""
 
     findings: tuple[Finding, ...]
 
     def __add__(self, other: Findings) -> Findings:
-        """Both, these first."""
+        """Return all findings, these first."""
         return Findings(findings=(*self.findings, *other.findings))
 
     def to_dict(self) -> dict[str, object]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
     def page(self) -> list[str]:
-        """The lines of the page."""
+        """Return the lines of the page."""
         width = max((len(finding.name) for finding in self.findings), default=0)
         lines = []
         for finding in self.findings:
@@ -54,7 +54,7 @@ class Findings:
             say(line)
 
     def stop(self, where: Path) -> None:
-        """Raise `StoreError` if anything found would waste the run."""
+        """Raise `StoreError` if any finding would waste the run."""
         stops = [finding for finding in self.findings if finding.verdict == "stop"]
         if stops:
             remedies = dict.fromkeys(finding.remedy for finding in stops)
@@ -68,17 +68,17 @@ class Findings:
 def judged(
     name: str, found: str, figure: float, limits: tuple[float, float], remedy: str
 ) -> Finding:
-    """A finding to be looked at above the first limit, and to stop for above the second."""
+    """Return a finding with the verdict "look" above the first limit, "stop" above the second."""
     verdict: Verdict = "stop" if figure > limits[1] else "look" if figure > limits[0] else "fine"
     return Finding(name=name, found=found, verdict=verdict, remedy=remedy)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
-    """The gravest of some verdicts."""
+    """Return the most severe of some verdicts."""
     order: tuple[Verdict, ...] = ("fine", "look", "stop")
     return max((finding.verdict for finding in findings), key=order.index, default="fine")
 
 
 def percent(share: float) -> str:
-    """A share as people read it: ``12.3 %``."""
+    """Return a share in per cent: ``12.3 %``."""
     return f"{100 * share:.1f} %"

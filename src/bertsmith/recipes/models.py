@@ -1,12 +1,12 @@
 """The table of published models: parameters, and the memory they take.
 
-    inference   the weights, and what lives at once of a batch: the output of every layer, as the
-                encoder hands them on, and in the feed-forward network both sides of the activation
-    training    what `preflight_room.need` finds: weights, gradients, AdamW's two moments, what the
-                backward pass wants of one batch, and a copy of weights and moments while a
+    inference   the weights, and the tensors of a batch that are alive at once: the output of every
+                layer, as the encoder returns them, and both sides of the feed-forward activation
+    training    the result of `recipes.room.need`: weights, gradients, AdamW's two moments, what
+                the backward pass needs of one batch, and a copy of weights and moments while a
                 checkpoint is saved
 
-and of each what Python and the libraries take for themselves.
+plus the memory of Python and the libraries.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from bertsmith.recipes.room import need
 from bertsmith.training.optimisers import OptimiserConfig
 
 TOKENS = 4096
-"""Tokens of the batch that memory is told for, 32 sequences of 128."""
+"""Tokens of the batch for which memory is given, 32 sequences of 128."""
 _LONGEST = 128
-# measured: a process that has imported all it needs, and what the first batch makes it load
+# measured: a process with all imports, and what the first batch loads
 _IMPORTED, _LOADED = 230_000_000, 70_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the table says of a model; memory in bytes."""
+    """A row of the table; memory in bytes."""
 
     name: str
     family: str
@@ -53,12 +53,12 @@ class ModelFacts:
 
 
 def models(names: Iterable[str] = PRESETS) -> list[ModelFacts]:
-    """The facts of published models."""
+    """Return the facts of published models."""
     return [_facts(name, PRESETS[name]) for name in names]
 
 
 def show(facts: Iterable[ModelFacts]) -> None:
-    """Print them as a table."""
+    """Print the models as a table."""
     table = Table(title="Published models", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
     table.caption = (
         "Parameters in millions, as the published count takes them. GB of memory of a whole "
@@ -76,7 +76,7 @@ def show(facts: Iterable[ModelFacts]) -> None:
 
 
 def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:
-    """They, and what memory is told for, as plain values."""
+    """Return the models, and the batch that memory is given for, as plain values."""
     return {
         "tokens_per_batch": TOKENS,
         "longest": _LONGEST,
@@ -92,20 +92,20 @@ _MEMORY = {
 
 
 def inference_memory(config: ModelConfig, *, tokens: int, width: int) -> int:
-    """Bytes of a process that runs the encoder on a batch, with `width` bytes a value."""
+    """Return the bytes of a process that runs the encoder on a batch, `width` bytes per value."""
     values = parameters(config) + tokens * _living(config.encoder)
     return width * values + _IMPORTED + _LOADED
 
 
 def parameters(config: ModelConfig) -> int:
-    """How many a model has, counted without allocating any."""
+    """Return the number of parameters, counted without allocating any."""
     with torch.device("meta"):
         model = Model(config)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _living(encoder: EncoderConfig) -> int:
-    """Values a token that live at once in the last layer, where most do."""
+    """Return the values per token alive at once in the last layer, where most are."""
     inner = (4 if encoder.gated else 2) * encoder.feed_forward
     return (encoder.layers + 1 + 4) * encoder.hidden + inner
 

@@ -1,4 +1,4 @@
-"""Turning a corpus into a token store."""
+"""Encoding a corpus into a token store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def prepare(
     reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
     fresh: bool = False,
 ) -> TokenStore:
-    """Encode a corpus with a vocabulary into a new store, 5 % of its documents held out.
+    """Encode a corpus with a vocabulary into a new store, with 5 % of its documents held out.
 
-    An interrupted call leaves `out`.partial, from which the same call goes on; with `fresh` it
-    begins anew.
+    An interrupted call leaves `out`.partial, from which the same call resumes; with `fresh` it
+    starts anew.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers is {workers}", remedy="it must be at least 1")
@@ -56,7 +56,7 @@ def prepare(
 
 
 def describe(store: TokenStore, unknown_name: str) -> str:
-    """One line about a store, and how much of it its vocabulary does not know."""
+    """Return one line on a store, including the share of unknown tokens."""
     index = store.index
     held_out = TokenStore(store.folder / HELD_OUT).index if store.held_out() else None
     every: list[StoreIndex] = [index, *([held_out] if held_out else [])]

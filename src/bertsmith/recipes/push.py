@@ -1,4 +1,4 @@
-"""Bringing a model folder to the hub, with a model card.
+"""Pushing a model folder to the hub, with a model card.
 
 bertsmith push spam/model owner/spam --license apache-2.0
 """
@@ -31,7 +31,7 @@ _BRANCH = re.compile(r"\w[\w./-]{0,200}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Parcel:
-    """What is sent: files of a folder, and its card as it will be."""
+    """Files to send: those of a folder, and its completed card."""
 
     folder: Path
     files: tuple[str, ...]
@@ -52,8 +52,9 @@ def push(
 ) -> str | None:
     """Check a model folder, complete its README.md, and send both to the hub as one commit.
 
-    Only files that make a model are sent. Returns the commit's address, None with `dry_run`, which
-    writes and sends nothing but tells the files, and prints the card. Raises `UserError` children.
+    Only files that belong to the model are sent. Returns the commit's address, None with `dry_run`,
+    which writes and sends nothing but lists the files, and prints the card. Raises `UserError`
+    children.
     """
     name = hub_name(f"{PREFIX}{repository.removeprefix(PREFIX)}")
     if name is None or "/" not in name.repository or "@" in repository:
@@ -99,10 +100,10 @@ def _packed(folder: Path, model: Model, given: dict[str, object], *, sentences: 
     old, place = read_card(folder), folder / CARD_FILE
     head = read_head(old, place)
     for key, value in given.items():
-        said = head.get(key)
-        if said is not None and said not in (value, [value]) and [said] != value:
+        existing = head.get(key)
+        if existing is not None and existing not in (value, [value]) and [existing] != value:
             raise ConfigError(
-                f"{key} is {said!r} in its card, not {value!r}",
+                f"{key} is {existing!r} in its card, not {value!r}",
                 where=place,
                 remedy=f"change it there, or leave --{key} out",
             )
@@ -112,7 +113,7 @@ def _packed(folder: Path, model: Model, given: dict[str, object], *, sentences: 
 
 
 def _body(folder: Path, model: Model) -> str:
-    """A card where there was none: what can be seen of the model."""
+    """Return a card for a folder without one, from the model itself."""
     encoder = model.config.encoder
     size = sum(parameter.numel() for parameter in model.parameters())
     rows = {
@@ -140,11 +141,11 @@ def _tell(parcel: Parcel) -> None:
         path.name for path in parcel.folder.iterdir() if path.is_file() and path.name not in sizes
     )
     if others:
-        say(f"not sent, as no part of the model: {', '.join(others)[:200]}")
+        say(f"not sent, as not part of the model: {', '.join(others)[:200]}")
     head = read_head(parcel.card, parcel.folder / CARD_FILE)
     for key, option in _ASKED_FOR.items():
         if head.get(key) is None:
-            say(f"the card tells no {key}: add it with {option}")
+            say(f"the card has no {key}: add it with {option}")
 
 
 def _write_card(parcel: Parcel) -> None:

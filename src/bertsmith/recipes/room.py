@@ -1,12 +1,12 @@
-"""Before training: do the run's weights fit into memory, and its checkpoints on the disk?
+"""Pre-flight check of memory and disk: does the run fit?
 
-Asked before anything is allocated. Memory is estimated from the sizes, mostly to within a third
+It runs before anything is allocated. Memory is estimated from sizes, mostly to within a third
 (tests/recipes/test_preflight_room.py measures it); it is the sum of
 
-    weights, gradients, moments     float32, 12 to 16 bytes a parameter; copies in bfloat16
+    weights, gradients, moments     float32, 12 to 16 bytes per parameter; copies in bfloat16
     a copy while it is saved        weights and moments once more
     activations                     what the backward pass needs of every token of one batch
-    room to work in                 what the libraries take for themselves
+    libraries                       their own memory
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _REMEDY = "take a smaller --model, or half of --samples.tokens_per_batch with tw
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What training takes, in bytes."""
+    """Memory of training, in bytes."""
 
     weights: int
-    """The parameters, float32."""
+    """Parameters, float32."""
     moments: int
-    """The optimiser's memory."""
+    """State of the optimiser."""
     passing: int
     """Gradients and the weights in bfloat16."""
     activations: int
-    """What is kept of a batch for the backward pass."""
+    """Tensors of a batch kept for the backward pass."""
 
     @property
     def memory(self) -> int:
-        """All of it, with a copy of what a checkpoint holds while that is saved."""
+        """Return all of it, with a copy of what a checkpoint holds while that is saved."""
         return 2 * self.checkpoint + self.passing + self.activations + WORKING_ROOM
 
     @property
     def checkpoint(self) -> int:
-        """A checkpoint on the disk."""
+        """Return the size of a checkpoint on the disk."""
         return self.weights + self.moments
 
 
 def need(
     config: ModelConfig, samples: SampleConfig, optimiser: OptimiserConfig, precision: Precision
 ) -> Need:
-    """What training a model of this config takes, from the sizes alone."""
+    """Return the memory of training a model of this config, from the sizes alone."""
     with torch.device("meta"):
         model = Model(config)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
@@ -75,10 +75,10 @@ def need(
 
 
 def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> int:
-    """Bytes kept for the backward pass of one batch; matrix products are in half precision."""
+    """Return the bytes kept for the backward pass of a batch; matrix products in half precision."""
     encoder, width = config.encoder, 2 if half else 4
     share = 1.0 if samples.left_to_right else samples.masking.share
-    # logits, their float32, its logarithms, gradients and the copy that finds the largest
+    # logits, their float32, log-probabilities, gradients and the copy for the maximum
     head = share * encoder.vocabulary * (2 * width + 4 * 4)
     if samples.left_to_right:
         head = 0.0  # made in slices
@@ -87,14 +87,14 @@ def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> i
 
 
 def layer_activations(encoder: EncoderConfig, longest: int, *, half: bool) -> float:
-    """Bytes that all layers keep of a token of a sequence so long."""
+    """Return the bytes that all layers keep per token of a sequence of the given length."""
     width, hidden = 2 if half else 4, encoder.hidden
-    # inputs of the four products and of the scores; inputs of the two norms, and the layer's own
+    # inputs of the four products and of the scores; inputs of the two norms and of the layer
     inner = (4 if encoder.gated else 2) * encoder.feed_forward
     layer: float = width * (6 * hidden + inner) + 4 * 3 * hidden
     scores = encoder.heads * _met(encoder, longest)
     layer += width * scores
-    # masks: a byte a value of what is dropped, scores included
+    # masks: a byte per value that dropout applies to, scores included
     if encoder.dropout:
         layer += 2 * hidden * (1 + width)
     if encoder.attention_dropout:
@@ -103,7 +103,7 @@ def layer_activations(encoder: EncoderConfig, longest: int, *, half: bool) -> fl
 
 
 def _met(encoder: EncoderConfig, longest: int) -> float:
-    """Keys whose scores with a query are computed, the mean of all layers."""
+    """Return the number of keys per query for which scores are computed, the mean of all layers."""
     if encoder.window is None:
         return longest
     everywhere = -(-encoder.layers // encoder.global_every)
@@ -114,7 +114,7 @@ def _met(encoder: EncoderConfig, longest: int) -> float:
 def look_at_room(
     wanted: Need, folder: Path, device: torch.device, *, checkpoints: int, processes: int = 1
 ) -> list[Finding]:
-    """Memory and disk that are wanted, by `processes` on this machine, and what there is."""
+    """Return findings on memory and disk needed, by `processes` on this machine, and available."""
     free = free_memory(device)
     memory = wanted.memory * (1 if device.type == "cuda" else processes)
     disk = checkpoints * wanted.checkpoint + wanted.weights
@@ -145,7 +145,7 @@ def look_at_room(
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that this process may still take: of the device, or of machine and control group."""
+    """Return the bytes that this process may still allocate: on the device, or in main memory."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = [_of_the_machine(), *_of_the_groups()]
@@ -165,7 +165,7 @@ def _of_the_machine() -> int | None:
 def _of_the_groups(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> list[int]:
-    """What each control group above this process leaves it, versions 1 and 2."""
+    """Yield the free bytes of each control group above this process, versions 1 and 2."""
     found = []
     for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else []:
         _, controllers, path = line.split(":", 2)
@@ -187,7 +187,7 @@ def _of_the_groups(
 
 
 def _number(file: Path) -> int | None:
-    """What a file says, None for "max" or where there is none."""
+    """Return the number in a file, None for "max" or if there is none."""
     try:
         text = file.read_text(encoding="ascii").strip()
     except OSError:
@@ -196,7 +196,7 @@ def _number(file: Path) -> int | None:
 
 
 def _reclaimable(file: Path) -> int:
-    """Bytes of files that are held in memory and go when it is needed."""
+    """Return the bytes of reclaimable cached files."""
     try:
         pairs = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -209,5 +209,5 @@ def _existing(folder: Path) -> Path:
 
 
 def gigabytes(amount: float) -> str:
-    """An amount of bytes as people read it."""
+    """Return a human-readable number of bytes."""
     return f"{amount / 1e9:.1f} GB" if amount >= 1e8 else f"{amount / 1e6:.0f} MB"

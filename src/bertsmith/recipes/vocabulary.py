@@ -28,7 +28,7 @@ from bertsmith.tokens.vocabulary import KindName
 
 
 class WatchedLearning(LearningObserver):
-    """Shows a bar for each phase, one after the other, and keeps what was decided."""
+    """A progress bar for each phase, one after the other, which keeps the decisions."""
 
     def __init__(self, shown: ExitStack) -> None:
         self.accents: AccentDecision | None = None
@@ -37,12 +37,12 @@ class WatchedLearning(LearningObserver):
         self._bar: Bar | None = None
 
     def phase(self, name: str, total: float | None, unit: str = "") -> None:
-        """Show a bar for a phase, in place of the one before."""
+        """Show a bar for a phase, in place of the previous one."""
         self._shown.close()
         self._bar = self._shown.enter_context(progress(name, total, unit))
 
     def advance(self, amount: float = 1) -> None:
-        """Move the bar on."""
+        """Advance the bar."""
         if self._bar is not None:
             self._bar.advance(amount)
 
@@ -52,11 +52,11 @@ class WatchedLearning(LearningObserver):
             self._bar.move_to(done)
 
     def decided(self, accents: AccentDecision) -> None:
-        """Keep what was decided about accents."""
+        """Keep the decision on accents."""
         self.accents = accents
 
     def covered(self, alphabet: Alphabet) -> None:
-        """Keep which characters are known."""
+        """Keep the set of known characters."""
         self.alphabet = alphabet
 
 
@@ -106,12 +106,12 @@ class VocabularySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedVocabulary:
-    """A vocabulary, how it fits a sample of the text, and what was decided in learning it."""
+    """A vocabulary, its fit to a sample of the text, and the decisions in learning it."""
 
     tokenizer: Tokenizer
     fit: VocabularyFit
     notes: tuple[str, ...]
-    """What was decided, line by line."""
+    """Return the decisions, line by line."""
     alphabet: Alphabet | None
 
 
@@ -144,10 +144,9 @@ def learn_from(
     read: Callable[[], float] | None = None,
     settings: VocabularySettings,
 ) -> LearnedVocabulary:
-    """Learn a vocabulary, and measure how it fits a sample of the text.
+    """Learn a vocabulary, and measure its fit to a sample of the text.
 
-    `read` tells how much of `total` has been read, in bytes; without it that is counted in
-    characters.
+    `read` returns the bytes read so far, of `total`; without it, characters are counted instead.
     """
     sample = _Sample()
     with watched_learning() as watched:
@@ -174,7 +173,7 @@ def _watched(
     total: float,
     read: Callable[[], float] | None,
 ) -> Iterator[str]:
-    """Yield the paragraphs of documents, showing how far they have been read."""
+    """Yield the paragraphs of documents, showing the progress of reading."""
     watched.phase("reading", total, "B")
     for document in documents:
         for paragraph in document.paragraphs:
@@ -188,7 +187,7 @@ def _watched(
 
 @dataclass(slots=True)
 class _Sample:
-    """At most 2,000 paragraphs, each as likely as any other (Vitter 1985, algorithm R)."""
+    """A uniform sample of at most 2,000 paragraphs (Vitter 1985, algorithm R)."""
 
     texts: list[str] = field(default_factory=list)
     _seen: int = 0
@@ -197,7 +196,7 @@ class _Sample:
     )
 
     def add(self, paragraph: str) -> None:
-        """Take a paragraph, cut at a blank if it is long, or leave it."""
+        """Add a paragraph to the sample, cut at a space if it is long, or skip it."""
         self._seen += 1
         if len(self.texts) < _FIT_PARAGRAPHS:
             self.texts.append(_cut(paragraph))
@@ -250,7 +249,7 @@ _LEARN: dict[
 
 
 def describe(learned: LearnedVocabulary) -> str:
-    """One line about a vocabulary."""
+    """Return one line on a vocabulary."""
     tokenizer, fit = learned.tokenizer, learned.fit
     unknown = tokenizer.vocabulary[tokenizer.unknown_id]
     return (
@@ -260,7 +259,7 @@ def describe(learned: LearnedVocabulary) -> str:
 
 
 def _about_size(learned: LearnedVocabulary, asked: int) -> list[str]:
-    """Say so where fewer pieces were found than were asked for, or the alphabet leaves few."""
+    """Print a warning if fewer pieces were found than requested, or the alphabet leaves few."""
     size, alphabet = learned.tokenizer.size, learned.alphabet
     if size < asked:
         known = "" if alphabet is None or not alphabet.left_out else " of known characters"
@@ -275,7 +274,7 @@ def _about_size(learned: LearnedVocabulary, asked: int) -> list[str]:
 
 
 def in_pieces(tokenizer: Tokenizer, words: Iterable[str], count: int = 5) -> str:
-    """A few words with their pieces, those of several pieces first: ``tweeting -> tweet ##ing``."""
+    """Return a few words with their pieces, split ones first: ``tweeting -> tweet ##ing``."""
     shown = sorted((tokenizer.pieces(word) for word in words), key=len, reverse=True)
     return ", ".join(
         f"{''.join(pieces).replace('##', '')} -> {' '.join(pieces)}"

@@ -1,5 +1,6 @@
-"""The main job on real text without any download: `bertsmith demo`.
+"""The whole procedure on real text without any download: `bertsmith demo`.
 
 `recipe` is the run; `corpus` its text, the documentation of this machine's Python. Then the model
-is asked: `package_task` (a labelled task), `gaps` and `missing_word` (a task of order), `search`.
+is evaluated: `package_task` (a labelled task), `gaps` and `missing_word` (a word-order task),
+`search`.
 """

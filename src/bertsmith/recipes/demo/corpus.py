@@ -18,7 +18,7 @@ from bertsmith.text.corpus.documents import Document
 
 
 def read_documentation() -> list[ModuleText]:
-    """The documentation of every module, read by as many processes as there are cores."""
+    """Return the documentation of every module, read by one process per core."""
     files = documentation_files()
     found: list[ModuleText] = []
     spawn = multiprocessing.get_context("spawn")
@@ -33,7 +33,7 @@ def read_documentation() -> list[ModuleText]:
 
 
 def as_documents(modules: list[ModuleText]) -> list[Document]:
-    """One document a module."""
+    """Yield one document per module."""
     return [
         Document(source=module.module, line=1, paragraphs=module.paragraphs) for module in modules
     ]

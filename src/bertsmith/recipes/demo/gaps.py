@@ -1,12 +1,12 @@
 """The demo's gaps: sentences from which one of four frequent words has been taken.
 
-Two questions are asked of each: which of the four words stood there, and at which of four places
-the word stood. The other words of the sentence are the same at every place, so that the second
-question cannot be answered from the bag of them.
+Each poses two questions: which of the four words was taken, and from which of four places. The
+other words of the sentence are the same at every place, so the second question cannot be answered
+from the bag of words.
 
-The candidates are the four commonest of ten English prepositions in the training text, of those
+The candidates are the four most frequent of ten English prepositions in the training text, of those
 that are whole pieces of the vocabulary. A sentence with a gap has exactly one of the four, once.
-Those to measure with come from documents held out of pre-training and stand nowhere in the training
+Gaps for evaluation come from documents held out of pre-training and do not occur in the training
 text; each candidate is the answer equally often.
 """
 
@@ -37,26 +37,26 @@ _COUNTED = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A sentence without one of its words."""
+    """A sentence with one word removed."""
 
     words: tuple[str, ...]
-    """The other words, in order, with the punctuation that touches them."""
+    """The other words, in order, with adjacent punctuation."""
     word: int
-    """The number of the candidate that is missing."""
+    """Number of the candidate removed."""
     places: tuple[int, ...]
-    """Places between words where it may have stood, ascending: place i is before word i."""
+    """Possible positions of it between words, ascending: place i is before word i."""
     place: int
-    """The number of the place, among `places`, where it stood."""
+    """Number of the true position among `places`."""
 
     def text(self, place: int, filling: str) -> str:
-        """Return the sentence with something put at one of its places."""
+        """Return the sentence with a text inserted at one of its places."""
         at = self.places[place]
         return " ".join((*self.words[:at], filling, *self.words[at:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapTask:
-    """The candidates, and gaps to learn from and to measure with."""
+    """The candidates, and gaps for training and evaluation."""
 
     candidates: tuple[str, ...]
     train: list[Gap]
@@ -66,7 +66,7 @@ class GapTask:
 def make_gap_task(
     modules: Sequence[ModuleText], held_out: Sequence[bool], tokenizer: Tokenizer
 ) -> GapTask | None:
-    """Cut gaps from the documentation; None where there is too little text for it."""
+    """Make gaps from the documentation; None if there is too little text for it."""
     train, dev = (
         _sentences(
             module for module, apart in zip(modules, held_out, strict=True) if apart == wanted
@@ -84,9 +84,9 @@ def make_gap_task(
 
 
 def choose_candidates(sentences: Sequence[str], tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Return the commonest prepositions that are one piece each, the commonest first."""
+    """Return the most frequent prepositions that are one piece each, in order of frequency."""
     whole = {word for word in PREPOSITIONS if len(tokenizer.encode([word])[0]) == 1}
-    # some of a long text tell as well
+    # a part of a long text is representative
     some = sentences[:: max(1, len(sentences) // _COUNTED)]
     counts = Counter(chain.from_iterable(map(str.split, some)))
     found = sorted(whole & counts.keys(), key=lambda word: (-counts[word], word))
@@ -99,10 +99,9 @@ def balanced_gaps(
     each: int,
     is_known: Callable[[str], bool] = lambda sentence: False,
 ) -> list[Gap]:
-    """Return as many gaps for each candidate, at most `each`, from sentences in random order.
+    """Return at most `each` gaps per candidate, equally many, from sentences in random order.
 
-    `is_known` tells, of a sentence in small letters, that it is not to be taken. No sentence is
-    taken twice.
+    `is_known` returns whether a sentence in lower case must not be used. No sentence is used twice.
     """
     found: list[Gap] = []
     left = Counter(dict.fromkeys(range(len(candidates)), each))
@@ -147,9 +146,9 @@ def _sentences(modules: Iterable[ModuleText]) -> list[str]:
 
 
 def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
-    """Return where the only candidate of a sentence of prose stands, None where there is none.
+    """Return the position of the only candidate in a sentence of prose, None if there is none.
 
-    None, too, where a capital or punctuation touches it: "To", "(of".
+    None, too, if a capital or punctuation touches it: "To", "(of".
     """
     words = sentence.split(" ")
     # one more than the others: the candidate itself

@@ -1,7 +1,7 @@
-"""The demo's task of order: which word is missing, and where did it stand?
+"""The demo's word-order task: which word is missing, and where was it?
 
-The pre-trained model answers with its masked-LM head as it is, without fine-tuning: the candidate,
-or the place, with the highest probability at the mask. Two rivals are trained on thousands of gaps
+The pre-trained model answers with its masked-LM head, without fine-tuning: the candidate, or the
+place, with the highest probability at the mask. Two baselines are trained on thousands of gaps
 of the training text: the bag of the sentence's other words (TF-IDF + logistic regression), and the
 two neighbours of the gap (one-hot + logistic regression, one for each question).
 """
@@ -48,7 +48,7 @@ Right = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A contestant's scores: of the words at the true place, and of the places for the true word.
+    """The scores of a method: of the words at the true place, of the places for the true word.
 
     Both are (gaps, 4).
     """
@@ -57,7 +57,7 @@ class Asked:
     places: Scores
 
     def right(self, gaps: Sequence[Gap]) -> dict[str, Right]:
-        """Return how right each answer is (gaps,); a tie of n is 1/n right where truth is in it."""
+        """Return the correctness of each answer (gaps,): 1/n for a tie of n with the truth."""
         return {
             WORD: _right(self.words, [gap.word for gap in gaps]),
             PLACE: _right(self.places, [gap.place for gap in gaps]),
@@ -66,16 +66,16 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class GapOutcome:
-    """How right each contestant was on each gap (gaps,), by contestant and question."""
+    """Correctness of each method on each gap (gaps,), by method and question."""
 
     task: GapTask
     right: dict[str, dict[str, Right]]
     probabilities: Scores
-    """What the model gives each candidate at the gap, (gaps, 4), of the whole vocabulary."""
+    """Probability of each candidate at the gap (gaps, 4), over the whole vocabulary."""
     seconds: float
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a row a contestant: accuracy and its interval for each question, in per cent."""
+        """Return one row per method: accuracy and its interval for each question, in per cent."""
         chance = (CHANCE, f"{100 / len(self.task.candidates):.1f}", f"{100 / PLACES:.1f}")
         return [
             chance,
@@ -86,11 +86,11 @@ class GapOutcome:
         ]
 
     def verdicts(self) -> list[str]:
-        """Return a sentence on each question: the model beside the better rival."""
+        """Return a sentence on each question: the model compared with the better baseline."""
         return [self._verdict(question) for question in QUESTIONS]
 
     def moral(self) -> str:
-        """Return why order matters here, and whether the model knows about it."""
+        """Return why word order matters here, and whether the model uses it."""
         right = self.right[MODEL][PLACE]
         low = bootstrap_interval(_mean(right), len(right), resamples=_RESAMPLES).low
         percent = f"{100 * right.mean():.1f} %"
@@ -159,7 +159,7 @@ class GapOutcome:
 
 
 def find_missing_words(task: GapTask, model: Model, tokenizer: Tokenizer) -> GapOutcome:
-    """Ask the model and its rivals both questions of each gap."""
+    """Answer both questions of each gap with the model and with the baselines."""
     began = time.perf_counter()
     with progress("the missing word", None) as bar:
         asked = _asked_rivals(task, bar)
@@ -174,7 +174,7 @@ def find_missing_words(task: GapTask, model: Model, tokenizer: Tokenizer) -> Gap
 
 
 def tell_missing_words(outcome: GapOutcome) -> None:
-    """Print the questions, the table, some sentences, and what that shows."""
+    """Print the questions, the table, some sentences, and the conclusion."""
     task = outcome.task
     say(
         f"6. the missing word: {len(task.dev)} sentences of held-out documents, each without its "
@@ -225,7 +225,7 @@ def bag_answers(task: GapTask) -> Asked:
         len(task.candidates),
     )
     own = words[np.arange(len(task.dev)), [gap.word for gap in task.dev]]
-    # the bag is the same at every place, and so is what it gives the word
+    # the bag is the same at every place, and so is its probability of the word
     return Asked(words=words, places=np.repeat(own[:, None], PLACES, axis=1))
 
 

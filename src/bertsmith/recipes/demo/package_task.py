@@ -1,8 +1,8 @@
-"""The demo's labelled task: which package does this docstring come from, its names blanked out?
+"""The demo's labelled task: the package that a docstring comes from, with names blanked out.
 
-Eight packages, 50 labels each; the examples to measure with come from other modules than those to
-learn from. Three contestants see the same examples: the pre-trained encoder, the same network from
-random weights, and TF-IDF + logistic regression.
+Eight packages, 50 labels each; dev examples come from other modules than training examples. Three
+methods see the same examples: the pre-trained encoder, the same network from random weights, and
+TF-IDF + logistic regression.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
 
 _SHORTEST, _LONGEST = 80, 500
 _DEV_SHARE = 0.5
-# an identifier: points, underscores or digits inside, or a capital after a small letter
+# an identifier: dots, underscores or digits inside, or camel case
 _IDENTIFIER = re.compile(
     r"[`'\"]*\b(?:\w+[._/]\w[\w./]*|_\w+|\w*[a-z][A-Z]\w*|\w*\d\w*)\b(?:\(\))?[`'\"]*"
 )
@@ -49,7 +49,7 @@ _BLANK = "it"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Texts and class numbers to learn from and to measure with, and the names of the classes."""
+    """Texts and class numbers for training and evaluation, and the names of the classes."""
 
     labels: tuple[str, ...]
     train: list[str]
@@ -60,31 +60,31 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """How the contestants did: accuracies by contestant, and the confusions of the pre-trained."""
+    """Accuracies by method, and the confusion matrix of the pre-trained one."""
 
     task: Task
     accuracies: dict[str, list[float]]
     confusion: list[list[int]]
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Contestant, mean and spread, and single scores, in per cent."""
+        """Return method, mean and spread, and single scores, in per cent."""
         return [
             (name, told(scores), ", ".join(f"{100 * score:.1f}" for score in scores))
             for name, scores in self.accuracies.items()
         ]
 
     def verdict(self) -> str:
-        """Who wins, in one sentence."""
+        """Return a sentence on which method is best."""
         means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
         first, second = sorted(means, key=lambda name: -means[name])[:2]
         lead = 100 * (means[first] - means[second])
-        # the error of the difference of two means, from the binomial spread of the dev examples
+        # the error of the difference of two means, from the binomial variance of the dev examples
         error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
         sure = "" if lead > 2 * error else " (within the error of so few examples: a draw)"
         return f"{first} leads {second} by {lead:.1f} points{sure}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain JSON values."""
+        """Return the figures as plain JSON values."""
         figures: dict[str, Any] = {"labels": len(self.task.train), "dev": len(self.task.dev)}
         for name, scores in self.accuracies.items():
             mean, spread = mean_and_spread(scores)
@@ -93,19 +93,19 @@ class TaskOutcome:
 
 
 def told(scores: list[float]) -> str:
-    """Mean and spread in per cent."""
+    """Return mean and spread in per cent."""
     mean, spread = mean_and_spread(scores)
     return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"
 
 
 def dev_modules(count: int) -> list[bool]:
-    """Tell of each module whether its text is for measuring, in every task of the demo."""
+    """Return for each module whether its text is for evaluation, in every task of the demo."""
     drawn = uniform(stream(Purpose.DEMO_MODULES), np.arange(count))
     return [bool(is_dev) for is_dev in drawn < _DEV_SHARE]
 
 
 def make_task(modules: list[ModuleText]) -> Task:
-    """Choose the packages with most to say, and cut examples from their modules."""
+    """Choose the packages with most text, and make examples from their modules."""
     texts: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
     seen: set[str] = set()
     for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
@@ -136,7 +136,7 @@ def carry_out_task(
     longest: int = LONGEST,
     title: str = "",
 ) -> TaskOutcome:
-    """Train the contestants with three seeds each, and TF-IDF beside them."""
+    """Train the networks with three seeds each, and TF-IDF."""
     settings = settings or SETTINGS
 
     def pretrained(seed: int) -> Model:
@@ -192,7 +192,7 @@ def _fresh(config: ModelConfig, seed: int) -> Model:
 
 
 def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
-    """Print the question, the table, who wins, and what that shows."""
+    """Print the question, the table, the verdict, and the conclusion."""
     task = outcome.task
     say(f"{question} {len(task.train)} labels; measured on {len(task.dev)} of other modules")
     table = Table("", "accuracy %", "by seed")
@@ -203,7 +203,7 @@ def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
 
 
 def _blanker(module: ModuleText) -> Callable[[str], str]:
-    """Replaces what names the package: its parts as words, and whatever looks like code."""
+    """A filter that removes the names of a package and whatever looks like code."""
     names = {part for part in module.module.replace("_", ".").split(".") if len(part) > 2}
     own = re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
 
@@ -217,7 +217,7 @@ def _blanker(module: ModuleText) -> Callable[[str], str]:
 def _drawn(
     texts: dict[str, list[tuple[str, bool]]], labels: tuple[str, ...], *, is_dev: bool, count: int
 ) -> tuple[list[str], NDArray[np.int64]]:
-    """At most `count` texts of each label from one side, and their class numbers."""
+    """Return at most `count` texts of each label from one side, and their class numbers."""
     drawn: list[str] = []
     classes: list[int] = []
     for number, label in enumerate(labels):

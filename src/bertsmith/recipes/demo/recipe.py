@@ -1,9 +1,9 @@
-"""The main job on real text without any download: `bertsmith demo`.
+"""The whole procedure on real text without any download: `bertsmith demo`.
 
     DEMO/
       store/         the documentation of this machine's Python as token ids
       pretraining/   the run, with the model folder in model/
-      report.html    all that is printed, with curves
+      report.html    everything printed, with curves
       demo.json      the figures
 
 About 6 minutes on 2 cores, of which `minutes` go to pre-training.
@@ -65,11 +65,11 @@ WORDS = ("tweeting", "documentation", "asynchronously", "tensors", "deserializat
 
 
 def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> dict[str, Any]:
-    """Learn from the Python documentation lying on this machine, and tell how well.
+    """Train on the Python documentation of this machine, and print how well it works.
 
-    Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy,
-    tokens_per_second, seconds, finetune, missing_word, search, model, report. Raises
-    `RunFolderError` when `out` holds something else than an earlier demo.
+    Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy, tokens_per_second,
+    seconds, finetune, missing_word, search, model, report. Raises `RunFolderError` if `out` holds
+    anything but an earlier demo.
     """
     require_matplotlib()
     with made_folder(out.parent), claimed(out):
@@ -94,7 +94,7 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
 
 
 def _clear(out: Path) -> None:
-    """Make way for a new demo, over an earlier one only."""
+    """Clear the folder for a new demo, over an earlier one only."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not (out / MARKER).is_file():
             raise RunFolderError(
@@ -137,7 +137,7 @@ def _pretrain(
         model=SIZE,
         minutes=minutes,
         settings=settings,
-        # on a machine that is too busy for much training all else can still be shown
+        # on a machine too busy for much training everything else can still be shown
         force=True,
     )
     after = fill(outcome.model, tokenizer)
@@ -147,7 +147,7 @@ def _pretrain(
 def _tasks(
     modules: list[ModuleText], outcome: PretrainOutcome, tokenizer: Tokenizer, seed: int
 ) -> Learned:
-    """Carry out the labelled task, the task of order and the search, and print what each shows."""
+    """Run the labelled task, the word-order task and the search, and print their results."""
     folder = outcome.folder / "model"
     topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
     tell_task(

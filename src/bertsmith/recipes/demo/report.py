@@ -1,4 +1,4 @@
-"""The page that the demo leaves."""
+"""The report page of the demo."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ HEADER = ("sentence", "before training", "after training")
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """A sentence with a mask, and the likeliest pieces for it before and after training."""
+    """A sentence with a mask, and the most probable pieces for it before and after training."""
 
     sentence: str
     before: list[Filling]
     after: list[Filling]
 
     def row(self) -> tuple[str, str, str]:
-        """Sentence, before and after, in words."""
+        """Return sentence, before and after, as text."""
         return self.sentence, in_words(self.before), in_words(self.after)
 
 
 def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
-    """The five likeliest pieces for each sentence's mask."""
+    """Return the five most probable pieces for each sentence's mask."""
     return [fill_mask(model, tokenizer, sentence)[0] for sentence in SENTENCES]
 
 
 def in_words(fillings: list[Filling]) -> str:
-    """Pieces with their probabilities, the likeliest first."""
+    """Return pieces with their probabilities, in descending order."""
     return ", ".join(f"{each.piece} {_share(each.probability)}" for each in fillings)
 
 
@@ -75,11 +75,11 @@ TOPIC_MORAL = "a package has words of its own, and words are what TF-IDF counts"
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What the model was tried on after pre-training."""
+    """The tasks of the model after pre-training."""
 
     topic: TaskOutcome
     missing: GapOutcome | None
-    """None where there was too little text for it."""
+    """Outcome of the missing-word task, None if there was too little text for it."""
     search: SearchOutcome
 
 
@@ -90,7 +90,7 @@ def write_report(
     learned: Learned,
     figures: Mapping[str, Any],
 ) -> None:
-    """Write all that the demo printed, with its curves and settings."""
+    """Write everything that the demo printed, with curves and settings."""
     folder = RunFolder(outcome.folder)
     state, topic = outcome.state, learned.topic
     search = learned.search.search

@@ -2,9 +2,8 @@
 
 BM25 counts words that query and text share (Robertson and Zaragoza 2009, section 3). The model
 gives every text a vector: the mean over its tokens of a layer's hidden states, rare tokens weighing
-more, without the direction that all texts have in common (Arora et al. 2017). Nobody has taught the
-model that a first line and its body belong together. The third searcher adds up both ranks (Cormack
-et al. 2009).
+more, without the direction common to all texts (Arora et al. 2017). The model has not been trained
+to match first lines with bodies. The third method adds up both ranks (Cormack et al. 2009).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """First lines, and the texts they are sought in: the text of query i is text i."""
+    """First lines as queries, and the texts to search: text i is the answer to query i."""
 
     queries: list[str]
     texts: list[str]
@@ -56,15 +55,15 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOutcome:
-    """The rank, from 1, that each searcher gave the right text of each query; what it found."""
+    """The rank, from 1, of the right text of each query for each method, and what was found."""
 
     search: Search
     ranks: dict[str, Ranks]
     found: dict[str, list[int]]
-    """For some queries the first texts of each searcher: its name, and the query before it."""
+    """For some queries the top text of each method."""
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a row a searcher: first, among ten, mean reciprocal rank, in per cent."""
+        """Return one row per method: share first, among ten, mean reciprocal rank, in per cent."""
         return [
             (
                 name,
@@ -88,7 +87,7 @@ class SearchOutcome:
 
 
 def make_search(modules: list[ModuleText]) -> Search:
-    """Take docstrings of modules that were not learned from, a first line and its body each."""
+    """Make a search from docstrings of held-out modules: first line and body of each."""
     pairs: dict[str, str] = {}
     for module, is_dev in zip(modules, dev_modules(len(modules)), strict=True):
         if not is_dev:
@@ -97,7 +96,7 @@ def make_search(modules: list[ModuleText]) -> Search:
             body = rest[0] if rest else ""
             if _is_first_line(line) and _SHORTEST <= len(body) <= _LONGEST and not _is_code(body):
                 pairs.setdefault(line, body)
-    # two docstrings with the same body cannot be told apart
+    # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
     found = [(line, body) for body, line in unique.items()]
     order = permuted(np.arange(len(found)), len(found), stream(Purpose.DEMO_QUERIES))
@@ -124,13 +123,13 @@ def search_both_ways(search: Search, model: Model, tokenizer: Tokenizer) -> Sear
     scores = {BM25: words, VECTORS: meaning, BOTH: both}
     return SearchOutcome(
         search=search,
-        ranks={name: _ranks_of_right(each) for name, each in scores.items()},
-        found={name: each[:SHOWN].argmax(1).tolist() for name, each in scores.items()},
+        ranks={name: _ranks_of_right(ranking) for name, ranking in scores.items()},
+        found={name: ranking[:SHOWN].argmax(1).tolist() for name, ranking in scores.items()},
     )
 
 
 def tell_search(outcome: SearchOutcome) -> None:
-    """Print how often each searcher is right, and what they found for a query or two."""
+    """Print how often each method is right, and what it found for a query or two."""
     search = outcome.search
     say(
         f"7. search: which of {len(search.texts):,} docstrings has this first line? "
@@ -172,7 +171,7 @@ def vector_scores(search: Search, model: Model, tokenizer: Tokenizer) -> Scores:
     counts = np.bincount(np.concatenate(tokens), minlength=tokenizer.size)
     weights = _WEIGHT / (_WEIGHT + counts / counts.sum())
     sides = [_vectors(each, model, tokenizer, weights) for each in (search.queries, search.texts)]
-    # what all texts have in common tells none from another
+    # the component common to all texts does not distinguish them
     together = np.concatenate(sides)
     center = together.mean(0)
     _, _, directions = np.linalg.svd(together - center, full_matrices=False)
@@ -193,7 +192,7 @@ def _vectors(
     config = FeatureConfig(layer="last", pool="token")
     found = []
     for each in features(model, tokenizer, rows, config):
-        # special tokens stand for no characters
+        # special tokens have no characters
         own = each.vectors[each.spans[:, 1] > 0].astype(np.float64)
         share = weights[tokenizer.encode([each.example.text])[0][: len(own)]][:, None]
         found.append((own * share).sum(0) / share.sum())

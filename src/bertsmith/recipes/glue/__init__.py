@@ -1,1 +1,1 @@
-"""GLUE: every task whose files are there, the paper's table, and the leaderboard's zip file."""
+"""GLUE: fine-tuning on every available task, the paper's table, the leaderboard's zip file."""

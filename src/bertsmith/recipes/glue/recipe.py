@@ -1,13 +1,13 @@
-"""GLUE: every task whose files are there, the paper's table, and the leaderboard's zip file.
+"""GLUE: fine-tuning on every available task, the paper's table, the leaderboard's zip file.
 
     OUT/
-      RTE/ ...           a fine-tuning a task (finetune.py)
+      RTE/ ...           a fine-tuning run per task
       results.json       all scores, by task
       table.md           the paper's table with a row of ours
       submission.zip     the answers to the test files
 
-What was stopped goes on with the same command. Tasks of the same model that a call does not name
-keep their places in the table and the zip file.
+The same command resumes an interrupted run. Tasks of the same model that a call does not name are
+kept in the table and the zip file.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from bertsmith.weights.tensors import weights_hash
 
 MATCHED, MISMATCHED = "MNLI", "MNLI-mm"
 DIAGNOSTIC = "AX"
-"""What the model of MNLI answers too."""
+"""Diagnostic task, answered by the model of MNLI."""
 RESULTS = "results.json"
-"""The file of all scores."""
+"""File of all scores."""
 
 _LARGEST = 2**20
 
@@ -70,19 +70,19 @@ Score = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Earlier:
-    """Scores and answers of tasks whose runs lie in the folder."""
+    """Scores and answers of tasks from earlier calls, in the folder."""
 
     scores: dict[str, dict[str, Score]]
     """Mean and spread, in shares of 1, by task and score."""
     answers: dict[str, Predictions]
-    """By the leaderboard's name of each file."""
+    """Predictions by the leaderboard's file name."""
 
 
 def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
-    """What is kept in `out` of runs from the model with that hash, `without` some tasks.
+    """Return the results in `out` of runs from the model with that hash, `without` some tasks.
 
-    A row of the table is of one model: what belongs to another is left behind. So is what cannot
-    be read, as naming its task brings it back.
+    A row of the table is of one model: results of another are ignored. So is what cannot be read,
+    as naming its task restores it.
     """
     tasks = set(_tasks_of(out, model_hash)) - without
     if MATCHED in tasks:
@@ -99,8 +99,8 @@ def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
 
 def _scores(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    for name, each in found.items():
-        mean, spread = each["mean"], each["spread"]
+    for name, score in found.items():
+        mean, spread = score["mean"], score["spread"]
         scores[name] = (float(mean), None if spread is None else float(spread))
     return scores
 
@@ -131,12 +131,12 @@ def glue(
     device: str = "auto",
     side_by_side: AtOnce = "auto",
 ) -> dict[str, Any]:
-    """Fine-tune a model on each of GLUE's `tasks`, all that are there where none are named.
+    """Fine-tune a model on each of GLUE's `tasks`, all available ones by default.
 
     Returns the scores, with those of other tasks that earlier calls with this model left in `out`.
-    Tasks without a training or a dev file are passed over, and told. `minutes` are for the grid of
-    each; so many trainings of a task go on `side_by_side`. Raises `ExampleError` for files that are
-    not GLUE's, `ConfigError` for a task that is not there, and what `finetune` raises.
+    Tasks without a training or a dev file are skipped with a message. `minutes` are for the grid of
+    each task, and `side_by_side` is the number of its trainings at once. Raises `ExampleError` for
+    files that are not GLUE's, `ConfigError` for a missing task, and what `finetune` raises.
     """
     folder, found = model_folder(model), find_glue(data)
     for name in tasks:
@@ -150,7 +150,7 @@ def glue(
             task = TASKS[name]
             if task.train not in files or task.dev[0] not in files:
                 if name != DIAGNOSTIC:
-                    say(f"{name}: has no file to train on, or none to measure with; passed over")
+                    say(f"{name}: has no training file or no dev file; skipped")
                 continue
             say(f"{name}:")
             own = settings_of(task, settings)
@@ -167,7 +167,7 @@ def glue(
                 device=device,
                 side_by_side=side_by_side,
             )
-            scores[name] = {each: mean_and_spread(outcome.values(each)) for each in outcome.names}
+            scores[name] = {key: mean_and_spread(outcome.values(key)) for key in outcome.names}
             trained = _Trained(outcome, own, device)
             if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
                 scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
@@ -177,13 +177,13 @@ def glue(
         earlier = read_earlier(out, weights_hash(folder), without=set(scores))
         if earlier.scores:
             say(f"with {', '.join(earlier.scores)} of earlier calls")
-        return _told(out, folder, earlier.scores | scores, earlier.answers | answers)
+        return _write_results(out, folder, earlier.scores | scores, earlier.answers | answers)
 
 
 def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
-    """The settings for a task of the suite: a number has no classes to weigh, nor to smooth.
+    """Return the settings for a task: regression takes neither class weights nor smoothing.
 
-    Bad rows are counted anew.
+    The count of bad rows starts anew.
     """
     if task.labels:
         return replace(settings)
@@ -191,7 +191,7 @@ def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
 
 
 class _Trained:
-    """The best model of a task, to be asked for more than its dev set."""
+    """The best model of a task, for predictions on further files."""
 
     def __init__(self, outcome: FinetuneOutcome, settings: FinetuneConfig, device: str) -> None:
         self._model: Model
@@ -206,19 +206,19 @@ class _Trained:
     def scored(
         self, file: Path, task: GlueTask, split: str
     ) -> dict[str, tuple[float, float | None]]:
-        """The scores on another dev file."""
+        """Return the scores on another dev file."""
         bad = BadRows(self._on_bad)
         rows = list(read_glue(file, task, split, bad=bad))
-        if told := bad.told():
-            say(told)
+        if note := bad.told():
+            say(note)
         labels = self._model.config.labels
         encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
-        found = measure(self._task, self._model, encoded, rows, labels).scores
-        say(f"{split}: {told_scores(found)} (the best seed)")
-        return {name: (value, None) for name, value in found.items()}
+        results = measure(self._task, self._model, encoded, rows, labels).scores
+        say(f"{split}: {told_scores(results)} (the best seed)")
+        return {name: (value, None) for name, value in results.items()}
 
     def answered(self, files: Files, task: GlueTask) -> dict[str, Predictions]:
-        """The answers to the test files, by the leaderboard's name of each."""
+        """Return the predictions for the test files, by the leaderboard's file names."""
         return {
             task.submission[split]: self._answers(list(read_glue(files[split], task, split)))
             for split in task.test
@@ -228,16 +228,16 @@ class _Trained:
     def _answers(self, rows: list[Example]) -> Predictions:
         labels = self._model.config.labels
         encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
-        found = self._task.answers(self._model, encoded, rows)
+        outputs = self._task.answers(self._model, encoded, rows)
         if self._task.predicts == "class":
-            said: list[str | float] = [labels[int(answer.argmax())] for answer in found]
+            predictions: list[str | float] = [labels[int(answer.argmax())] for answer in outputs]
         else:
-            said = [float(np.clip(answer, 0, HIGHEST)) for answer in found]
-        return [(str(row.id), answer) for row, answer in zip(rows, said, strict=True)]
+            predictions = [float(np.clip(answer, 0, HIGHEST)) for answer in outputs]
+        return [(str(row.id), answer) for row, answer in zip(rows, predictions, strict=True)]
 
 
 def _table(rows: list[Row]) -> Table:
-    """The table for a terminal of 80 columns: what is uncertain stands in a line below."""
+    """Return the table for a terminal of 80 columns, with spreads in a line below."""
     table = Table(*header(), box=None, padding=(0, 1, 0, 0))
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
@@ -249,7 +249,7 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _told(
+def _write_results(
     out: Path,
     model: Path,
     scores: Mapping[str, Mapping[str, tuple[float, float | None]]],
@@ -258,17 +258,17 @@ def _told(
     rows = glue_rows(f"ours, {model.name}", scores)
     console.print(_table(rows))
     for name in scores:
-        each = ", ".join(
+        shown = ", ".join(
             f"{score} {100 * mean:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
             for score, (mean, spread) in scores[name].items()
         )
-        say(f"{name:>8}: {each}")
+        say(f"{name:>8}: {shown}")
     say(NOTE)
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(f"{markdown(rows)}\n{NOTE}\n", encoding="utf-8")
     figures: dict[str, Any] = {
-        name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in each.items()}
-        for name, each in scores.items()
+        name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in values.items()}
+        for name, values in scores.items()
     }
     write_json(out / RESULTS, figures)
     if answers:

@@ -1,4 +1,4 @@
-"""The zip file that GLUE's leaderboard takes."""
+"""GLUE's table of scores, and the zip file for its leaderboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = (
     ("MRPC", "MRPC", "f1"),
     ("RTE", "RTE", "accuracy"),
 )
-"""Columns of the paper: its name, the task, and the score that it tells, in per cent."""
+"""Columns of the paper: name, task, and score in per cent."""
 
 PUBLISHED = {
     "Pre-OpenAI SOTA": (80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7, 74.0),
@@ -39,8 +39,8 @@ PUBLISHED = {
 NOTE = (
     "Published rows are scores of single models on the test sets, by the leaderboard; ours are on "
     "the dev sets, mean ± spread over the seeds. F1 for QQP and MRPC, Spearman's correlation for "
-    "STS-B, Matthews' for CoLA, accuracy for the others, all in per cent. The average is told "
-    "where all tasks are there; WNLI, which the paper leaves out, stands apart."
+    "STS-B, Matthews' for CoLA, accuracy for the others, all in per cent. The average is shown "
+    "only when all tasks were run; WNLI, which the paper leaves out, is not included."
 )
 
 Row = tuple[str, ...]
@@ -50,28 +50,28 @@ Scores = Mapping[str, tuple[float, float | None]]
 def glue_rows(
     name: str, found: Mapping[str, Mapping[str, tuple[float, float | None]]]
 ) -> list[Row]:
-    """The table's rows, ours last, of the mean and spread, in shares of 1, by task and score."""
+    """Return the rows of the table, ours last, from mean and spread by task and score."""
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
     ours = [found.get(task, {}).get(score) for _, task, score in COLUMNS]
     means = [each[0] for each in ours if each is not None]
     average = f"{100 * sum(means) / len(means):.1f}" if len(means) == len(ours) else ""
-    rows.append((name, *map(_told, ours), average))
+    rows.append((name, *map(_formatted, ours), average))
     return rows
 
 
 def header() -> Row:
-    """What stands above the rows."""
+    """Return the header of the table."""
     return ("", *(column for column, _, _ in COLUMNS), "mean")
 
 
 def markdown(rows: list[Row]) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     named = [(shown(row[0]), *row[1:]) for row in rows]
     lines = [header(), tuple("---" for _ in header()), *named]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _told(score: tuple[float, float | None] | None) -> str:
+def _formatted(score: tuple[float, float | None] | None) -> str:
     if score is None:
         return ""
     mean, spread = score
@@ -85,16 +85,16 @@ Predictions = Sequence[tuple[str, str | float]]
 FILES: dict[str, tuple[GlueTask, str]] = {
     file: (task, split) for task in TASKS.values() for split, file in task.submission.items()
 }
-"""Task and split of each of the leaderboard's files, by its name."""
+"""Task and split of each of the leaderboard's files, by name."""
 
-# the earliest that a zip file can say: the same predictions make the same file
+# the earliest time of a zip file, so that the same predictions give the same file
 _TIME = (1980, 1, 1, 0, 0, 0)
 # bytes; QQP's 390,965 rows are 5 MB
 _LARGEST = 2**26
 
 
 def missing_files(predictions: Mapping[str, Predictions]) -> tuple[str, ...]:
-    """The leaderboard's files for which there are no predictions; it wants all of them."""
+    """Return the files without predictions; the leaderboard requires all of them."""
     return tuple(file for file in FILES if file not in predictions)
 
 
@@ -102,8 +102,8 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
     """Write `folder`/submission.zip of predictions by the leaderboard's file, such as MNLI-m.tsv.
 
     Each file has ``index`` and ``prediction``: labels as the task's files write them, the scores of
-    STS-B from 0 to 5. Raises `ExampleError` for a label that is none of the task's, or a number of
-    rows other than that of the published test set, which the leaderboard refuses.
+    STS-B from 0 to 5. Raises `ExampleError` for an unknown label, or a number of rows other than
+    that of the published test set, which the leaderboard refuses.
     """
     tables = {file: _table(file, rows) for file, rows in predictions.items()}
     path = folder / ZIP
@@ -118,9 +118,9 @@ def write_submission(folder: Path, predictions: Mapping[str, Predictions]) -> Pa
 
 
 def read_submission(folder: Path) -> dict[str, Predictions]:
-    """The predictions in `folder`/submission.zip, by the leaderboard's file.
+    """Return the predictions in `folder`/submission.zip, by the leaderboard's file.
 
-    Without those that `write_submission` would refuse; empty if the zip file is not there, or
+    Those that `write_submission` would refuse are left out; empty if the zip file is missing or
     cannot be read.
     """
     predictions: dict[str, Predictions] = {}
@@ -134,7 +134,7 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
                     _table(file, rows)
                     predictions[file] = rows
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        # RuntimeError is for encrypted files, and for ways of packing that Python lacks
+        # RuntimeError is raised for encrypted files, and for unsupported compression methods
         return {}
     return {file: predictions[file] for file in FILES if file in predictions}
 
@@ -142,7 +142,9 @@ def read_submission(folder: Path) -> dict[str, Predictions]:
 def _rows(file: str, table: str) -> Predictions:
     task, _ = FILES[file]
     pairs = [line.split("\t", 1) for line in table.splitlines()[1:]]
-    return [(index, said if task.labels else float(said)) for index, said in pairs]
+    return [
+        (index, prediction if task.labels else float(prediction)) for index, prediction in pairs
+    ]
 
 
 def _table(file: str, rows: Predictions) -> str:
