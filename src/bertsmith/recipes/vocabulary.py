@@ -111,7 +111,7 @@ class LearnedVocabulary:
     tokenizer: Tokenizer
     fit: VocabularyFit
     notes: tuple[str, ...]
-    """Return the decisions, line by line."""
+    """Decisions, line by line."""
     alphabet: Alphabet | None
 
 

@@ -1,7 +1,7 @@
-"""Trainings side by side, each in a process of its own with a part of the processor's cores.
+"""Parallel training, each trial in a process of its own with a part of the processor's cores.
 
-The processes read nothing: what they train on comes from this one, read, checked and encoded. They
-get one training after the other, and save and end when this one is asked to stop.
+The processes read no files: the data they train on comes from this process, read, checked and
+encoded. They get one training after the other, and save and exit when this process is stopped.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from bertsmith.training.interruption import Interrupted, interruptions
 from bertsmith.training.processes import Worker, pickled
 
 AtOnce = int | Literal["auto"]
-# a training's tokens/s grow so with its threads: 1.54 times as many with two, see
-# docs/experiments/fine-tuning.md
+# exponent of a training's tokens/s by its threads: 1.54 times as many with two
+# (docs/experiments/fine-tuning.md)
 _GAIN = 0.62
-# of the free memory, the rest being for what cannot be foreseen
+# share of the free memory used, the rest being reserve
 _TAKEN = 0.8
-# what a batch takes is kept in blocks of many sizes, which do not fit each other (precision.py)
+# factor for fragmentation: tensors of a batch are in blocks of many sizes (precision.py)
 _PIECES = 2.5
-# of an example: its row, and its ids in arrays of their own
+# bytes per example: its row, and its arrays of ids
 _EXAMPLE = 1500
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abreast:
-    """What was chosen: trainings at once, the threads of each, and why; "" for no choice."""
+    """The distribution chosen: trainings at once, threads of each, and why; "" for no choice."""
 
     at_once: int
     threads: int
@@ -68,7 +68,7 @@ class Abreast:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What there is to train on: its cores, the bytes that are free if known, and the device."""
+    """The resources for training: cores, free bytes if known, and the device."""
 
     cores: int
     free: int | None
@@ -82,10 +82,10 @@ def abreast(
     machine: Machine,
     threads: int | None = None,
 ) -> Abreast:
-    """How to make several lists of so many trainings, each training wanting `need` bytes.
+    """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
 
-    What is asked for holds; auto takes what should be fastest and has room. `threads` are those of
-    a run that goes on. Raises `ConfigError` for fewer than one at once.
+    A number in `asked` is kept; auto chooses the fastest distribution that fits into memory.
+    `threads` are those of a resumed run. Raises `ConfigError` for fewer than one at once.
     """
     cores = machine.cores
     if asked != "auto":
@@ -112,7 +112,7 @@ def abreast(
 
 
 def _why_alone(need: int, machine: Machine) -> str:
-    """Why nothing but one training at a time is to be thought of, "" for no such reason."""
+    """Return why only one training at a time is possible, "" if more are."""
     if machine.device != "cpu":
         return "there is one device for all"
     if machine.cores == 1:
@@ -125,16 +125,16 @@ def _why_alone(need: int, machine: Machine) -> str:
 
 
 def _time(at_once: int, counts: Sequence[int], threads: int) -> float:
-    """How long the lists take, in trainings of one thread."""
+    """Return the estimated time of the lists, in trainings of one thread."""
     rounds = sum(-(-count // at_once) for count in counts)
     return rounds / math.pow(threads, _GAIN)
 
 
 def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) -> int:
-    """Bytes that a process may grow to in which such a model is trained, from the sizes.
+    """Return the peak memory in bytes of a process that trains such a model, from the sizes.
 
-    `model` is what training starts from, its head apart. Too much rather than too little: batches
-    are taken to be of the longest examples.
+    `model` is the initial model, without its new head. It is an upper estimate: all batches are
+    assumed to be of the longest examples.
     """
     encoder, half = model.config.encoder, settings.precision == "bf16"
     values = sum(parameter.numel() for parameter in model.encoder.parameters())
@@ -149,7 +149,7 @@ def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) ->
 
 @contextmanager
 def threads_of_torch(count: int) -> Iterator[None]:
-    """So many threads for torch, and those of before afterwards."""
+    """Set torch's number of threads, and restore the previous one afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -158,12 +158,12 @@ def threads_of_torch(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# how soon Ctrl-C is heeded
+# interval at which Ctrl-C is noticed
 _LOOK_SECONDS = 0.2
 
 
 class _Trainer(Worker):
-    """A process that trains; `trial` is what it has in hand."""
+    """A worker process; `trial` is its current training."""
 
     def __init__(self, place: Workplace, at_once: int) -> None:
         super().__init__(serve)
@@ -174,7 +174,7 @@ class _Trainer(Worker):
         self.tell(place)
 
     def died(self, status: int) -> WorkerDied:
-        """What there is to say of one that has died."""
+        """Return the error for a process that has died."""
         what = "a process that is to train" if self.trial is None else self.trial.title
         return WorkerDied(
             f"{what}: the process has died (status {status}), perhaps for want of memory",
@@ -184,7 +184,7 @@ class _Trainer(Worker):
 
 
 class Trainers:
-    """Processes that train, started when they are first needed."""
+    """Worker processes, started when first needed."""
 
     def __init__(self, place: Workplace, at_once: int) -> None:
         self._place = place
@@ -198,9 +198,9 @@ class Trainers:
         others: Callable[[], Sequence[TrialResult] | None],
         ended: Callable[[Trial, TrialResult], None],
     ) -> None:
-        """Carry out all of them, telling of each that has ended; `others` as for `carry_out`.
+        """Carry out all trials, calling `ended` for each; `others` as for `carry_out`.
 
-        Raises `Interrupted` when all that were begun are saved; what a training raises, or
+        Raises `Interrupted` when all that were started are saved; what a training raises, or
         `WorkerDied`, when the others are.
         """
         waiting, stops, errors = deque(trials), dict[str, str](), list[Exception]()
@@ -243,7 +243,7 @@ class Trainers:
         others: Callable[[], Sequence[TrialResult] | None],
         bars: Bars,
     ) -> None:
-        """Give every process that has none a training."""
+        """Give every idle process a training."""
         while len(self._trainers) < min(self.at_once, len(self._at_work()) + len(waiting)):
             self._trainers.append(_Trainer(self._place, self.at_once))
         for trainer in self._trainers:
@@ -257,7 +257,7 @@ class Trainers:
                 bars.move_to(trial.title, 0.0)
 
     def _pack(self, trial: Trial) -> tuple[Material, bytes]:
-        """What a training is made of, pickled once for all that are made of the same."""
+        """Return the material of a training, pickled once for all that share it."""
         if self._packed is not None:
             known = self._packed[0]
             if known.make_model is trial.make_model and known.prepared is trial.prepared:
@@ -267,7 +267,7 @@ class Trainers:
         return self._packed
 
     def _speaking(self) -> list[_Trainer]:
-        """Those at work that have something to say, or have died."""
+        """Return the busy processes that have sent something, or have died."""
         at_work = self._at_work()
         ready = wait([trainer.connection for trainer in at_work], _LOOK_SECONDS)
         return [trainer for trainer in at_work if trainer.connection in ready]
@@ -302,7 +302,7 @@ class Trainers:
 
 @contextmanager
 def trainers(place: Workplace, at_once: int) -> Iterator[Trainers | None]:
-    """Processes to train so many at once, ended in the end; None for one, which this one does."""
+    """Yield processes for so many trainings at once, and end them; None for a single one."""
     if at_once == 1:
         yield None
         return

@@ -1,4 +1,4 @@
-"""How a model is fine-tuned: everything that can be set, and what a learner makes of it."""
+"""The settings of fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.schedule import Budget, ScheduleConfig
 
-# points of the loss curve that are kept
+# maximum number of points of the loss curve
 POINTS = 200
 # Howard & Ruder 2018, section 3.2: the rate begins and ends at a 32nd of its peak
 _SLANTED_FLOOR = 1 / 32
@@ -140,16 +140,16 @@ class FinetuneConfig(Config):
 
     @cached_property
     def reading(self) -> Reading:
-        """How the files are read."""
+        """Return how the files are read."""
         return Reading(columns=self.columns, tags=self.tags, on_bad=self.on_bad)
 
     @property
     def label_loss(self) -> LabelLoss:
-        """The options of losses over labels."""
+        """Return the options of losses over labels."""
         return LabelLoss(class_weights=self.class_weights, smoothing=self.smoothing)
 
     def fit(self, steps: int, seed: int) -> FitConfig:
-        """What the training loop is told for so many steps."""
+        """Return the training loop's config for a number of steps."""
         return FitConfig(
             budget=Budget(steps=steps),
             optimiser=OptimiserConfig(

@@ -1,4 +1,4 @@
-"""Fine-tuning a model once: the same for every contestant and every recipe."""
+"""A single fine-tuning of a model, shared by all contestants and recipes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bertsmith.training.run.folder import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """Rows read and encoded, ready to train on and to measure with."""
+    """Rows read and encoded, ready for training and evaluation."""
 
     data: LabelledData[Any]
     train: EncodedExamples
@@ -46,11 +46,11 @@ class Prepared:
 
     @property
     def task(self) -> Task[Any]:
-        """What they are for."""
+        """Return the task."""
         return self.data.task
 
     def fewer(self, rows: NDArray[np.int64]) -> Prepared:
-        """The same with some of the rows to train on only."""
+        """Return a copy with some of the training rows only."""
         train = [self.data.train[row] for row in rows.tolist()]
         data = replace(self.data, train=train)
         return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.room))
@@ -71,12 +71,12 @@ def _encoded(
 
 @dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """What one training came to on dev.
+    """The result of a training on dev.
 
-    `scores` are those of the task, the one that counts most first; `losses` the points (step, mean
-    loss since the last point) of training; `seconds` those of training, `elapsed` those on the
-    clock, measuring on dev included; `constant` tells that the model says the same of everything:
-    training has failed.
+    `scores` are those of the task, the primary one first; `losses` the points (step, mean loss
+    since the last point) of training; `seconds` those of training, `elapsed` those on the clock,
+    including evaluation; `constant` is true if the model predicts the same for every row: training
+    has failed.
     """
 
     seed: int
@@ -89,28 +89,28 @@ class TrialResult:
 
     @property
     def score(self) -> float:
-        """The score that counts most."""
+        """Return the primary score."""
         return next(iter(self.scores.values()))
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Larger for the better trial: by the scores in their order, then the earlier seed."""
+        """Return a sort key, larger for the better trial: the scores in order, then the seed."""
         return (*self.scores.values(), -self.seed)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return dict(self.__dict__)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TrialResult:
-        """What `to_dict` gave."""
+        """Return the result from the values of `to_dict`."""
         losses = [(int(step), float(loss)) for step, loss in data["losses"]]
         return cls(**data | {"losses": losses})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a model says of dev, and how right that is."""
+    """A model's predictions on dev, and how correct they are."""
 
     answers: Sequence[Any]
     evidence: Evidence
@@ -124,7 +124,7 @@ def measure(
     rows: Sequence[Any],
     labels: tuple[str, ...],
 ) -> Measured:
-    """Ask a model for its answers to labelled rows, and score them."""
+    """Predict labelled rows with a model, and score the predictions."""
     answers = task.answers(model, encoded, rows)
     evidence = task.evidence(rows, answers, labels)
     return Measured(answers=answers, evidence=evidence, scores=task.scores(evidence, labels))
@@ -138,11 +138,10 @@ def run_trial(
     folder: RunFolder | None = None,
     title: str = "",
 ) -> tuple[TrialResult, Measured, Model]:
-    """Train the model that `make_model` gives for a seed, and measure it on dev.
+    """Train the model that `make_model` returns for a seed, and evaluate it on dev.
 
-    The seed decides the new weights, the order of the examples and what dropout drops. With a
-    folder, a training that was stopped goes on; its checkpoints are left to the caller. Raises
-    what `fit` raises.
+    The seed determines the new weights, the order of the examples and dropout. With a folder, an
+    interrupted training resumes; its checkpoints are left to the caller. Raises what `fit` raises.
     """
     data, task = prepared.data, prepared.task
     assert folder is not None or not config.patience
@@ -154,7 +153,7 @@ def run_trial(
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = task.objective(data.train, data.labels, config.label_loss)
     watched = _Watched(objective, every=max(1, steps // POINTS))
-    # dev has other tokens, so that to be measured on it meanwhile the model has to be whole
+    # dev has other tokens, so evaluation during training needs the whole token table
     part = nullcontext(prepared.train) if config.patience else met_rows(model, prepared.train)
     with part as examples:
         fitting = Clock()
@@ -183,7 +182,7 @@ def run_trial(
         losses=watched.points() if folder is None else _logged(folder, prepared.train.target),
         seconds=state.seconds,
         tokens=state.tokens,
-        # what earlier sittings took is in the state
+        # the state includes the time of earlier sessions
         elapsed=state.elapsed + whole.elapsed - fitted,
     )
     return result, found, model
@@ -211,7 +210,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
 
 
 def _dev_measure(prepared: Prepared) -> Measure:
-    """The scores on dev while training goes on; what is lacking of the first is the loss."""
+    """Return the scores on dev during training, as (1 - primary score) for the loss."""
     data = prepared.data
 
     def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
@@ -224,14 +223,14 @@ def _dev_measure(prepared: Prepared) -> Measure:
 
 
 def _take_best(model: Model, folder: RunFolder, state: State) -> None:
-    """Give a model the weights that were best on dev."""
+    """Load the weights that were best on dev."""
     if state.best_step not in (None, state.step):
         checkpoints = Checkpoints(folder.checkpoints, 1, run=folder.identity)
         model.load_state_dict(of_model(checkpoints.best(state).weights))
 
 
 class _Watched:
-    """An objective, with its losses kept: the only trace of a run without a folder."""
+    """An objective that records its losses, the only record of a run without a folder."""
 
     def __init__(self, objective: Objective, every: int) -> None:
         self._objective = objective
@@ -246,7 +245,7 @@ class _Watched:
         return losses
 
     def points(self) -> list[tuple[int, float]]:
-        """Means over runs of steps, each at its last step."""
+        """Return means over groups of steps, each at its last step."""
         means = [float(mean) for mean in self._means]
         runs = [means[i : i + self._every] for i in range(0, len(means), self._every)]
         ends = [min((i + 1) * self._every, len(means)) for i in range(len(runs))]
@@ -254,7 +253,7 @@ class _Watched:
 
 
 def _logged(folder: RunFolder, target: str) -> list[tuple[int, float]]:
-    """The losses in a folder's log; of steps made again after a stop, the later ones."""
+    """Return the losses in a folder's log; of repeated steps after a restart, the later ones."""
     key = f"{target}_loss"
     lines = {line["step"]: line for line in folder.log() if key in line}
     return [(step, lines[step][key]) for step in sorted(lines)]
