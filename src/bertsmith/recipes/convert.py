@@ -84,7 +84,7 @@ def _drawn(one: Model, other: Model) -> Batch:
     vocabulary = min(config.vocabulary for config in configs)
     several = all(config.segments != 1 for config in configs)
     random = np.random.default_rng(int(stream(Purpose.AGREEMENT)))
-    lengths = [min(each, longest) for each in _LENGTHS]
+    lengths = [min(length, longest) for length in _LENGTHS]
     ids = [random.integers(0, vocabulary, length) for length in lengths]
     segments = [np.arange(length) * 2 // length * several for length in lengths]
     return pack(ids, segments)
@@ -229,10 +229,10 @@ def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     """Return what was done to a folder's tensors when its model was loaded and saved."""
     kind = family(model.config.encoder)
     tied, moves = table.LAYOUTS[kind].tied, Moves()
-    found = {table.standard(each, kind): each for each in Weights(saved).entries}
+    targets = {table.standard(name, kind): name for name in Weights(saved).entries}
     for name in Weights(folder).entries:
         standard = table.standard(name, kind)
-        target = found.get(standard)
+        target = targets.get(standard)
         if target is not None:
             change: Change = "same" if name == target else "renamed"
             moves.done.append(Move(source=name, target=target, change=change))

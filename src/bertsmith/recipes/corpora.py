@@ -107,6 +107,6 @@ def _document(number: int, document: Document, tokenizer: Tokenizer) -> list[str
     lines = [f"document {number} ({place}), {count:,} paragraph{'s' * (count != 1)}:"]
     lines += [f"  {paragraph}" for paragraph in document.paragraphs[:_PARAGRAPHS]]
     ids = tokenizer.encode([document.paragraphs[0][:1000]])[0][:_TOKENS].tolist()
-    lines.append(f"  pieces: {' '.join(tokenizer.shown(each) for each in ids)}")
+    lines.append(f"  pieces: {' '.join(tokenizer.shown(piece) for piece in ids)}")
     lines.append(f"  ids:    {' '.join(map(str, ids))}")
     return lines

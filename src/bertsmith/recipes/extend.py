@@ -149,10 +149,10 @@ class _Counted:
         by_document = len(first) == _HELD_OUT
         self.held_out = "documents" if by_document else "paragraphs"
         paragraph = 0
-        for document, each in enumerate(chain(first, stream), start=1):
-            for text in each.paragraphs:
+        for number, document in enumerate(chain(first, stream), start=1):
+            for text in document.paragraphs:
                 paragraph += 1
-                aside = (document if by_document else paragraph) % _HELD_OUT == 0
+                aside = (number if by_document else paragraph) % _HELD_OUT == 0
                 (self.measured if aside else self.mined).add(text)
                 yield text
 
@@ -178,7 +178,7 @@ def describe(outcome: ExtendOutcome) -> str:
 
 def _tell(outcome: ExtendOutcome, add: int) -> None:
     added, size = outcome.extension.added, outcome.extension.tokenizer.size
-    best = ", ".join(each.piece for each in added[:_SHOWN])
+    best = ", ".join(item.piece for item in added[:_SHOWN])
     say(f"vocabulary: {len(added):,} pieces added, now {size:,}; best: {best}")
     if len(added) < add:
         say(
@@ -191,7 +191,7 @@ def _tell(outcome: ExtendOutcome, add: int) -> None:
 
 def _card(parent: Path, config: ModelConfig, tokenizer: Tokenizer, outcome: ExtendOutcome) -> str:
     added = outcome.extension.added
-    best = " ".join(f"`{each.piece}`" for each in added[: 5 * _SHOWN]).replace("|", "\\|")
+    best = " ".join(f"`{item.piece}`" for item in added[: 5 * _SHOWN]).replace("|", "\\|")
     name, head = origin(parent) or parent.resolve().name, head_of(config, base=base_of(parent))
     return f"""{written(head)}
 # {name} with more vocabulary

@@ -68,10 +68,10 @@ def show(facts: Iterable[ModelFacts]) -> None:
     table.add_column("model", no_wrap=True)
     for title in ("layers/\nhidden", "parameters", "published", *_MEMORY.values()):
         table.add_column(title, justify="right", no_wrap=True)
-    for each in facts:
-        memory = (f"{getattr(each, field) / 1e9:,.1f}" for field in _MEMORY)
-        count = f"{each.parameters / 1e6:,.1f}"
-        table.add_row(each.name, f"{each.layers}/{each.hidden}", count, each.published, *memory)
+    for item in facts:
+        memory = (f"{getattr(item, field) / 1e9:,.1f}" for field in _MEMORY)
+        count = f"{item.parameters / 1e6:,.1f}"
+        table.add_row(item.name, f"{item.layers}/{item.hidden}", count, item.published, *memory)
     print_table(table)
 
 
@@ -80,7 +80,7 @@ def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:
     return {
         "tokens_per_batch": TOKENS,
         "longest": _LONGEST,
-        "models": [dataclasses.asdict(each) for each in facts],
+        "models": [dataclasses.asdict(item) for item in facts],
     }
 
 

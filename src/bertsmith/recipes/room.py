@@ -149,7 +149,7 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = [_of_the_machine(), *_of_the_groups()]
-    known = [each for each in free if each is not None]
+    known = [item for item in free if item is not None]
     return min(known) if known else None
 
 
@@ -165,8 +165,8 @@ def _of_the_machine() -> int | None:
 def _of_the_groups(
     root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> list[int]:
-    """Yield the free bytes of each control group above this process, versions 1 and 2."""
-    found = []
+    """Return the free bytes of each control group above this process, versions 1 and 2."""
+    free = []
     for line in own.read_text(encoding="utf-8").splitlines() if own.exists() else []:
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
@@ -182,8 +182,8 @@ def _of_the_groups(
             if folder.is_relative_to(base):
                 most, now = _number(folder / limit), _number(folder / used)
                 if most is not None and now is not None:
-                    found.append(max(0, most - now + _reclaimable(folder / "memory.stat")))
-    return found
+                    free.append(max(0, most - now + _reclaimable(folder / "memory.stat")))
+    return free
 
 
 def _number(file: Path) -> int | None:

@@ -20,20 +20,20 @@ from bertsmith.text.corpus.documents import Document
 def read_documentation() -> list[ModuleText]:
     """Return the documentation of every module, read by one process per core."""
     files = documentation_files()
-    found: list[ModuleText] = []
+    modules: list[ModuleText] = []
     spawn = multiprocessing.get_context("spawn")
     with (
         progress("reading documentation", len(files), "modules") as bar,
         ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn) as pool,
     ):
         for texts in pool.map(_texts, files, chunksize=32):
-            found += texts
+            modules += texts
             bar.advance()
-    return found
+    return modules
 
 
 def as_documents(modules: list[ModuleText]) -> list[Document]:
-    """Yield one document per module."""
+    """Return one document per module."""
     return [
         Document(source=module.module, line=1, paragraphs=module.paragraphs) for module in modules
     ]

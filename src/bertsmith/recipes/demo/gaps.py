@@ -89,8 +89,8 @@ def choose_candidates(sentences: Sequence[str], tokenizer: Tokenizer) -> tuple[s
     # a part of a long text is representative
     some = sentences[:: max(1, len(sentences) // _COUNTED)]
     counts = Counter(chain.from_iterable(map(str.split, some)))
-    found = sorted(whole & counts.keys(), key=lambda word: (-counts[word], word))
-    return tuple(found[:CANDIDATES])
+    ranked = sorted(whole & counts.keys(), key=lambda word: (-counts[word], word))
+    return tuple(ranked[:CANDIDATES])
 
 
 def balanced_gaps(
@@ -103,7 +103,7 @@ def balanced_gaps(
 
     `is_known` returns whether a sentence in lower case must not be used. No sentence is used twice.
     """
-    found: list[Gap] = []
+    gaps: list[Gap] = []
     left = Counter(dict.fromkeys(range(len(candidates)), each))
     seen: set[str] = set()
     numbers = {word: number for number, word in enumerate(candidates)}
@@ -119,10 +119,10 @@ def balanced_gaps(
             continue
         seen.add(small)
         left[word] -= 1
-        found.append(_gap(words, place, word, at))
+        gaps.append(_gap(words, place, word, at))
         if not left.total():
             break
-    return _as_many_each(found, range(len(candidates)))
+    return _as_many_each(gaps, range(len(candidates)))
 
 
 def _as_many_each(gaps: list[Gap], words: Iterable[int]) -> list[Gap]:
@@ -154,11 +154,11 @@ def _place(sentence: str, candidates: Mapping[str, int]) -> int | None:
     # one more than the others: the candidate itself
     if not _FEWEST < len(words) <= _MOST + 1:
         return None
-    found = [place for place, word in enumerate(words) if word in candidates]
-    if len(found) != 1 or found[0] == 0 or not _is_prose(sentence):
+    places = [place for place, word in enumerate(words) if word in candidates]
+    if len(places) != 1 or places[0] == 0 or not _is_prose(sentence):
         return None
     tokens = TOKEN.findall(sentence.lower())
-    return found[0] if sum(token in candidates for token in tokens) == 1 else None
+    return places[0] if sum(token in candidates for token in tokens) == 1 else None
 
 
 def _gap(words: list[str], place: int, word: int, key: int) -> Gap:

@@ -140,22 +140,22 @@ class GapOutcome:
         other = self.right[rival][question]
         compared = paired_bootstrap(_mean(model), _mean(other), len(model), resamples=_RESAMPLES)
         points = 100 * compared.difference
-        told = f"({points:+.1f} points, 95 %: {_range(compared.interval)})"
+        margin = f"({points:+.1f} points, 95 %: {_range(compared.interval)})"
         if compared.interval.low <= 0 <= compared.interval.high:
-            return f"{question}: the model and {rival} are a draw {told}"
+            return f"{question}: the model and {rival} are a draw {margin}"
         word = "beats" if points > 0 else "loses to"
-        return f"{question}: the model {word} {rival} {told}"
+        return f"{question}: the model {word} {rival} {margin}"
 
     def _example(self, number: int, outcome: str) -> tuple[str, str, str, str]:
         gap = self.task.dev[number]
-        told = ", ".join(
+        shares = ", ".join(
             f"{word} {100 * share:.1f} %"
             for word, share in zip(
                 self.task.candidates, self.probabilities[number].tolist(), strict=True
             )
         )
         text = printable(gap.text(gap.place, "___"), _SHOWN_CHARACTERS)
-        return text, self.task.candidates[gap.word], told, outcome
+        return text, self.task.candidates[gap.word], shares, outcome
 
 
 def find_missing_words(task: GapTask, model: Model, tokenizer: Tokenizer) -> GapOutcome:
@@ -200,7 +200,7 @@ def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> Asked:
         for line, gap in enumerate(task.dev, 1)
         for place in range(PLACES)
     )
-    found = np.array(
+    probabilities = np.array(
         [
             [filling.probability for filling in filled.masks[0]]
             for filled in fill_masks(model, tokenizer, examples, among=pieces)
@@ -210,7 +210,7 @@ def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> Asked:
     words, places = (
         np.array([getattr(gap, name) for gap in task.dev]) for name in ("word", "place")
     )
-    return Asked(words=found[gaps, places], places=found[gaps, :, words])
+    return Asked(words=probabilities[gaps, places], places=probabilities[gaps, :, words])
 
 
 def bag_answers(task: GapTask) -> Asked:
@@ -251,11 +251,11 @@ def _asked_rivals(task: GapTask, bar: Bar) -> dict[str, Asked]:
         BAG: bag_answers,
         NEIGHBOURS: neighbour_answers,
     }
-    found = {}
+    results = {}
     for name, answers in rivals.items():
         bar.note(name)
-        found[name] = answers(task)
-    return found
+        results[name] = answers(task)
+    return results
 
 
 def _sides(gap: Gap, place: int) -> list[str]:
@@ -296,9 +296,9 @@ def _mean(right: Right) -> Callable[[NDArray[np.int64]], float]:
 
 
 def _in_percent(right: Right) -> str:
-    found = bootstrap_interval(_mean(right), len(right), resamples=_RESAMPLES)
-    told = f"{100 * right.mean():.1f}"
-    return told if found.low == found.high else f"{told} ({_range(found)})"
+    interval = bootstrap_interval(_mean(right), len(right), resamples=_RESAMPLES)
+    mean = f"{100 * right.mean():.1f}"
+    return mean if interval.low == interval.high else f"{mean} ({_range(interval)})"
 
 
 def _range(interval: Interval) -> str:

@@ -115,7 +115,7 @@ def make_task(modules: list[ModuleText]) -> Task:
             if _SHORTEST <= len(text) <= _LONGEST and text not in seen:
                 seen.add(text)
                 texts[module.package].append((text, is_dev))
-    sizes = Counter({package: len(found) for package, found in texts.items()})
+    sizes = Counter({package: len(items) for package, items in texts.items()})
     labels = tuple(sorted(package for package, _ in sizes.most_common(CLASSES)))
     sides = [
         _drawn(texts, labels, is_dev=is_dev, count=count)
@@ -155,15 +155,15 @@ def carry_out_task(
         PRETRAINED: _trained(pretrained, prepared, settings, seed, title),
         RANDOM: _trained(lambda seed: _fresh(config, seed), prepared, settings, seed, title),
     }
-    accuracies = {name: [each.score for each, _ in found] for name, found in results.items()}
+    accuracies = {name: [result.score for result, _ in trials] for name, trials in results.items()}
     baseline = tfidf_rival(prepared)
     assert isinstance(baseline, Rival)
-    best = max(results[PRETRAINED], key=lambda found: found[0].rank)
-    true, said = best[1].evidence[:, :2].astype(np.int64).T
+    best = max(results[PRETRAINED], key=lambda trial: trial[0].rank)
+    true, predicted = best[1].evidence[:, :2].astype(np.int64).T
     return TaskOutcome(
         task=task,
         accuracies=accuracies | {BASELINE: baseline.values("accuracy")},
-        confusion=confusion_matrix(true, said, len(task.labels)).tolist(),
+        confusion=confusion_matrix(true, predicted, len(task.labels)).tolist(),
     )
 
 
@@ -203,7 +203,7 @@ def tell_task(outcome: TaskOutcome, question: str, moral: str) -> None:
 
 
 def _blanker(module: ModuleText) -> Callable[[str], str]:
-    """A filter that removes the names of a package and whatever looks like code."""
+    """Return a filter that removes a package's names and whatever looks like code."""
     names = {part for part in module.module.replace("_", ".").split(".") if len(part) > 2}
     own = re.compile(rf"(?i)\b(?:{'|'.join(map(re.escape, sorted(names)))})\w*") if names else None
 
@@ -221,9 +221,9 @@ def _drawn(
     drawn: list[str] = []
     classes: list[int] = []
     for number, label in enumerate(labels):
-        found = [text for text, side in texts[label] if side == is_dev]
+        matching = [text for text, side in texts[label] if side == is_dev]
         key = stream(Purpose.DEMO_TEXTS, number)
-        order = permuted(np.arange(len(found)), len(found), key)[:count]
-        drawn += [found[place] for place in order.tolist()]
+        order = permuted(np.arange(len(matching)), len(matching), key)[:count]
+        drawn += [matching[place] for place in order.tolist()]
         classes += [number] * len(order)
     return drawn, np.array(classes, np.int64)

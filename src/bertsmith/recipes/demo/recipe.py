@@ -141,7 +141,7 @@ def _pretrain(
         force=True,
     )
     after = fill(outcome.model, tokenizer)
-    return outcome, [Blank(*each) for each in zip(SENTENCES, before, after, strict=True)]
+    return outcome, [Blank(*parts) for parts in zip(SENTENCES, before, after, strict=True)]
 
 
 def _tasks(

@@ -54,7 +54,7 @@ def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
 
 def in_words(fillings: list[Filling]) -> str:
     """Return pieces with their probabilities, in descending order."""
-    return ", ".join(f"{each.piece} {_share(each.probability)}" for each in fillings)
+    return ", ".join(f"{item.piece} {_share(item.probability)}" for item in fillings)
 
 
 def tell(blanks: list[Blank]) -> None:

@@ -98,9 +98,9 @@ def make_search(modules: list[ModuleText]) -> Search:
                 pairs.setdefault(line, body)
     # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
-    found = [(line, body) for body, line in unique.items()]
-    order = permuted(np.arange(len(found)), len(found), stream(Purpose.DEMO_QUERIES))
-    chosen = [found[place] for place in order[:TEXTS].tolist()]
+    pairs = [(line, body) for body, line in unique.items()]
+    order = permuted(np.arange(len(pairs)), len(pairs), stream(Purpose.DEMO_QUERIES))
+    chosen = [pairs[place] for place in order[:TEXTS].tolist()]
     return Search(
         queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]
     )
@@ -161,8 +161,8 @@ def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Scores:
     weighed = counts.copy()
     weighed.data = counts.data * (_K1 + 1) / (counts.data + norms[counts.indices])
     asked = (counter.transform(queries) > 0).multiply(rarity)
-    found: Scores = (asked @ weighed.T).toarray()
-    return found
+    scores: Scores = (asked @ weighed.T).toarray()
+    return scores
 
 
 def vector_scores(search: Search, model: Model, tokenizer: Tokenizer) -> Scores:
@@ -170,15 +170,15 @@ def vector_scores(search: Search, model: Model, tokenizer: Tokenizer) -> Scores:
     tokens = [tokenizer.encode([text])[0] for text in search.texts]
     counts = np.bincount(np.concatenate(tokens), minlength=tokenizer.size)
     weights = _WEIGHT / (_WEIGHT + counts / counts.sum())
-    sides = [_vectors(each, model, tokenizer, weights) for each in (search.queries, search.texts)]
+    sides = [_vectors(texts, model, tokenizer, weights) for texts in (search.queries, search.texts)]
     # the component common to all texts does not distinguish them
     together = np.concatenate(sides)
     center = together.mean(0)
     _, _, directions = np.linalg.svd(together - center, full_matrices=False)
     bare = [side - center - ((side - center) @ directions[:1].T) @ directions[:1] for side in sides]
     queries, texts = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in bare)
-    found: Scores = queries @ texts.T
-    return found
+    scores: Scores = queries @ texts.T
+    return scores
 
 
 def _vectors(
@@ -190,20 +190,20 @@ def _vectors(
         for line, text in enumerate(texts, 1)
     )
     config = FeatureConfig(layer="last", pool="token")
-    found = []
-    for each in features(model, tokenizer, rows, config):
+    vectors = []
+    for item in features(model, tokenizer, rows, config):
         # special tokens have no characters
-        own = each.vectors[each.spans[:, 1] > 0].astype(np.float64)
-        share = weights[tokenizer.encode([each.example.text])[0][: len(own)]][:, None]
-        found.append((own * share).sum(0) / share.sum())
-    return np.stack(found)
+        own = item.vectors[item.spans[:, 1] > 0].astype(np.float64)
+        share = weights[tokenizer.encode([item.example.text])[0][: len(own)]][:, None]
+        vectors.append((own * share).sum(0) / share.sum())
+    return np.stack(vectors)
 
 
 def _fused(*scores: Scores) -> Scores:
-    """Return the sum over searchers of the reciprocal of each text's rank, plus a constant."""
+    """Return the sum over methods of the reciprocal of each text's rank, plus a constant."""
     total: Scores = np.zeros_like(scores[0])
-    for each in scores:
-        ranks = (-each).argsort(1, kind="stable").argsort(1, kind="stable") + 1
+    for ranking in scores:
+        ranks = (-ranking).argsort(1, kind="stable").argsort(1, kind="stable") + 1
         total += 1 / (_RANK + ranks)
     return total
 
@@ -211,5 +211,5 @@ def _fused(*scores: Scores) -> Scores:
 def _ranks_of_right(scores: Scores) -> Ranks:
     """Return the rank from 1 of text i for query i; of equal scores the right one comes last."""
     right = scores[np.arange(len(scores)), np.arange(len(scores))][:, None]
-    found: Ranks = (scores >= right).sum(1)
-    return found
+    ranks: Ranks = (scores >= right).sum(1)
+    return ranks

@@ -74,18 +74,18 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
     scores = {name: _difference(one, other, name) for name in one.results["scores"]}
     name = next(iter(scores))
     figures: dict[str, Any] = {"rows": len(one.evidence), "scores": scores}
-    for each in (one, other):
-        values = [seed["scores"][name] for seed in each.results["seeds"]]
-        best = each.results["best_seed"]
-        say(f"{each.path}: {in_words(name)} {told(values)} %, best seed {best}")
-    for score, found in scores.items():
+    for run in (one, other):
+        values = [seed["scores"][name] for seed in run.results["seeds"]]
+        best = run.results["best_seed"]
+        say(f"{run.path}: {in_words(name)} {told(values)} %, best seed {best}")
+    for score, result in scores.items():
         say(
-            f"{in_words(score)} of the best seeds: {percent(found['first'])} and "
-            f"{percent(found['second'])}, difference {100 * found['difference']:+.2f} (95 %: "
-            f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}; p = {found['p']:.3g})"
+            f"{in_words(score)} of the best seeds: {percent(result['first'])} and "
+            f"{percent(result['second'])}, difference {100 * result['difference']:+.2f} (95 %: "
+            f"{100 * result['low']:+.2f} to {100 * result['high']:+.2f}; p = {result['p']:.3g})"
         )
     p = scores[name]["p"]
-    rights = [each.task.right(each.evidence) for each in (one, other)]
+    rights = [run.task.right(run.evidence) for run in (one, other)]
     if rights[0] is not None and rights[1] is not None:
         test = mcnemar(rights[0], rights[1])
         say(
@@ -112,12 +112,12 @@ def _verdict(p: float, difference: float) -> str:
 
 def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]) -> str:
     """Return a sentence on the difference over all seeds; add the difference to the figures."""
-    values = [[seed["scores"][name] for seed in each.results["seeds"]] for each in (one, other)]
+    values = [[seed["scores"][name] for seed in item.results["seeds"]] for item in (one, other)]
     if min(map(len, values)) < 2:
         return "whether its recipe is better, one seed does not tell: --seeds 5 does"
     difference = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
     # two standard errors of the difference of the means
-    error = 2 * sum(statistics.variance(each) / len(each) for each in values) ** 0.5
+    error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
     sure = difference.certain and abs(difference.points) > error
     figures["all_seeds"] = {
         "difference": difference.points, "low": difference.low, "high": difference.high,
@@ -169,5 +169,5 @@ def _ended(folder: Path) -> _Ended:
         run=run,
         results=content,
         evidence=np.array(dev["evidence"], np.float64),
-        seeds=tuple(np.array(each["evidence"], np.float64) for each in seeds),
+        seeds=tuple(np.array(item["evidence"], np.float64) for item in seeds),
     )

@@ -37,10 +37,10 @@ def pick_classes(
         return label not in columns.exclude and (not columns.classes or label in columns.classes)
 
     kept = task.picked(rows, wanted)
-    found = dict.fromkeys(label for row in rows for label in task.labels_of(row))
+    present = dict.fromkeys(label for row in rows for label in task.labels_of(row))
     for name in named:
-        if name not in found and name not in known:
-            there = ", ".join(sorted({*found, *known})[:30])
+        if name not in present and name not in known:
+            there = ", ".join(sorted({*present, *known})[:30])
             raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
     if not kept:
         raise ConfigError(

@@ -55,7 +55,7 @@ Confidence = NDArray[np.float64]
 def calibration_points(confidence: Confidence, right: Right) -> list[tuple[float, float]]:
     """Return mean confidence (x) and accuracy (y) of each calibration bin."""
     bins = calibration(confidence, right).bins
-    return [(each.confidence, each.accuracy) for each in bins]
+    return [(item.confidence, item.accuracy) for item in bins]
 
 
 def calibration_note(confidence: Confidence, right: Right) -> str:

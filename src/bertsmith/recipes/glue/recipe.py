@@ -90,16 +90,16 @@ def read_earlier(out: Path, model_hash: str, *, without: Set[str]) -> Earlier:
     files = {file for file, (task, _) in FILES.items() if task.name in tasks}
     try:
         results = read_json(out / RESULTS, RunFolderError, largest=_LARGEST)
-        scores = {name: _scores(found) for name, found in results.items() if name in tasks}
+        scores = {name: _scores(values) for name, values in results.items() if name in tasks}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Earlier({}, {})
     answers = {file: rows for file, rows in read_submission(out).items() if file in files}
     return Earlier(scores, answers)
 
 
-def _scores(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
+def _scores(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    for name, score in found.items():
+    for name, score in values.items():
         mean, spread = score["mean"], score["spread"]
         scores[name] = (float(mean), None if spread is None else float(spread))
     return scores
@@ -138,11 +138,13 @@ def glue(
     each task, and `side_by_side` is the number of its trainings at once. Raises `ExampleError` for
     files that are not GLUE's, `ConfigError` for a missing task, and what `finetune` raises.
     """
-    folder, found = model_folder(model), find_glue(data)
+    folder, available = model_folder(model), find_glue(data)
     for name in tasks:
-        if name not in found:
-            raise ConfigError(f"no task {name!r} in {data}", remedy=f"there is {', '.join(found)}")
-    chosen = {name: files for name, files in found.items() if not tasks or name in tasks}
+        if name not in available:
+            raise ConfigError(
+                f"no task {name!r} in {data}", remedy=f"there is {', '.join(available)}"
+            )
+    chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with made_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, tuple[float, float | None]]] = {}
         answers: dict[str, Predictions] = {}
@@ -172,8 +174,8 @@ def glue(
             if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
                 scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
             answers |= trained.answered(files, task)
-            if name == MATCHED and DIAGNOSTIC in found:
-                answers |= trained.answered(found[DIAGNOSTIC], TASKS[DIAGNOSTIC])
+            if name == MATCHED and DIAGNOSTIC in available:
+                answers |= trained.answered(available[DIAGNOSTIC], TASKS[DIAGNOSTIC])
         earlier = read_earlier(out, weights_hash(folder), without=set(scores))
         if earlier.scores:
             say(f"with {', '.join(earlier.scores)} of earlier calls")

@@ -48,12 +48,12 @@ Scores = Mapping[str, tuple[float, float | None]]
 
 
 def glue_rows(
-    name: str, found: Mapping[str, Mapping[str, tuple[float, float | None]]]
+    name: str, results: Mapping[str, Mapping[str, tuple[float, float | None]]]
 ) -> list[Row]:
     """Return the rows of the table, ours last, from mean and spread by task and score."""
     rows = [(model, *(f"{score:.1f}" for score in scores)) for model, scores in PUBLISHED.items()]
-    ours = [found.get(task, {}).get(score) for _, task, score in COLUMNS]
-    means = [each[0] for each in ours if each is not None]
+    ours = [results.get(task, {}).get(score) for _, task, score in COLUMNS]
+    means = [item[0] for item in ours if item is not None]
     average = f"{100 * sum(means) / len(means):.1f}" if len(means) == len(ours) else ""
     rows.append((name, *map(_formatted, ours), average))
     return rows

@@ -173,7 +173,7 @@ def describe(state: State, held_out: dict[str, float]) -> str:
 
 
 def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
-    """Return the batches of the first epoch until so many tokens are reached."""
+    """Yield the batches of the first epoch until so many tokens are reached."""
     place, tokens = Place(), 0
     while place.epoch == 0 and tokens < most:
         batch, place = batches.take(place)

@@ -77,7 +77,7 @@ def count_neighbours(
 
 
 def _sample(store: TokenStore) -> NDArray[np.int64]:
-    """Yield the ids of the whole store, or of evenly spaced stretches that begin at sentences."""
+    """Return the ids of the whole store, or of evenly spaced stretches that begin at sentences."""
     starts = store.document_starts()
     if store.tokens <= _TOKENS:
         ranges = list(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True))
@@ -88,7 +88,7 @@ def _sample(store: TokenStore) -> NDArray[np.int64]:
 
 
 def _parts(starts: NDArray[np.int64], begin: int) -> list[tuple[int, int]]:
-    """Yield the parts of documents in a stretch, as a store reads one document at a time."""
+    """Return the parts of documents in a stretch, as a store reads one document at a time."""
     end = begin + _STRETCH
     inside = starts[(starts > begin) & (starts < end)].tolist()
     return list(zip([begin, *inside], [*inside, end], strict=True))

@@ -82,12 +82,12 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
         )
     spoken_for = clock.elapsed + costs.total(plan.measurements)
     parts = batches.parts
-    found = room + check(run, store, tokenizer, model, parts, PRETRAINING, spoken_for=spoken_for)
-    found.tell()
+    findings = room + check(run, store, tokenizer, model, parts, PRETRAINING, spoken_for=spoken_for)
+    findings.tell()
     if not force:
-        found.stop(store.folder)
+        findings.stop(store.folder)
     say("dry run: nothing was trained, nothing was written")
-    return found
+    return findings
 
 
 def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:

@@ -108,7 +108,7 @@ def begin(
 
 
 def check_store(run: PretrainRun, out: Path) -> None:
-    """Return whether the store is the one that the run was started with, on this machine too."""
+    """Check that the store is the one the run was started with, on this machine too."""
     TokenStore(run.store)
     if run.store_hash != store_hash(run.store):
         raise RunFolderError(

@@ -39,12 +39,12 @@ class Rival:
 
     def values(self, name: str) -> list[float]:
         """Return a score of each seed."""
-        return [each[name] for each in self.scores if name in each]
+        return [scores[name] for scores in self.scores if name in scores]
 
     @property
     def mean(self) -> float:
         """Return the mean of the primary score."""
-        return mean_and_spread([next(iter(each.values())) for each in self.scores])[0]
+        return mean_and_spread([next(iter(scores.values())) for scores in self.scores])[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the evidence."""
@@ -117,7 +117,7 @@ def difference_of(
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
     p = max(bootstrap.p, least_p(len(ours[0])))
-    rights = [task.tuned(each[0]).right(each[0]) for each in (ours, theirs)]
+    rights = [task.tuned(evidences[0]).right(evidences[0]) for evidences in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
     return Difference(

@@ -69,15 +69,15 @@ def check_room(
     wanted = [
         need(config, batches.config, settings.optimiser, settings.precision) for batches in phases
     ]
-    largest = max(wanted, key=lambda each: each.memory)
+    largest = max(wanted, key=lambda item: item.memory)
     # the newest, the best, and the one being written
     kept = settings.keep + 2
     room = look_at_room(largest, folder, device, checkpoints=kept, processes=processes)
-    found = Findings(findings=tuple(room))
+    findings = Findings(findings=tuple(room))
     if worst(room) == "stop" and not force:
-        found.tell()
-        found.stop(folder)
-    return found
+        findings.tell()
+        findings.stop(folder)
+    return findings
 
 
 def check(
