@@ -192,7 +192,7 @@ def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
     contest: tuple[Path, FinetuneOutcome], base_folder: Path, labelled: Path, tmp_path: Path
 ) -> None:
     _, found = contest
-    with pytest.raises(RunFolderError, match="is no fine-tuning that has ended"):
+    with pytest.raises(RunFolderError, match="is not a finished fine-tuning run"):
         compare(found.folder, tmp_path)
     labelled.write_text(labelled.read_text() + "up\tword1 good\n", encoding="utf-8")
     quickest = replace(QUICK, epochs=1, baseline=False)

@@ -65,7 +65,7 @@ def outcome(
         ([0.90, 0.92], 0.92, "no winner: 91.00 against 92.00"),
         ([0.90, 0.90], 0.90, "no winner"),
         ([0.90], 0.90, "no winner"),
-        ([0.90], 0.85, "one seed says nothing of the spread"),
+        ([0.90], 0.85, "one seed gives no spread"),
         ([0.50, 0.51], 0.52, "always saying the commonest class wins by 4.50 points"),
         ([0.90, 0.92], None, "the model wins by 36.00 points over always saying the commonest"),
     ],

@@ -74,10 +74,14 @@ def test_a_submission_is_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "rows", "message"),
     [
-        ("CoLA.csv", [], "CoLA.csv: is no file of GLUE's leaderboard; it has CoLA.tsv, SST-2.tsv"),
+        (
+            "CoLA.csv",
+            [],
+            "CoLA.csv: is not a file of GLUE's leaderboard; it has CoLA.tsv, SST-2.tsv",
+        ),
         ("WNLI.tsv", predicted("WNLI.tsv")[1:], "145 predictions, and the test set has 146"),
         ("WNLI.tsv", [("7", "1")] * 146, "two predictions of one index"),
-        ("WNLI.tsv", [(str(n), "yes") for n in range(146)], "'yes' is no label of WNLI"),
+        ("WNLI.tsv", [(str(n), "yes") for n in range(146)], "'yes' is not a label of WNLI"),
         ("STS-B.tsv", [(str(n), float("nan")) for n in range(1379)], "nan is no score"),
         ("STS-B.tsv", [(str(n), "3") for n in range(1379)], "'3' is no score"),
     ],

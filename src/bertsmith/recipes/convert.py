@@ -219,7 +219,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
         path, kind = found
         raise ModelFolderError(f"is {kind.what}", where=path, remedy=kind.remedy)
     raise ModelFolderError(
-        "holds no weights of a kind that is known",
+        "holds no weights of a known kind",
         where=source,
         remedy="see bertsmith convert --help for what can be read",
     )

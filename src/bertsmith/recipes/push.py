@@ -58,7 +58,9 @@ def push(
     """
     name = hub_name(f"{PREFIX}{repository.removeprefix(PREFIX)}")
     if name is None or "/" not in name.repository or "@" in repository:
-        raise HubError("is no place on the hub", where=repository, remedy="write owner/name")
+        raise HubError(
+            "is not a repository on the hub", where=repository, remedy="write owner/name"
+        )
     if revision is not None and (not _BRANCH.fullmatch(revision) or ".." in revision):
         raise ConfigError(f"revision is {revision!r}", remedy="it must be the name of a branch")
     if not dry_run:

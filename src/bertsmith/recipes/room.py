@@ -145,7 +145,7 @@ def look_at_room(
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that this process may still allocate: on the device, or in main memory."""
+    """Return the bytes this process may still allocate: on the device, or in machine and group."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = [_of_the_machine(), *_of_the_groups()]

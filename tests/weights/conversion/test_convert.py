@@ -137,7 +137,7 @@ def test_a_pickled_folder_of_sentence_transformers(tmp_path: Path) -> None:
         ("hub", "bertsmith", "hub: is a model folder already; use it as it is"),
         ("nowhere", "bertsmith", "nowhere: no such"),
         ("nowhere", "tensorflow", "nowhere: no such"),
-        ("empty", "bertsmith", "empty: holds no weights of a kind that is known"),
+        ("empty", "bertsmith", "empty: holds no weights of a known kind"),
         ("empty", "tensorflow", "empty: is no model folder"),
     ],
 )

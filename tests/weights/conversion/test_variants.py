@@ -164,7 +164,7 @@ def test_a_model_folder_is_still_one(make: Make, tmp_path: Path) -> None:
         ("adapter_model.safetensors", "is an adapter, .*; merge it"),
         ("adapter_model.bin", "is an adapter, .*; merge it"),
         ("model.tar.gz", "is an archive; unpack it"),
-        ("notes.txt", "holds no weights of a kind that is known"),
+        ("notes.txt", "holds no weights of a known kind"),
     ],
 )
 @pytest.mark.parametrize("named", [True, False])

@@ -98,7 +98,7 @@ def _clear(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not (out / MARKER).is_file():
             raise RunFolderError(
-                "exists and is no earlier demo", where=out, remedy="choose another --out"
+                "exists and is not an earlier demo", where=out, remedy="choose another --out"
             )
         for name in ("store", "pretraining"):
             shutil.rmtree(out / name, ignore_errors=True)

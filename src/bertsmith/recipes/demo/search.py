@@ -60,7 +60,7 @@ class SearchOutcome:
     search: Search
     ranks: dict[str, Ranks]
     found: dict[str, list[int]]
-    """For some queries the top text of each method."""
+    """Number of the top text for the first queries, by method."""
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return one row per method: share first, among ten, mean reciprocal rank, in per cent."""

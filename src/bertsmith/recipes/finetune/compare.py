@@ -114,7 +114,7 @@ def _of_all_seeds(one: _Ended, other: _Ended, name: str, figures: dict[str, Any]
     """Return a sentence on the difference over all seeds; add the difference to the figures."""
     values = [[seed["scores"][name] for seed in item.results["seeds"]] for item in (one, other)]
     if min(map(len, values)) < 2:
-        return "whether its recipe is better, one seed does not tell: --seeds 5 does"
+        return "one seed is not enough to compare the recipes: use --seeds 5"
     difference = difference_of(one.task, one.run.labels, one.seeds, other.seeds)
     # two standard errors of the difference of the means
     error = 2 * sum(statistics.variance(item) / len(item) for item in values) ** 0.5
@@ -153,9 +153,9 @@ def _ended(folder: Path) -> _Ended:
     results = folder / "results.json"
     if not results.exists():
         raise RunFolderError(
-            "is no fine-tuning that has ended",
+            "is not a finished fine-tuning run",
             where=folder,
-            remedy="name the --out of bertsmith finetune; the same command again ends it",
+            remedy="name the --out of bertsmith finetune; the same command again finishes it",
         )
     settings = RunFolder(folder).settings("finetune") or {}
     content = read_record(results)

@@ -44,7 +44,7 @@ def pick_classes(
             raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
     if not kept:
         raise ConfigError(
-            "no example is left of the classes picked",
+            "no example of the chosen classes is left",
             where=rows[0].source,
             remedy="change --classes or --exclude",
         )

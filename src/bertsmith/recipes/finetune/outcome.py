@@ -121,7 +121,7 @@ class FinetuneOutcome:
         """Return the table of scores: every seed, mean and spread, and the baselines."""
         rows = []
         for seed in self.seeds:
-            name = f"seed {seed.seed}" + (" (says the same of everything)" * seed.constant)
+            name = f"seed {seed.seed}" + (" (predicts the same for every row)" * seed.constant)
             rows.append((name, *map(percent, seed.scores.values()), f"{seed.seconds:.1f}"))
         if (count := len(self.seeds)) > 1:
             seconds = mean_and_spread([seed.seconds for seed in self.seeds])[0]
@@ -145,7 +145,7 @@ class FinetuneOutcome:
     def verdict(self) -> str:
         """Return a sentence on what wins on dev, and whether that is significant."""
         if self.best_rival is None or self.difference is None:
-            return "nothing else was tried to measure it against"
+            return "there is no baseline to compare it with"
         mean, spread = mean_and_spread(self.values(self.names[0]))
         name, best, simpler = self.best_rival
         points, apart = 100 * abs(mean - best), self.difference
@@ -162,7 +162,7 @@ class FinetuneOutcome:
         else:
             verdict = f"{name} wins by {points:.2f} points{', and is simpler' * simpler} ({luck})"
         if spread is None:
-            verdict += "; one seed says nothing of the spread, --seeds 5 does"
+            verdict += "; one seed gives no spread: use --seeds 5"
         return verdict + self._read_less()
 
     def _read_less(self) -> str:

@@ -110,7 +110,7 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
         say(f"no report: {error}")
         return
     report.table("Scores on dev", outcome.header(), outcome.rows(), note=outcome.verdict())
-    report.text("What to make of them", conclusions(outcome)[1:])
+    report.text("Conclusions", conclusions(outcome)[1:])
     _add_trials(report, outcome)
     _add_errors(report, outcome)
     logs = {

@@ -44,8 +44,8 @@ def conclusions(outcome: FinetuneOutcome) -> list[str]:
     lines = [outcome.verdict(), outcome.certainty(), *outcome.notes]
     if outcome.constant:
         lines.append(
-            f"{outcome.constant} of {len(outcome.seeds)} seeds say the same of everything: try "
-            "another --rate (small models want 3e-4 to 1e-3, large ones less), or more epochs"
+            f"{outcome.constant} of {len(outcome.seeds)} seeds predict the same for every row: try "
+            "another --rate (small models need 3e-4 to 1e-3, large ones less), or more epochs"
         )
     if outcome.grid is not None:
         lines.append(outcome.grid.note())
@@ -69,7 +69,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
         f"({percent(best.score)} %), so the mean is the better guess for new texts."
         if len(outcome.seeds) > 1
-        else f"This is the model of seed {best.seed}; one seed says nothing of the spread."
+        else f"This is the model of seed {best.seed}; one seed gives no spread."
     )
     base = Path(run["model"])
     config = read_config(base).with_head(data.task.predicts, data.labels)

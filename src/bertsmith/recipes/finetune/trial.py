@@ -210,7 +210,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
 
 
 def _dev_measure(prepared: Prepared) -> Measure:
-    """Return the scores on dev during training, as (1 - primary score) for the loss."""
+    """Return a function that scores dev during training; the loss is 1 - primary score."""
     data = prepared.data
 
     def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:

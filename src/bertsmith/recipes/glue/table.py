@@ -150,7 +150,7 @@ def _rows(file: str, table: str) -> Predictions:
 def _table(file: str, rows: Predictions) -> str:
     if file not in FILES:
         remedy = f"it has {', '.join(FILES)}"
-        raise ExampleError("is no file of GLUE's leaderboard", where=file, remedy=remedy)
+        raise ExampleError("is not a file of GLUE's leaderboard", where=file, remedy=remedy)
     task, split = FILES[file]
     if len(rows) != task.sizes[split]:
         what = f"{len(rows):,} predictions, and the test set has {task.sizes[split]:,}"
@@ -168,5 +168,5 @@ def _written(file: str, task: GlueTask, value: str | float) -> str:
         return f"{min(max(value, 0.0), HIGHEST):.3f}"
     if value not in task.labels:
         remedy = f"they are {', '.join(task.labels)}"
-        raise ExampleError(f"{value!r} is no label of {task.name}", where=file, remedy=remedy)
+        raise ExampleError(f"{value!r} is not a label of {task.name}", where=file, remedy=remedy)
     return str(value)

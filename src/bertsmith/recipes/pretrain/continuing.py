@@ -72,7 +72,7 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
         model_folder(run.parent.origin)
     if identify(folder) != run.parent:
         raise RunFolderError(
-            "is not the model any more that the run was begun from",
+            "is no longer the model that the run was started from",
             where=folder,
             remedy="choose another --out",
         )
@@ -87,8 +87,8 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
     for name in (*_OF_THE_MODEL, "position_start"):
         if getattr(network, name) != getattr(own, name):
             raise ConfigError(
-                f"network.{name} is {getattr(network, name)!r} where the model that is continued "
-                f"asks for {getattr(own, name)!r}",
+                f"network.{name} is {getattr(network, name)!r}, and the parent has "
+                f"{getattr(own, name)!r}",
                 remedy="leave that setting out",
             )
 

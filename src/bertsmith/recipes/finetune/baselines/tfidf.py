@@ -111,7 +111,7 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
                 task.predicts, known, truths, asked, outputs, choosing=choosing
             )
     except MemoryError:
-        return LeftOut(name=name, reason="memory did not suffice")
+        return LeftOut(name=name, reason="not enough memory")
     evidence = task.evidence(data.dev, answers, data.labels)
     return Rival(
         name=name,
@@ -146,9 +146,9 @@ def _choosing(known: Any, classes: int, planned: Plan) -> Choosing:  # noqa: ANN
 def _detail(planned: Plan, strength: float, rows: int) -> str:
     words = [f"regularisation 1/{strength:g}"]
     if not planned.characters:
-        words.append("words and pairs of words only, to be done in time")
+        words.append("word unigrams and bigrams only, to finish in time")
     if planned.rows < rows:
-        words.append(f"from {planned.rows:,} of {rows:,} examples, to be done in time")
+        words.append(f"from {planned.rows:,} of {rows:,} examples, to finish in time")
     return "; ".join(words)
 
 
