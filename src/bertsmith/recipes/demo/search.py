@@ -98,9 +98,9 @@ def make_search(modules: list[ModuleText]) -> Search:
                 pairs.setdefault(line, body)
     # two docstrings with the same body are indistinguishable
     unique = {body: line for line, body in pairs.items()}
-    pairs = [(line, body) for body, line in unique.items()]
-    order = permuted(np.arange(len(pairs)), len(pairs), stream(Purpose.DEMO_QUERIES))
-    chosen = [pairs[place] for place in order[:TEXTS].tolist()]
+    examples = [(line, body) for body, line in unique.items()]
+    order = permuted(np.arange(len(examples)), len(examples), stream(Purpose.DEMO_QUERIES))
+    chosen = [examples[place] for place in order[:TEXTS].tolist()]
     return Search(
         queries=[line for line, _ in chosen[:QUERIES]], texts=[body for _, body in chosen]
     )
