@@ -1,1 +1,1 @@
-"""Predictions become numbers."""
+"""Metrics of predictions, their confidence intervals and significance tests."""

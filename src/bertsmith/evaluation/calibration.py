@@ -1,4 +1,4 @@
-"""Whether a model is right as often as its probabilities say."""
+"""The calibration of a model: how well its probabilities match its accuracy."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ BINS = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliabilityBin:
-    """The predictions whose probability is over `low` and at most `high`."""
+    """A bin of predictions whose probability is above `low` and at most `high`."""
 
     low: float
     high: float
     count: int
     confidence: float
-    """their mean probability"""
+    """Mean probability of the predictions."""
     accuracy: float
-    """the share of them that is right"""
+    """Share of the predictions that are correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The expected calibration error, 0 to 1, and the bins that hold any prediction."""
+    """The expected calibration error, 0 to 1, and the non-empty bins."""
 
     error: float
     bins: tuple[ReliabilityBin, ...]
@@ -34,20 +34,20 @@ class Calibration:
 def calibration(
     probabilities: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS
 ) -> Calibration:
-    """Compare the probability of each predicted class (examples,) with whether it is right.
+    """Return the calibration of predicted classes, from probability and correctness (examples,).
 
-    Bins are of equal width; the error is the mean distance of accuracy and confidence, weighted by
-    the bins' counts (Guo et al. 2017, equation 3).
+    Bins have equal width; the error is the mean absolute difference of accuracy and confidence,
+    weighted by the bins' counts (Guo et al. 2017, equation 3).
     """
     assert probabilities.shape == right.shape
     assert len(right)
     borders = np.linspace(0, 1, bins + 1)
-    # a probability on a border belongs to the bin below it, 0 to the first
+    # a probability on a border belongs to the bin below it, 0 to the first bin
     number = np.searchsorted(borders[1:-1], probabilities)
-    found = []
+    results = []
     for index in np.unique(number):
         inside = number == index
-        found.append(
+        results.append(
             ReliabilityBin(
                 low=float(borders[index]),
                 high=float(borders[index + 1]),
@@ -56,5 +56,5 @@ def calibration(
                 accuracy=float(right[inside].mean()),
             )
         )
-    error = sum(each.count * abs(each.accuracy - each.confidence) for each in found) / len(right)
-    return Calibration(error=float(error), bins=tuple(found))
+    error = sum(item.count * abs(item.accuracy - item.confidence) for item in results) / len(right)
+    return Calibration(error=float(error), bins=tuple(results))

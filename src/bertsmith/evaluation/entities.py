@@ -1,6 +1,6 @@
-"""Precision, recall and F1 of entities, in all and by type, as conlleval and seqeval count them.
+"""Precision, recall and F1 of entities, overall and by type, as in conlleval and seqeval.
 
-An entity is right when its type and both its ends are (Tjong Kim Sang and De Meulder 2003).
+An entity is correct when its type and both boundaries are (Tjong Kim Sang and De Meulder 2003).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ Entities = Collection[tuple[int, int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityScores:
-    """Counts of entities, and the scores that follow from them (micro-averages over types)."""
+    """Counts of entities and the scores derived from them (micro-averages over types)."""
 
     true: int
-    """Entities there are, the support."""
+    """Number of true entities, the support."""
     found: int
-    """Entities that were predicted."""
+    """Number of predicted entities."""
     right: int
-    """Predicted entities that are among the true ones."""
+    """Number of predicted entities that are among the true ones."""
 
     @property
     def precision(self) -> float:
-        """Share of the predicted entities that are right; 0 if there are none."""
+        """Share of the predicted entities that are correct; 0 if there are none."""
         return self.right / self.found if self.found else 0.0
 
     @property
@@ -36,7 +36,7 @@ class EntityScores:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall; 0 if nothing is right."""
+        """Harmonic mean of precision and recall; 0 if no prediction is correct."""
         return 2 * self.right / (self.true + self.found) if self.right else 0.0
 
 
@@ -44,19 +44,19 @@ def score_entities(true: Sequence[Entities], predicted: Sequence[Entities]) -> E
     """Return the scores of the predicted entities of some texts, over all types."""
     scores = scores_by_type(true, predicted).values()
     return EntityScores(
-        true=sum(each.true for each in scores),
-        found=sum(each.found for each in scores),
-        right=sum(each.right for each in scores),
+        true=sum(item.true for item in scores),
+        found=sum(item.found for item in scores),
+        right=sum(item.right for item in scores),
     )
 
 
 def scores_by_type(
     true: Sequence[Entities], predicted: Sequence[Entities]
 ) -> dict[str, EntityScores]:
-    """Return the scores of each type that is true or predicted anywhere, sorted by its name."""
+    """Return the scores of each type among the true or predicted entities, sorted by name."""
     counts = Counter[str](), Counter[str](), Counter[str]()
-    for own, found in zip(true, predicted, strict=True):
-        sides = set(own), set(found)
+    for own, results in zip(true, predicted, strict=True):
+        sides = set(own), set(results)
         for count, side in zip(counts, (*sides, sides[0] & sides[1]), strict=True):
             count.update(label for _, _, label in side)
     return {
@@ -67,4 +67,4 @@ def scores_by_type(
 
 def macro_f1(by_type: Mapping[str, EntityScores]) -> float:
     """Return the unweighted mean of the types' F1; 0 if there are none."""
-    return sum(each.f1 for each in by_type.values()) / max(1, len(by_type))
+    return sum(item.f1 for item in by_type.values()) / max(1, len(by_type))

@@ -1,4 +1,7 @@
-"""Scores of predicted classes. All take class numbers (examples,), the true ones first."""
+"""Metrics of predicted classes, sets of labels and numbers.
+
+All functions take the true values first. Classes are class numbers (examples,).
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ Classes = NDArray[np.int64]
 
 
 def accuracy(true: Classes, predicted: Classes) -> float:
-    """Share of the examples predicted right."""
+    """Return the share of the examples predicted correctly."""
     _check(true, predicted)
     return float(np.mean(true == predicted))
 
 
 def confusion_matrix(true: Classes, predicted: Classes, classes: int) -> NDArray[np.int64]:
-    """Counts (classes, classes): rows the true class, columns the predicted one."""
+    """Return counts (classes, classes): rows are true classes, columns predicted ones."""
     _check(true, predicted)
     counts = np.bincount(true * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes).astype(np.int64)
 
 
 def macro_f1(true: Classes, predicted: Classes) -> float:
-    """The mean F1 of the classes that are true or predicted at least once."""
+    """Return the mean F1 of the classes that are true or predicted at least once."""
     matrix = confusion_matrix(true, predicted, 1 + int(max(true.max(), predicted.max())))
     seen = matrix.sum(0) + matrix.sum(1)
     present = seen > 0
@@ -34,9 +37,9 @@ def macro_f1(true: Classes, predicted: Classes) -> float:
 
 
 def micro_f1(true: Classes, predicted: Classes, classes: Sequence[int] | None = None) -> float:
-    """F1 of all the examples of some classes together; of all classes it is the accuracy.
+    """Return the micro-averaged F1 over `classes`; over all classes it equals the accuracy.
 
-    Leaving out a class that says "none of these" is how relations are usually scored.
+    Relation extraction is usually scored without the class "none of these".
     """
     _check(true, predicted)
     counted = np.unique(np.concatenate([true, predicted])) if classes is None else list(classes)
@@ -46,7 +49,7 @@ def micro_f1(true: Classes, predicted: Classes, classes: Sequence[int] | None = 
 
 
 def binary_f1(true: Classes, predicted: Classes, positive: int = 1) -> float:
-    """F1 of one class; 0 where it is neither true nor predicted."""
+    """Return the F1 of one class; 0 if it is neither true nor predicted."""
     _check(true, predicted)
     both = int(np.sum((true == positive) & (predicted == positive)))
     seen = int(np.sum(true == positive) + np.sum(predicted == positive))
@@ -54,12 +57,12 @@ def binary_f1(true: Classes, predicted: Classes, positive: int = 1) -> float:
 
 
 def matthews(true: Classes, predicted: Classes) -> float:
-    """Matthews' correlation, of any number of classes (Gorodkin 2004, equation 8).
+    """Return the Matthews correlation of any number of classes (Gorodkin 2004, equation 8).
 
-    0 where all are of one class, or all are predicted so.
+    0 if all examples are of one class, or all predictions are.
     """
     matrix = confusion_matrix(true, predicted, 1 + int(max(true.max(), predicted.max())))
-    # in Python's integers: the products of large counts exceed 64 bits
+    # Python integers: the products of large counts exceed 64 bits
     rows = [int(count) for count in matrix.sum(1)]
     columns = [int(count) for count in matrix.sum(0)]
     total, right = sum(rows), int(np.trace(matrix))
@@ -72,7 +75,7 @@ def matthews(true: Classes, predicted: Classes) -> float:
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean and the sample standard deviation, None for a single value."""
+    """Return the mean and the sample standard deviation, None for a single value."""
     assert len(values)
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
@@ -90,7 +93,7 @@ Numbers = NDArray[np.float64]
 
 
 def pearson(true: Numbers, predicted: Numbers) -> float:
-    """Pearson's correlation, -1 to 1; NaN where one side is constant or there is one example."""
+    """Return Pearson's correlation, -1 to 1; NaN for a constant side or a single example."""
     assert true.shape == predicted.shape
     if len(true) < 2 or _constant(true) or _constant(predicted):
         return float("nan")
@@ -99,12 +102,12 @@ def pearson(true: Numbers, predicted: Numbers) -> float:
 
 
 def spearman(true: Numbers, predicted: Numbers) -> float:
-    """Pearson's correlation of the ranks, those of equal numbers being their mean."""
+    """Return Spearman's correlation; equal numbers have the mean of their ranks."""
     return pearson(ranks(true), ranks(predicted))
 
 
 def ranks(numbers: Numbers) -> Numbers:
-    """The place of each number among all, from 1; equal numbers share the mean of their places."""
+    """Return the rank of each number, from 1; equal numbers have the mean of their ranks."""
     _, group, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     means: Numbers = last - (counts - 1) / 2
@@ -116,9 +119,9 @@ def _constant(numbers: Numbers) -> bool:
 
 
 def _unit(numbers: Numbers) -> Numbers:
-    """The deviations from the mean, as a vector of length 1."""
+    """Return the deviations from the mean, scaled to unit norm."""
     deviations = numbers - numbers.mean()
-    # scaled first, so that the squares of small and large numbers stay in range
+    # scaled first to keep the squares of small and large numbers in range
     deviations = deviations / np.abs(deviations).max()
     unit: Numbers = deviations / np.linalg.norm(deviations)
     return unit
@@ -129,15 +132,15 @@ Average = Literal["micro", "macro", "samples"]
 
 
 def exact_match(true: Sets, predicted: Sets) -> float:
-    """Share of the examples whose classes are all right and no others."""
+    """Return the share of the examples whose predicted set of classes equals the true one."""
     _check_sets(true, predicted)
     return float(np.mean(np.all(true == predicted, axis=1)))
 
 
 def multi_label_f1(true: Sets, predicted: Sets, average: Average = "micro") -> float:
-    """F1 of all decisions together, or the mean of that of each label, or of each example.
+    """Return the F1 over all decisions, or its mean over labels or over examples.
 
-    A label or example for which nothing is true and nothing predicted counts 0.
+    A label or example without true or predicted positives counts 0.
     """
     _check_sets(true, predicted)
     axis = {"micro": None, "macro": 0, "samples": 1}[average]
@@ -153,7 +156,7 @@ def _check_sets(true: Sets, predicted: Sets) -> None:
 
 
 Score = Callable[[NDArray[Any], NDArray[Any]], float]
-"""Takes what is true and what was predicted, a row an example; higher is better, 1 is the most."""
+"""A function of true and predicted values, one row per example; higher is better, at most 1."""
 
 CLASS_SCORES: dict[str, Score] = {
     "accuracy": accuracy,
@@ -162,12 +165,12 @@ CLASS_SCORES: dict[str, Score] = {
     "micro_f1": micro_f1,
     "matthews": matthews,
 }
-"""Of class numbers (examples,); ``f1`` is that of class 1."""
+"""Metrics of class numbers (examples,); ``f1`` is that of class 1."""
 
 CLASSES_SCORES: dict[str, Score] = {"exact_match": exact_match, "multi_label_f1": multi_label_f1}
-"""Of which labels apply, (examples, labels)."""
+"""Metrics of label sets (examples, labels)."""
 
 NUMBER_SCORES: dict[str, Score] = {"pearson": pearson, "spearman": spearman}
-"""Of numbers (examples,)."""
+"""Metrics of numbers (examples,)."""
 
 METRICS = CLASS_SCORES | CLASSES_SCORES | NUMBER_SCORES

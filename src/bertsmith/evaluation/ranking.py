@@ -1,9 +1,9 @@
-"""How high the relevant passages of queries stand when they are ordered by score.
+"""Ranking metrics: the positions of relevant passages when passages are ordered by score.
 
-Each takes, for every query, the relevance (passages,) and the score (passages,) of its passages,
-and returns the mean over the queries; one without a relevant passage counts 0. Passages of equal
-score count as in every order of theirs, on average (McSherry and Najork 2008): a model that gives
-all the same score has no luck from the order of the file.
+Each function takes, for every query, the relevance (passages,) and the score (passages,) of its
+passages, and returns the mean over the queries; a query without a relevant passage counts 0. Ties
+are averaged over all their orders (McSherry and Najork 2008), so the result does not depend on
+the order of the file.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Queries = Sequence[Numbers]
 
 
 def mean_reciprocal_rank(relevance: Queries, scores: Queries) -> float:
-    """The mean of 1 over the place of the first relevant passage."""
+    """Return the mean of the reciprocal rank of the first relevant passage."""
     return _mean(_reciprocal_rank, relevance, scores)
 
 
 def mean_average_precision(relevance: Queries, scores: Queries) -> float:
-    """The mean of the precisions at the places of the relevant passages."""
+    """Return the mean of the precisions at the ranks of the relevant passages."""
     return _mean(_average_precision, relevance, scores)
 
 
 def ndcg(relevance: Queries, scores: Queries, k: int | None = None) -> float:
-    """Discounted cumulative gain of the first `k` passages, as a share of the highest possible.
+    """Return the discounted cumulative gain of the first `k` passages over the highest possible.
 
-    The gain is the relevance itself, which is not negative; the discount is log2(1 + place)
+    The gain is the relevance itself, which is not negative; the discount is log2(1 + rank)
     (Järvelin and Kekäläinen 2002).
     """
     return _mean(lambda gains, order: _ndcg(gains, order, k), relevance, scores)
@@ -43,7 +43,7 @@ def _mean(score: Callable[[Numbers, Numbers], float], relevance: Queries, scores
 
 
 def _groups(relevance: Numbers, scores: Numbers) -> Iterator[Numbers]:
-    """The relevance of the passages, those of equal score together, the highest score first."""
+    """Yield the relevance of the passages by groups of equal score, highest score first."""
     assert relevance.shape == scores.shape
     assert len(relevance)
     order = np.argsort(-scores, kind="stable")
@@ -56,27 +56,27 @@ def _reciprocal_rank(relevance: Numbers, scores: Numbers) -> float:
     for group in _groups(relevance, scores):
         size, relevant = len(group), int(np.sum(group > 0))
         if relevant:
-            # the chance that the first of them stands at each place of the group
+            # the probability that the first of them is at each position of the group
             mean, none_yet = 0.0, 1.0
-            for place in range(size - relevant + 1):
-                chance = relevant / (size - place)
-                mean += none_yet * chance / (before + place + 1)
-                none_yet *= 1 - chance
+            for position in range(size - relevant + 1):
+                probability = relevant / (size - position)
+                mean += none_yet * probability / (before + position + 1)
+                none_yet *= 1 - probability
             return mean
         before += size
     return 0.0
 
 
 def _average_precision(relevance: Numbers, scores: Numbers) -> float:
-    before, found, total = 0, 0, 0.0
+    before, retrieved, total = 0, 0, 0.0
     for group in _groups(relevance, scores):
         size, relevant = len(group), int(np.sum(group > 0))
-        places = np.arange(size)
-        # of a relevant passage at each place: how many stand before it, on average
-        earlier = found + places * (relevant - 1) / max(1, size - 1)
-        total += float(np.sum((earlier + 1) / (before + places + 1))) * relevant / size
-        before, found = before + size, found + relevant
-    return total / found if found else 0.0
+        positions = np.arange(size)
+        # the expected number of relevant passages before a relevant one at each position
+        earlier = retrieved + positions * (relevant - 1) / max(1, size - 1)
+        total += float(np.sum((earlier + 1) / (before + positions + 1))) * relevant / size
+        before, retrieved = before + size, retrieved + relevant
+    return total / retrieved if retrieved else 0.0
 
 
 def _ndcg(relevance: Numbers, scores: Numbers, k: int | None) -> float:

@@ -1,4 +1,4 @@
-"""Whether two models differ on the same examples by more than chance."""
+"""Significance of the difference of two models on the same examples, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertsmith.core.streams import Purpose, stream
 
 Statistic = Callable[[NDArray[np.int64]], float]
-"""The score of the examples of these numbers, which may repeat."""
+"""The score of the examples with the given indices, which may repeat."""
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -21,7 +21,7 @@ _DRAWN_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Between what two values a score lies, in so large a share of the draws."""
+    """The interval that contains a score in a share `confidence` of the resamples."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Interval:
 
 
 def draws(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """The numbers (count,) of the examples of each draw, the same for the same seed."""
+    """Yield the example indices (count,) of each resample, deterministic for a seed."""
     random = np.random.default_rng(int(stream(Purpose.BOOTSTRAP, seed)))
     rows = max(1, _DRAWN_AT_ONCE // count)
     for start in range(0, resamples, rows):
@@ -44,10 +44,10 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """The percentile interval of a score of `count` examples.
+    """Return the percentile interval of a score of `count` examples.
 
-    For a score that is a mean over examples give ``lambda drawn: values[drawn].mean()``. Draws for
-    which it is not a number, as a correlation of constants, are left out.
+    For a mean over examples pass ``lambda drawn: values[drawn].mean()``. Resamples for which the
+    score is NaN, such as a correlation of constants, are left out.
     """
     assert count
     scores = np.array([statistic(drawn) for drawn in draws(count, resamples, seed)])
@@ -55,7 +55,7 @@ def bootstrap_interval(
 
 
 def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Interval:
-    """The interval that so large a share of the scores lies in, as much left out on each side."""
+    """Return the central interval that contains a share `confidence` of the scores."""
     scores = scores[~np.isnan(scores)]
     if not len(scores):
         return Interval(low=float("nan"), high=float("nan"), confidence=confidence)
@@ -65,10 +65,10 @@ def percentile_interval(scores: NDArray[np.float64], confidence: float) -> Inter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McNemar:
-    """How many examples only one of two models has right, and how likely that is by chance.
+    """The result of McNemar's test: examples that only one of two models predicts correctly.
 
-    `exact` is the two-sided p of the binomial test; `chi_squared` (with the correction for
-    continuity, McNemar 1947 and Edwards 1948) has one degree of freedom, `p` is its.
+    `exact` is the two-sided p-value of the binomial test; `chi_squared` (with continuity
+    correction, McNemar 1947 and Edwards 1948) has one degree of freedom and the p-value `p`.
     """
 
     only_first: int
@@ -79,7 +79,7 @@ class McNemar:
 
 
 def mcnemar(first_right: NDArray[np.bool_], second_right: NDArray[np.bool_]) -> McNemar:
-    """McNemar's test of which examples (examples,) each of two models has right."""
+    """Return McNemar's test of two models, from the correctness (examples,) of each."""
     assert first_right.shape == second_right.shape
     only_first = int(np.sum(first_right & ~second_right))
     only_second = int(np.sum(second_right & ~first_right))
@@ -97,8 +97,8 @@ def mcnemar(first_right: NDArray[np.bool_], second_right: NDArray[np.bool_]) -> 
 
 
 def _two_sided(fewer: int, trials: int) -> float:
-    """How likely `trials` throws of a coin come out as unevenly as this, or more."""
-    # in whole numbers, as the terms of thousands of throws are too small for floats
+    """Return the two-sided p-value of the binomial test with probability 1/2."""
+    # integers, as the terms of thousands of trials underflow floats
     ways, term = 0, 1
     for heads in range(fewer + 1):
         ways += term
@@ -108,7 +108,7 @@ def _two_sided(fewer: int, trials: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The first model's score less the second's, its interval, and its two-sided p."""
+    """The first model's score minus the second's, its interval, and its two-sided p-value."""
 
     difference: float
     interval: Interval
@@ -124,20 +124,20 @@ def paired_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Compared:
-    """The difference of two models' scores over draws of the same `count` examples for both.
+    """Compare two models by a paired bootstrap over the same `count` examples.
 
-    p is twice the share of the draws, one more counted, that are on the other side of no
-    difference (Efron and Tibshirani 1993, chapter 15). Draws without a score are left out.
+    p is twice the share of the resamples, plus one, with a difference of the opposite sign (Efron
+    and Tibshirani 1993, chapter 15). Resamples without a score are left out.
     """
     assert count
-    everything = np.arange(count)
+    all_examples = np.arange(count)
     differences = np.array(
         [first(drawn) - second(drawn) for drawn in draws(count, resamples, seed)]
     )
     kept = differences[~np.isnan(differences)]
     below, above = int(np.sum(kept <= 0)), int(np.sum(kept >= 0))
     return Compared(
-        difference=first(everything) - second(everything),
+        difference=first(all_examples) - second(all_examples),
         interval=percentile_interval(differences, confidence),
         p=min(1.0, 2 * (min(below, above) + 1) / (len(kept) + 1)),
     )

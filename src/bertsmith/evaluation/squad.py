@@ -1,6 +1,6 @@
-"""SQuAD's exact match and F1, of 1.1 and 2.0, equal to the official scripts.
+"""Exact match and F1 of SQuAD 1.1 and 2.0, equal to the official scripts.
 
-Answers are compared without case, punctuation, articles and white space (Rajpurkar et al. 2016,
+Answers are compared ignoring case, punctuation, articles and white space (Rajpurkar et al. 2016,
 section 6.1). All scores are in percent, as the scripts print them.
 """
 
@@ -17,53 +17,56 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 Answers = Mapping[str, Sequence[str]]
-"""The right answers of each question, by its id."""
+"""The reference answers of each question, by its id."""
 
 
 @lru_cache(maxsize=1 << 16)
 def normalise(text: str) -> str:
-    """The text in lower case without punctuation and articles, with single spaces."""
+    """Return the text in lower case, without punctuation and articles, with single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
-def exact_match(right: str, said: str) -> float:
-    """1 where both are the same once normalised, else 0."""
-    return float(normalise(right) == normalise(said))
+def exact_match(right: str, prediction: str) -> float:
+    """Return 1 if both are equal after normalisation, else 0."""
+    return float(normalise(right) == normalise(prediction))
 
 
-def token_f1(right: str, said: str) -> float:
-    """F1 of the words that both have; without any words on a side, 1 where both have none."""
-    ours, theirs = normalise(said).split(), normalise(right).split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    common = (Counter(ours) & Counter(theirs)).total()
-    return 2 * common / (len(ours) + len(theirs))
+def token_f1(right: str, prediction: str) -> float:
+    """Return the F1 of the common words; if a side has no words, 1 if neither has, else 0."""
+    predicted, expected = normalise(prediction).split(), normalise(right).split()
+    if not predicted or not expected:
+        return float(predicted == expected)
+    common = (Counter(predicted) & Counter(expected)).total()
+    return 2 * common / (len(predicted) + len(expected))
 
 
-def score_v1(right: Sequence[str], said: str) -> tuple[float, float]:
-    """Exact match and F1 of an answer in SQuAD 1.1, each by the right answer that it fits best.
+def score_v1(right: Sequence[str], prediction: str) -> tuple[float, float]:
+    """Return exact match and F1 of an answer in SQuAD 1.1, each for its best reference answer.
 
-    F1 is 0 where a side has no words.
+    F1 is 0 if a side has no words.
     """
     return (
-        max((exact_match(each, said) for each in right), default=0.0),
-        max((token_f1(each, said) for each in right if normalise(each)), default=0.0),
+        max((exact_match(answer, prediction) for answer in right), default=0.0),
+        max((token_f1(answer, prediction) for answer in right if normalise(answer)), default=0.0),
     )
 
 
-def score_v2(right: Sequence[str], said: str) -> tuple[float, float]:
-    """The same in SQuAD 2.0: right answers without words do not count, and to say nothing is right
-    where none is left.
+def score_v2(right: Sequence[str], prediction: str) -> tuple[float, float]:
+    """Return exact match and F1 of an answer in SQuAD 2.0.
+
+    Reference answers without words do not count; if none is left, the empty answer is correct.
     """
-    meant = [each for each in right if normalise(each)] or [""]
-    exact = max(exact_match(each, said) for each in meant)
-    return exact, max(token_f1(each, said) for each in meant)
+    answers = [answer for answer in right if normalise(answer)] or [""]
+    exact = max(exact_match(answer, prediction) for answer in answers)
+    return exact, max(token_f1(answer, prediction) for answer in answers)
 
 
-def squad_v1(answers: Answers, said: Mapping[str, str]) -> dict[str, float]:
-    """``exact_match`` and ``f1`` of SQuAD 1.1; a question without a prediction counts 0."""
+def squad_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
+    """Return ``exact_match`` and ``f1`` of SQuAD 1.1; an unanswered question counts 0."""
     assert answers
-    scores = [score_v1(right, said[name]) for name, right in answers.items() if name in said]
+    scores = [
+        score_v1(right, predictions[name]) for name, right in answers.items() if name in predictions
+    ]
     return {
         "exact_match": 100 * math.fsum(exact for exact, _ in scores) / len(answers),
         "f1": 100 * math.fsum(f1 for _, f1 in scores) / len(answers),
@@ -72,26 +75,26 @@ def squad_v1(answers: Answers, said: Mapping[str, str]) -> dict[str, float]:
 
 def squad_v2(
     answers: Answers,
-    said: Mapping[str, str],
+    predictions: Mapping[str, str],
     no_answer: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """The figures of SQuAD 2.0's script, by its names.
+    """Return the scores of SQuAD 2.0's script, by its names.
 
-    Questions without answers are impossible; to say the empty string is to say so. Where
-    `no_answer`, a probability or any other figure that grows with it, is over the threshold,
-    nothing counts as said. Then ``best_exact`` and ``best_f1`` are what the best thresholds would
-    give, ``best_exact_thresh`` and ``best_f1_thresh`` those thresholds, as the script finds them:
-    where questions share a figure, it may name a score that no threshold reaches. Questions without
-    a prediction are left out.
+    Questions without reference answers are impossible, and the empty string is their answer. If
+    `no_answer`, a probability or any score that grows with it, is above the threshold, the
+    prediction counts as empty. Then ``best_exact`` and ``best_f1`` are the scores at the best
+    thresholds, ``best_exact_thresh`` and ``best_f1_thresh`` those thresholds, as the script finds
+    them: if questions share a value, it may name a score that no threshold reaches. Questions
+    without a prediction are left out.
     """
-    names = [name for name in answers if name in said]
+    names = [name for name in answers if name in predictions]
     assert names
     possible = {name: bool(right) for name, right in answers.items()}
-    both = {name: score_v2(answers[name], said[name]) for name in names}
+    both = {name: score_v2(answers[name], predictions[name]) for name in names}
     exact = {name: scores[0] for name, scores in both.items()}
     f1 = {name: scores[1] for name, scores in both.items()}
-    doubts = dict.fromkeys(said, 0.0) if no_answer is None else no_answer
+    doubts = dict.fromkeys(predictions, 0.0) if no_answer is None else no_answer
     figures: dict[str, float] = {}
     applied = [_applied(scores, doubts, possible, threshold) for scores in (exact, f1)]
     groups = (
@@ -107,7 +110,7 @@ def squad_v2(
             figures[f"{prefix}total"] = len(group)
     if no_answer is not None:
         for key, scores in (("exact", exact), ("f1", f1)):
-            best, at = _best_threshold(scores, said, doubts, possible)
+            best, at = _best_threshold(scores, predictions, doubts, possible)
             figures |= {f"best_{key}": best, f"best_{key}_thresh": at}
     return figures
 
@@ -118,7 +121,7 @@ def _applied(
     possible: Mapping[str, bool],
     threshold: float,
 ) -> dict[str, float]:
-    """The scores with nothing said where the doubt is over the threshold."""
+    """Return the scores, with an empty prediction where `doubts` exceeds the threshold."""
     return {
         name: float(not possible[name]) if doubts[name] > threshold else score
         for name, score in scores.items()
@@ -127,15 +130,15 @@ def _applied(
 
 def _best_threshold(
     scores: Mapping[str, float],
-    said: Mapping[str, str],
+    predictions: Mapping[str, str],
     doubts: Mapping[str, float],
     possible: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """The best mean score in percent and its threshold, from answering nothing upwards."""
-    now = best = float(sum(not each for each in possible.values()))
+    """Return the best mean score in percent and its threshold, starting from no answers."""
+    now = best = float(sum(not answerable for answerable in possible.values()))
     threshold = 0.0
     for name in sorted((name for name in doubts if name in scores), key=doubts.__getitem__):
-        now += scores[name] if possible[name] else -float(bool(said[name]))
+        now += scores[name] if possible[name] else -float(bool(predictions[name]))
         if now > best:
             best, threshold = now, doubts[name]
     return 100 * best / len(scores), threshold
