@@ -1,1 +1,1 @@
-"""Token ids in a store become packed batches."""
+"""Packed batches, from the token ids of a store or from encoded examples."""

@@ -1,7 +1,7 @@
 """Batches of labelled or unlabelled examples, for fine-tuning, evaluation and inference.
 
-A unit is what a step takes whole or not at all: a text (its windows, where it has several), the
-options of a question, or one window of a text whose words have labels of their own.
+A unit is never split over batches: a text (with all its windows), the options of a question, or
+one window of a text with labels for its words.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.preprocessing import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
-# MiniLM on one CPU thread: 512 to 4,096 tokens do alike, 16,384 are 18 % slower
+# MiniLM on one CPU thread: 512 to 4,096 tokens are equally fast, 16,384 are 18 % slower
 TOKENS_PER_BATCH = 2048
 Labels = NDArray[Any] | Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedExamples:
-    """Examples as token ids: `ids` and `segments`, each (length,) a sequence.
+    """Examples as token ids: `ids` and `segments`, each (length,) per sequence.
 
-    Unit i is the sequences `starts[i]` to `starts[i + 1]`; `cut` (units,) tells which lost tokens
-    for length, `long` (units,) which were over the limit. `labels` has one entry a unit: a class
-    number, an array of numbers, or with `places` an array of as many labels as the places, tokens
-    of the unit's only sequence, that they belong to. `target` names what they are read by.
+    Unit i consists of the sequences `starts[i]` to `starts[i + 1]`; `cut` (units,) marks the units
+    that were truncated, `long` (units,) those over the length limit. `labels` has one entry per
+    unit: a class number, an array of numbers, or, with `places`, an array of labels, one for each
+    of the `places`, token positions in the unit's only sequence. `target` names the objective that
+    reads them.
     """
 
     ids: list[Ids]
@@ -50,7 +51,7 @@ class EncodedExamples:
 
     @classmethod
     def of(cls, ids: list[Ids], segments: list[Segments]) -> EncodedExamples:
-        """Sequences as units, none of them cut."""
+        """Return sequences as units of one sequence, none of them truncated."""
         whole = np.zeros(len(ids), bool)
         return EncodedExamples(
             ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=whole, long=whole
@@ -58,33 +59,33 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each unit, (units,)."""
+        """Number of tokens of each unit, (units,)."""
         ends = np.zeros(len(self.ids) + 1, np.int64)
         np.cumsum([len(ids) for ids in self.ids], out=ends[1:])
         return np.diff(ends[self.starts])
 
     @property
     def texts(self) -> int:
-        """How many texts the units are of."""
+        """Number of texts that the units represent."""
         return len(self)
 
     @property
     def long_texts(self) -> int:
-        """How many of them were over the limit."""
+        """Number of texts over the length limit."""
         return int(self.long.sum())
 
     @property
     def cut_texts(self) -> int:
-        """How many of them lost tokens."""
+        """Number of truncated texts."""
         return int(self.cut.sum())
 
     def labelled(self, target: str, labels: Labels) -> EncodedExamples:
-        """The same with labels (units, ...) that the objective `target` reads."""
+        """Return the examples with labels (units, ...) for the objective `target`."""
         assert len(labels) == len(self)
         return replace(self, target=target, labels=labels)
 
     def part(self, units: NDArray[np.int64]) -> EncodedExamples:
-        """Some of the units, in the order given."""
+        """Return the given units, in the given order."""
         sequences = self.sequences(units)
         sizes = np.diff(self.starts)[units]
         return replace(
@@ -99,7 +100,7 @@ class EncodedExamples:
         )
 
     def grouped(self, sizes: Sequence[int]) -> EncodedExamples:
-        """The same sequences, so many units in a row taken as one; without labels."""
+        """Return the same sequences with runs of `sizes` units merged into one, without labels."""
         firsts = _ends(sizes)
         assert firsts[-1] == len(self)
         return EncodedExamples(
@@ -111,7 +112,7 @@ class EncodedExamples:
         )
 
     def sequences(self, units: NDArray[np.int64]) -> list[int]:
-        """The numbers of the sequences of some units, unit by unit."""
+        """Return the indices of the sequences of the given units, unit by unit."""
         ranges = zip(self.starts[units].tolist(), self.starts[units + 1].tolist(), strict=True)
         return [number for first, after in ranges for number in range(first, after)]
 
@@ -124,9 +125,9 @@ def encode_examples(
     longest: int,
     fit: Fit = "head",
 ) -> EncodedExamples:
-    """Encode texts, or pairs of texts where `pairs` has a second one, in at most `longest` tokens.
+    """Encode texts, or pairs of texts if `pairs` has a second one, in at most `longest` tokens.
 
-    What becomes of longer ones is up to `fit`. As in `transformers`, a literal "[SEP]" in a text is
+    `fit` decides how longer ones are treated. As in `transformers`, a literal "[SEP]" in a text is
     the special token.
     """
     seconds = [None] * len(texts) if pairs is None else pairs
@@ -144,9 +145,9 @@ def encode_examples(
 
 
 def pack_examples(examples: EncodedExamples, units: NDArray[np.int64]) -> Batch:
-    """The units with these numbers as one batch, with their target if they are labelled.
+    """Pack the given units into one batch, with their target if they are labelled.
 
-    The target lies at the first sequence of each unit, or at the tokens it has places for.
+    The target is at the first sequence of each unit, or at the tokens given by `places`.
     """
     sequences = examples.sequences(units)
     ids = [examples.ids[number] for number in sequences]
@@ -172,9 +173,9 @@ def _targets(
 
 
 class ExampleBatches:
-    """Batches of a fixed number of units, in an order that depends on (seed, epoch) only.
+    """Batches of a fixed number of units, in an order that depends only on (seed, epoch).
 
-    Every unit is seen once an epoch; an epoch's last batch may be smaller.
+    Every unit occurs once per epoch; an epoch's last batch may be smaller.
     """
 
     def __init__(self, examples: EncodedExamples, *, units_per_batch: int, seed: int) -> None:
@@ -186,18 +187,18 @@ class ExampleBatches:
 
     @property
     def batches(self) -> int:
-        """Batches an epoch."""
+        """Number of batches per epoch."""
         return -(-len(self._examples) // self._units)
 
     def units(self, place: Place) -> NDArray[np.int64]:
-        """The units of the batch that begins at a place."""
+        """Return the units of the batch at a position in the data."""
         size = len(self._examples)
         positions = np.arange(place.index, min(place.index + self._units, size))
         key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
         return permuted(positions, size, key)
 
     def take(self, place: Place) -> tuple[Batch, Place]:
-        """The batch that begins at a place, and the place after it."""
+        """Return the batch at a position in the data, and the position after it."""
         units = self.units(place)
         after = place.index + len(units)
         ended = after >= len(self._examples)
@@ -209,10 +210,10 @@ class ExampleBatches:
 def evaluation_batches(
     examples: EncodedExamples, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-    """All units in batches of a token budget, with their numbers, the longest first.
+    """Yield all units in batches of a token budget, with their indices, the longest first.
 
-    Neighbours are of about one length, and a lack of memory shows at once. A unit longer than the
-    budget makes a batch of its own.
+    The units of a batch have similar lengths, and running out of memory shows at once. A unit
+    longer than the budget is a batch of its own.
     """
     lengths = examples.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -231,7 +232,7 @@ def _picked(labels: Labels, units: NDArray[np.int64]) -> Labels:
 
 
 def _ends(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each of some runs of these sizes begins, and the end of the last."""
+    """Return the offsets of consecutive runs of these sizes, and the end of the last."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     return ends

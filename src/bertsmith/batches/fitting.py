@@ -1,9 +1,9 @@
-"""What becomes of a text that is longer than a model reads.
+"""Fitting texts that are longer than a model's maximum length.
 
-head        its beginning is kept
-tail        its end
-head+tail   a quarter from the beginning, the rest from the end (Sun et al. 2019, section 5.3.1)
-windows     all of it, in windows that overlap by a quarter; what they say is averaged
+head        keep the beginning
+tail        keep the end
+head+tail   keep a quarter from the beginning, the rest from the end (Sun et al. 2019, 5.3.1)
+windows     keep all of it, in windows that overlap by a quarter; their predictions are averaged
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tokens = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The sequences of a text or pair; whether it was over the limit, whether tokens are lost."""
+    """The sequences of a text or pair, whether it was too long, and whether it was truncated."""
 
     sequences: list[tuple[Ids, Segments]]
     long: bool
@@ -31,9 +31,10 @@ class Fitted:
 def fitted(
     inventory: TokenInventory, first: Tokens, second: Tokens | None, *, longest: int, fit: Fit
 ) -> Fitted:
-    """Token ids of a text or a pair in sequences of at most `longest` tokens.
+    """Return the token ids of a text or a pair in sequences of at most `longest` tokens.
 
-    Of a pair the longer text is cut, or taken in windows beside as much of the other as may stay.
+    The longer text of a pair is truncated, or split into windows next to as much of the other as
+    fits.
     """
     kept_first, kept_second = kept(
         inventory, len(first), None if second is None else len(second), longest=longest
@@ -50,9 +51,9 @@ def fitted(
 
 
 def window_starts(length: int, room: int, overlap: int) -> list[int]:
-    """Where windows of `room` tokens begin, so that they cover all and overlap by `overlap`.
+    """Return the starts of windows of `room` tokens that cover a text and overlap by `overlap`.
 
-    The last one is as full as the others: it begins so that it ends with the text.
+    The last one is as full as the others: it is aligned with the end of the text.
     """
     assert 0 <= overlap < room
     starts = list(range(0, max(length - room, 0), room - overlap))
@@ -62,7 +63,7 @@ def window_starts(length: int, room: int, overlap: int) -> list[int]:
 def _windows(
     first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
 ) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:
-    """Windows over the longer text, and whether the other one had to be cut."""
+    """Return windows over the longer text, and whether the other one was truncated."""
     windows: list[tuple[Tokens, Tokens | None]]
     if second is None:
         starts = window_starts(len(first), kept_first, kept_first // 4)
@@ -96,10 +97,10 @@ def encode_pair(
     *,
     longest: int,
 ) -> tuple[Ids, Segments]:
-    """Token ids and segment numbers, each (length,), of a text or a pair (Devlin et al. 2018).
+    """Return token ids and segment ids, each (length,), of a text or a pair (Devlin et al. 2018).
 
-    What exceeds `longest` tokens, special tokens included, is cut from the end of the text, or of
-    the longer text of a pair, token by token, of the second where both are of one length.
+    Tokens beyond `longest`, special tokens included, are removed from the end of the text, or of
+    the longer text of a pair, token by token, of the second if both have the same length.
     """
     kept_first, kept_second = kept(
         inventory, len(first), None if second is None else len(second), longest=longest
@@ -116,7 +117,7 @@ def encode_pair(
 
 
 def second_begins(inventory: TokenInventory, first: int) -> int:
-    """The place of the second text of a pair whose first one has so many tokens."""
+    """Return the position of the second text of a pair whose first one has `first` tokens."""
     return len(inventory.begin) + first + inventory.separators * len(inventory.end)
 
 

@@ -1,4 +1,4 @@
-"""Choosing the tokens that language modelling predicts, and hiding those that are masked."""
+"""Selection of the tokens that language modelling predicts, and their masking."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_SPAN, _LONGEST_NGRAM = 10, 3
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingConfig(Config):
-    """How many tokens are predicted, and what stands in their place."""
+    """The share of the tokens to predict, and their replacements."""
 
     share: float = 0.15
     """Share of the tokens to predict."""
@@ -49,7 +49,7 @@ class MaskingConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Token ids (tokens,) with some hidden, the places `at` (targets,) and what stood there."""
+    """Masked token ids (tokens,), the positions `at` (targets,) and the original tokens there."""
 
     ids: NDArray[np.int64]
     at: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Masked:
 
 
 class Masking:
-    """Masks packed sequences (Devlin et al. 2018, section 3.1); a pure function of their keys."""
+    """Masking of packed sequences (Devlin et al. 2018, section 3.1), a pure function of keys."""
 
     def __init__(self, config: MaskingConfig, inventory: TokenInventory) -> None:
         self.config = config
@@ -75,9 +75,9 @@ class Masking:
     def __call__(self, ids: Numbers, lengths: Numbers, keys: Bits) -> Masked:
         """Mask packed sequences: `ids` (tokens,), `lengths` and `keys` (sequences,).
 
-        The share is met in expectation in every sequence, however short: units are taken in random
-        order until it is, and the one that would exceed it with the probability that makes up for
-        what is missing.
+        The share is reached in expectation in every sequence, however short: units are selected in
+        random order until it is reached, and the one that would exceed it with the probability
+        that makes up the difference.
         """
         sequence = np.repeat(np.arange(len(lengths)), lengths)
         column = np.arange(len(ids)) - (np.cumsum(lengths) - lengths)[sequence]
@@ -87,19 +87,19 @@ class Masking:
         owner = sequence[candidates]
         first = self._unit_starts(ids[candidates], candidates, owner, keys, column[candidates])
         unit = np.cumsum(first) - 1
-        taken = self._taken(
+        selected = self._selected(
             owner[first], column[candidates][first], np.bincount(unit), len(lengths), keys
         )[unit]
-        at = candidates[taken]
-        # a span is hidden, exchanged or shown as a whole (Joshi et al. 2019, section 3.1)
-        together = column[candidates][first][unit[taken]]
+        at = candidates[selected]
+        # a span is masked, replaced or kept as a whole (Joshi et al. 2019, section 3.1)
+        together = column[candidates][first][unit[selected]]
         drawn_at = together if self.config.unit == "span" else column[at]
         return self._hide(ids, at, keys[sequence[at]], column[at], drawn_at)
 
     def _unit_starts(
         self, ids: Numbers, at: Numbers, owner: Numbers, keys: Bits, column: Numbers
     ) -> NDArray[np.bool_]:
-        """Which candidates (candidates,) begin a unit; all of a sequence's stand in its order."""
+        """Mark the candidates (candidates,), in sequence order, that begin a unit."""
         if self.config.unit == "token":
             return np.ones(len(ids), bool)
         beside = np.r_[False, (np.diff(at) == 1) & (np.diff(owner) == 0)]
@@ -113,18 +113,18 @@ class Masking:
         )
         return start
 
-    def _taken(
+    def _selected(
         self, owner: Numbers, column: Numbers, size: Numbers, sequences: int, keys: Bits
     ) -> NDArray[np.bool_]:
-        """Which units (units,) of `size` tokens to predict."""
+        """Mark the units (units,) of `size` tokens to predict."""
         order = np.lexsort((bits(keys[owner], column), owner))
         tokens = np.bincount(owner, size, sequences)
         sizes, owners = size[order], owner[order]
         before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
         missing = tokens[owners] * self.config.share - before
-        taken = np.empty(len(size), bool)
-        taken[order] = uniform(keys, -1)[owners] * sizes < missing
-        return taken
+        selected = np.empty(len(size), bool)
+        selected[order] = uniform(keys, -1)[owners] * sizes < missing
+        return selected
 
     def _hide(
         self, ids: Numbers, at: Numbers, keys: Bits, column: Numbers, drawn_at: Numbers
@@ -139,19 +139,19 @@ class Masking:
 
 
 def _cumulated_lengths(config: MaskingConfig) -> NDArray[np.float64]:
-    """The probability that a unit is of at most 1, 2, ... words."""
+    """Return the probability that a unit has at most 1, 2, ... words."""
     words = np.arange(1, 1 + (_LONGEST_NGRAM if config.unit == "ngram" else _LONGEST_SPAN))
     weights = 1 / words if config.unit == "ngram" else (1 - 1 / config.span) ** (words - 1)
-    # without the last: whatever is drawn then falls into the longest
+    # without the last, so that any remaining draw is of the longest length
     return np.asarray(np.cumsum(weights / weights.sum())[:-1])
 
 
 def _unit_begins(stretch: NDArray[np.bool_], lengths: Numbers) -> NDArray[np.bool_]:
-    """Which words (words,) begin a unit, where each that does makes it `lengths` words long.
+    """Mark the words (words,) that begin a unit, which is `lengths` words long from that word on.
 
-    `stretch` tells the words that begin a stretch of text, which no unit crosses. A word begins a
-    unit when it is reached from the first by going from each beginning to the next; reached are
-    first one, then two, four, ... of them.
+    `stretch` marks the words that begin a run of text, which no unit crosses. A word begins a unit
+    if it is reached from the first by following unit lengths; pointer doubling finds one, then
+    two, four, ... of them.
     """
     count = len(stretch)
     begins = np.append(np.flatnonzero(stretch), count)
@@ -166,10 +166,10 @@ def _unit_begins(stretch: NDArray[np.bool_], lengths: Numbers) -> NDArray[np.boo
 
 
 def following(ids: Numbers, ordinary: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
-    """What left-to-right language modelling predicts of packed sequences, `ids` (tokens,).
+    """Return the targets of left-to-right language modelling for packed `ids` (tokens,).
 
-    Returns the places of the tokens that an ordinary token follows, (targets,), and these
-    following tokens; `ordinary` (vocabulary,) leaves out the special ones, so that nothing is
+    They are the positions of the tokens that an ordinary token follows, (targets,), and these
+    following tokens; `ordinary` (vocabulary,) excludes the special tokens, so that nothing is
     predicted across sequences.
     """
     at = np.flatnonzero(ordinary[ids[1:]])

@@ -1,4 +1,4 @@
-"""Batches for pre-training, from a token store: masked or read from left to right."""
+"""Pre-training batches from a token store, for masked or left-to-right language modelling."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Phase(Config):
 
 
 class PhasedBatches:
-    """The batches of several phases, each of which goes through the corpus on its own.
+    """The batches of several phases, each of which iterates over the corpus separately.
 
     The paper's run (Devlin et al. 2018, appendix A.2) is one phase, nine tenths of the steps with
-    128 tokens, before a rest with 512. A place names its phase, so that batches stay a pure
-    function of the place; `enter` alone knows how far the run is.
+    128 tokens, before a rest with 512. A position contains its phase, so batches are a pure
+    function of the position; only `enter` depends on the progress of the run.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PhasedBatches:
         phases: Sequence[Phase],
         seed: int,
     ) -> None:
-        """`phases` come before the rest of the run, whose sequences `config` describes."""
+        """`phases` precede the rest of the run, whose sequences `config` describes."""
         self._ends = list(accumulate(phase.share for phase in phases))
         if self._ends and self._ends[-1] >= 1:
             raise ConfigError("the phases' shares leave nothing for the rest of the run")
@@ -64,17 +64,17 @@ class PhasedBatches:
         ]
 
     def take(self, place: Place) -> tuple[Batch, Place]:
-        """The batch that begins at a place, and the place after it."""
+        """Return the batch at a position, and the position after it."""
         return self.parts[place.phase].take(place)
 
     def after(self, place: Place) -> Place:
-        """The place after the batch that begins at a place, at a quarter of its cost."""
+        """Return the position after the batch at a position, at a quarter of the batch's cost."""
         return self.parts[place.phase].after(place)
 
     def enter(self, place: Place, progress: float) -> Place:
-        """Where a run that stands at a place goes on when a share of its budget is spent.
+        """Return the position to continue from when a share `progress` of the budget is spent.
 
-        That is the same place, or the beginning of an epoch in the phase whose turn it is.
+        It is the same position, or the beginning of an epoch in the phase that is due.
         """
         phase = bisect_right(self._ends, progress)
         if phase <= place.phase:
@@ -93,7 +93,7 @@ def _in_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleConfig(Config):
-    """What a training sequence is made of."""
+    """The composition of training sequences and batches."""
 
     longest: int = 128
     """Tokens a sequence at most, [CLS] and [SEP] included."""
@@ -132,13 +132,13 @@ class SampleConfig(Config):
 
     @property
     def pairs(self) -> bool:
-        """Whether sequences are of two segments, with an objective that tells how they relate."""
+        """Return whether sequences have two segments and an objective that relates them."""
         return self.text in PAIRED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place(Config):
-    """Where training stands in the data: two integers, and all that a resumed run needs of it."""
+    """A position in the training data: all that a resumed run needs to know of it."""
 
     epoch: int = 0
     """Times the corpus was gone through."""
@@ -149,7 +149,7 @@ class Place(Config):
 
 
 class PretrainingBatches:
-    """The sequences of a store, in an order and with masks that depend on (seed, epoch, index)."""
+    """The sequences of a store, with an order and masks that depend on (seed, epoch, index)."""
 
     def __init__(
         self, store: TokenStore, inventory: TokenInventory, config: SampleConfig, seed: int
@@ -187,32 +187,32 @@ class PretrainingBatches:
 
     @property
     def sequences(self) -> int:
-        """Sequences an epoch."""
+        """Number of sequences per epoch."""
         return self._segments.count
 
     def take(self, place: Place) -> tuple[Batch, Place]:
-        """The batch that begins at a place, and the place after it."""
+        """Return the batch at a position, and the position after it."""
         index, copy, cuts = self._filling(place)
-        return self._batch(index, copy, cuts), self._moved(place, len(index))
+        return self._batch(index, copy, cuts), self._advanced(place, len(index))
 
     def after(self, place: Place) -> Place:
-        """The place after the batch that begins at a place, at a quarter of its cost."""
+        """Return the position after the batch at a position, at a quarter of the batch's cost."""
         index, _, _ = self._filling(place)
-        return self._moved(place, len(index))
+        return self._advanced(place, len(index))
 
     def samples(self, index: NDArray[np.int64], epoch: int) -> Batch:
-        """The sequences with these numbers of an epoch as one batch."""
+        """Return the given sequences of an epoch as one batch."""
         index, copy = self._in_copy(index, epoch)
         return self._batch(index, copy, self._segments.cut(index, copy))
 
-    def _moved(self, place: Place, sequences: int) -> Place:
+    def _advanced(self, place: Place, sequences: int) -> Place:
         after = place.index + sequences
         if after < self.sequences:
             return replace(place, index=after)
         return replace(place, epoch=place.epoch + 1, index=0)
 
     def _filling(self, place: Place) -> tuple[NDArray[np.int64], int, Cuts]:
-        """What the token budget holds from a place on: the numbers of sequences, copy and cuts."""
+        """Return the sequences that fill the token budget: their indices, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.longest)
         while True:
@@ -226,7 +226,7 @@ class PretrainingBatches:
             guess *= 2
 
     def _in_copy(self, index: NDArray[np.int64], epoch: int) -> tuple[NDArray[np.int64], int]:
-        """Which sequences these are of which copy of the text; without copies, of the epoch."""
+        """Return the indices in a copy of the text, and the copy; without copies, the epoch."""
         if not self.config.copies:
             return index, epoch
         order = stream(Purpose.COPY_ORDER, self._seed, epoch)
@@ -245,7 +245,7 @@ class PretrainingBatches:
             batch = replace(batch, ids=torch.from_numpy(masked.ids))
             targets["masked_lm"] = _target(masked.at, masked.labels)
         if self.config.pairs:
-            labels = [(i, each.label) for i, each in enumerate(samples) if each.label is not None]
+            labels = [(i, item.label) for i, item in enumerate(samples) if item.label is not None]
             targets[self.config.text] = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
         return replace(batch, targets=targets)
 

@@ -1,12 +1,12 @@
-"""The text of training sequences: windows of a store in an epoch's order, as one segment or two.
+"""The text of training sequences: windows of a store in shuffled order, as one or two segments.
 
 next_sentence      two segments, the second from another document in half of the sequences
                    (Devlin et al. 2018, section 3.1, task 2)
-sentence_order     two consecutive segments, exchanged in half of the sequences
+sentence_order     two consecutive segments, swapped in half of the sequences
                    (ALBERT: Lan et al. 2019, section 3.1)
 within_documents   one segment of one document (RoBERTa's DOC-SENTENCES: Liu et al. 2019,
                    section 4.2)
-across_documents   text that goes on into the next document, [SEP] between any two
+across_documents   text that continues into the next document, [SEP] between documents
                    (RoBERTa's FULL-SENTENCES)
 """
 
@@ -27,9 +27,9 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Windows by number: token positions `starts` and `ends`, the `documents` they begin in.
+    """Windows: token positions `starts` and `ends`, and the `documents` they begin in.
 
-    `joints` counts the places in a window where one document ends and the next begins.
+    `joints` counts the document boundaries inside each window.
     """
 
     starts: Numbers
@@ -42,11 +42,11 @@ class Cuts:
 
     @property
     def lengths(self) -> Numbers:
-        """Tokens of each, separators between documents included."""
+        """Number of tokens of each window, including separators between documents."""
         return self.ends - self.starts + self.joints
 
     def first(self, count: int) -> Cuts:
-        """The first `count` of them."""
+        """Return the first `count` windows."""
         return Cuts(
             *(part[:count] for part in (self.starts, self.ends, self.documents, self.joints))
         )
@@ -65,10 +65,10 @@ class Windows:
         across: bool = False,
         fill: float = 15 / 16,
     ) -> None:
-        """`continues` (vocabulary,) tells the pieces that continue a word.
+        """`continues` (vocabulary,) marks the pieces that continue a word.
 
-        `across` lets windows cross documents; what windows lack of the budget on average, 1 -
-        `fill` of it, lets a cut move to a better place.
+        `across` lets windows cross documents. Windows fill a share `fill` of the budget on average;
+        the rest lets a cut move to a better position.
         """
         assert budget >= 2
         self.store = store
@@ -77,7 +77,7 @@ class Windows:
         self._seed = seed
         self._across = across
         self._documents = store.document_starts()
-        # what is cut: each document, or all of them; counted with the separators between them
+        # the parts to cut: each document, or all of them, counted with the separators between them
         self._starts = self._documents
         if across:
             self._documents = np.unique(self._documents)
@@ -90,11 +90,11 @@ class Windows:
 
     @property
     def count(self) -> int:
-        """Number of windows, the same in every epoch."""
+        """Number of windows, equal in every epoch."""
         return int(self._first[-1])
 
     def cut(self, numbers: Numbers, epoch: int) -> Cuts:
-        """Where the windows with these numbers lie in an epoch."""
+        """Return the positions of the given windows in an epoch."""
         part = np.searchsorted(self._first, numbers, side="right") - 1
         inside = numbers - self._first[part]
         starts = self._boundary(part, inside, epoch)
@@ -105,25 +105,25 @@ class Windows:
         return Cuts(starts, ends, after - 1, np.searchsorted(self._documents, ends) - after)
 
     def ending(self, cuts: Cuts, ends: Numbers) -> Cuts:
-        """The same windows with other ends, none of them empty."""
+        """Return the same windows with other ends, none of them empty."""
         if not self._across:
             return replace(cuts, ends=ends)
         joints = np.searchsorted(self._documents, ends) - cuts.documents - 1
         return replace(cuts, ends=ends, joints=joints)
 
     def document_end(self, document: int) -> int:
-        """Where a document ends, in tokens."""
+        """Return the end of a document, as a token position."""
         return int(self._documents[document + 1])
 
     def _boundary(self, part: Numbers, number: Numbers, epoch: int) -> Numbers:
-        """The token position of the boundary before window `number` of each part."""
+        """Return the token position of the boundary before window `number` of each part."""
         start, end = self._starts[part], self._starts[part + 1]
         windows = self._first[part + 1] - self._first[part]
         spacing = (end - start) / np.maximum(windows - 1, 1)
-        # never so little that a document's first or last window would be a sliver
+        # never so small that a document's first or last window would be tiny
         shift = 0.25 + 0.5 * uniform(stream(Purpose.CUTS, self._seed, epoch), part)
         exact = start + np.floor((number - 1 + shift) * spacing).astype(np.int64)
-        # a cut that moves across the end of a document takes a separator along
+        # a cut that moves across a document boundary moves a separator with it
         room = (self.budget - np.ceil(spacing).astype(np.int64)) // 2 - self._across
         slack = np.clip(room, 0, (spacing / 5).astype(np.int64))
         moved = self._to_sentence(self._in_store(np.clip(exact, start, end)), slack)
@@ -132,7 +132,7 @@ class Windows:
         return np.where(inner, np.maximum(moved, start + 1), np.where(number == 0, start, end))
 
     def _in_store(self, position: Numbers) -> Numbers:
-        """Token positions of positions that count the separators between documents too."""
+        """Convert positions that count the separators between documents to token positions."""
         if not self._across:
             return position
         return position - (np.searchsorted(self._separated, position, side="right") - 1)
@@ -156,7 +156,7 @@ class Windows:
         return exact + int(starts[0]) if len(starts) else exact
 
     def by_document(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The part of each document in a range of tokens."""
+        """Return the part of each document in a range of tokens."""
         first = int(np.searchsorted(self._documents, start, side="right"))
         last = int(np.searchsorted(self._documents, end))
         edges = [start, *self._documents[first:last].tolist(), end]
@@ -166,14 +166,14 @@ class Windows:
 Text = Literal["next_sentence", "sentence_order", "within_documents", "across_documents"]
 
 PAIRED: tuple[Text, ...] = ("next_sentence", "sentence_order")
-"""The texts of two segments, with a label."""
+"""The kinds of text with two segments and a label."""
 IS_NEXT, IS_RANDOM = 0, 1
 IN_ORDER, EXCHANGED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Token ids of the parts that separators divide; two segments with a label, or one without."""
+    """Token ids of the parts between separators: two segments with a label, or one without."""
 
     parts: tuple[NDArray[np.integer], ...]
     label: int | None = None
@@ -182,13 +182,13 @@ class Sample:
 class Segments:
     """The sequences of a store, a pure function of (seed, epoch, index).
 
-    Next sentence: a window is cut at a beginning of a sentence into A and B; for half of the
-    windows B is exchanged for text of the same length from another document, mostly by swapping
-    with the neighbour in the epoch's order, so that little text is seen twice and lengths tell
-    nothing of the label. A window without a beginning of a sentence inside stays one segment and
-    carries no label. Sentence order: the same, B before A in half of the windows; as the torn end
-    of a sentence would tell A from B, only windows of whole sentences are cut, and windows are
-    shorter, so that most are. A share `short` of the windows ends earlier than it could.
+    Next sentence: a window is split at the start of a sentence into A and B; for half of the
+    windows B is replaced by text of the same length from another document, mostly by swapping
+    with the neighbour in the epoch's order, so that little text is seen twice and lengths reveal
+    nothing about the label. A window without the start of a sentence inside stays one segment and
+    has no label. Sentence order: the same, with B before A in half of the windows; as an
+    incomplete sentence would distinguish A from B, only windows of whole sentences are split, and
+    windows are shorter, so that most are. A share `short` of the windows ends earlier.
     """
 
     def __init__(
@@ -222,11 +222,11 @@ class Segments:
 
     @property
     def count(self) -> int:
-        """Sequences an epoch."""
+        """Number of sequences per epoch."""
         return self._windows.count
 
     def cut(self, index: Numbers, epoch: int) -> Cuts:
-        """The windows of the sequences with these numbers of an epoch."""
+        """Return the windows of the given sequences of an epoch."""
         numbers = permuted(index, self.count, stream(Purpose.SEQUENCE_ORDER, self._seed, epoch))
         cuts = self._windows.cut(numbers, epoch)
         if not self._short:
@@ -237,7 +237,7 @@ class Segments:
         return self._windows.ending(cuts, np.where(chosen, ends, cuts.ends))
 
     def read(self, index: Numbers, epoch: int, own: Cuts) -> list[Sample]:
-        """The sequences with these numbers of an epoch, `own` being their windows."""
+        """Return the given sequences of an epoch; `own` are their windows."""
         if self._text == "next_sentence":
             return self._next_sentence(index, epoch, own)
         if self._text == "sentence_order":
@@ -294,12 +294,12 @@ class Segments:
         return samples
 
     def _begins_sentence(self, positions: Numbers) -> NDArray[np.bool_]:
-        """Whether a sentence, or nothing more, begins at token positions."""
+        """Return whether a sentence begins, or the text ends, at token positions."""
         sentences = self._store.sentences
         return np.asarray(sentences[np.searchsorted(sentences, positions)] == positions)
 
     def _splits(self, cuts: Cuts, share: NDArray[np.float64]) -> Numbers:
-        """The beginning of a sentence inside each window nearest to a share of it; -1 if none."""
+        """Return the sentence start inside each window nearest to a share of it, -1 if none."""
         sentences, starts, ends = self._store.sentences, cuts.starts, cuts.ends
         wanted = starts + (ends - starts) * share
         after = np.minimum(np.searchsorted(sentences, wanted), len(sentences) - 1)
@@ -309,7 +309,7 @@ class Segments:
         return np.where(nearer_up, up, np.where(down_inside, down, -1))
 
     def _elsewhere(self, index: int, document: int, epoch: int) -> tuple[int, int]:
-        """A random document other than the given one, and a beginning of a sentence in it."""
+        """Return a random document other than the given one, and the start of a sentence in it."""
         key = stream(Purpose.RANDOM_DOCUMENT, self._seed, epoch, index)
         drawn = int(below(self._store.index.documents - 1, key, 0))
         drawn += drawn >= document
