@@ -153,7 +153,7 @@ def test_one_process_is_a_world_too() -> None:
     assert world.told(lambda: [1]) == [1]
     world.wait()
     with (
-        pytest.raises(ConfigError, match="one process has nobody to share with"),
+        pytest.raises(ConfigError, match="one process cannot shard a model"),
         joined(shard=True),
     ):
         raise AssertionError

@@ -134,5 +134,5 @@ def test_a_process_that_dies_is_told_and_none_is_left(batches: PhasedBatches) ->
         for _ in range(50):
             _, place = feed.draw(place, 1)
     assert "has died (status -9)" in str(died.value)
-    assert "fewer --workers: it goes on" in str(died.value)
+    assert "fewer --workers: it continues" in str(died.value)
     assert set(children()) == before

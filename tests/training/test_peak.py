@@ -164,7 +164,7 @@ def test_a_place_that_takes_nothing_costs_nothing_but_time(tmp_path: Path) -> No
 def test_a_process_asks_once_and_draws_no_random_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peak, "_seen", {})
+    monkeypatch.setattr(peak, "_known_peaks", {})
     monkeypatch.setattr(peak, "_FIRST_SECONDS", 0.02)
     monkeypatch.setenv("BERTSMITH_CACHE", str(tmp_path))
     before = torch.get_rng_state()
@@ -177,7 +177,7 @@ def test_a_process_asks_once_and_draws_no_random_number(
     assert matrix_peak("fp32", CPU) is found
     assert not path.exists()
     # the next process finds it
-    monkeypatch.setattr(peak, "_seen", {})
+    monkeypatch.setattr(peak, "_known_peaks", {})
     matrix_peak("fp32", CPU)
     assert path.exists()
 

@@ -59,7 +59,7 @@ def test_silence_is_told_once_and_so_is_its_end(
     rank: int,
     stopped: bool,
 ) -> None:
-    monkeypatch.setattr(distribution, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.005)
     store, other = DictStore(), 1 - rank
     store.set(f"rank/{other}", json.dumps(distribution._me() | {"pid": peer.pid}))
     store.set(f"beat/{other}", "1")
@@ -75,14 +75,14 @@ def test_silence_is_told_once_and_so_is_its_end(
     name = f"rank {other} (pid {peer.pid} on "
     until(lambda: len(told()) == 1)
     assert name in said[0]
-    assert "has not been heard of for 10 seconds: " in said[0]
+    assert "has sent no heartbeat for 10 seconds: " in said[0]
     assert (f"kill -CONT {peer.pid}" in said[0]) is stopped
     time.sleep(0.2)
     assert len(told()) == 1
     store.set(f"beat/{other}", "2")
     until(lambda: len(told()) == 2)
     assert name in said[1]
-    assert said[1].endswith(" goes on")
+    assert said[1].endswith(" is running again")
     # whoever has left is missed by nobody
     store.set(f"left/{other}", "1")
     time.sleep(0.2)

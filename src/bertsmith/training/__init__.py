@@ -1,1 +1,1 @@
-"""Losses become weights."""
+"""The training loop and its parts: optimisers, schedule, batches, several ranks, saving."""

@@ -1,9 +1,9 @@
-"""Watching over the ranks of a run, so that none waits for ever for one that is gone.
+"""The ranks of a distributed run, and a watchdog so that none waits forever for a lost one.
 
-A thread in each rank knows within a second when another one has ended: by the kernel's word where
-both are on one machine, else by heartbeats in the launcher's store. The first to know writes the
-cause into the store, and is the one that tells the user. Whoever still hangs in a collective
-operation ten seconds later (NCCL does, gloo fails by itself) is ended.
+A thread in each rank detects within a second when another rank has ended: through a process handle
+of the kernel on the same machine, else by heartbeats in the launcher's store. The first rank to
+detect it writes the cause into the store and reports it to the user. A rank that still hangs in a
+collective operation ten seconds later (NCCL does, gloo fails by itself) is terminated.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from bertsmith.core.log import complain, console, say
 from bertsmith.core.signals import ending_status
 from bertsmith.training.interruption import Interrupted, interruptions
 
-_LOOK_SECONDS = 1.0
-_BEAT_LOOKS = 2
-_QUIET_LOOKS = 10
-_SILENT_LOOKS = 30
+_POLL_SECONDS = 1.0
+_BEAT_POLLS = 2
+_QUIET_POLLS = 10
+_SILENT_POLLS = 30
 _GRACE_SECONDS = 10.0
 
 _CAUSE = "cause"
 
 
 class Peer(TypedDict):
-    """Where a rank runs; `machine` also tells containers apart that do not see each other."""
+    """The location of a rank; `machine` differs between containers that do not see each other."""
 
     pid: int
     host: str
@@ -50,9 +50,9 @@ class Peer(TypedDict):
 
 
 class RankWatch:
-    """One rank's view of the others; `cause` is why the run has to end, empty while all is well.
+    """One rank's view of the others; `cause` is why the run has to end, empty while none is lost.
 
-    `told_here` says whether this rank is the one that knew the cause first.
+    `told_here` is true on the rank that recorded the cause first, which reports it.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:  # noqa: ANN401
@@ -64,9 +64,9 @@ class RankWatch:
         self.peers: dict[int, Peer] = {
             other: json.loads(store.get(f"rank/{other}")) for other in range(size)
         }
-        self._silent = dict.fromkeys(self._heard_of(), 0)
+        self._silent = dict.fromkeys(self._listened_to(), 0)
         self._beats: dict[int, bytes] = {}
-        # each rank hears the one before it, so that whoever is stopped is missed by one that waits
+        # each rank listens to the previous one, so that a waiting rank notices one that is stopped
         self._neighbour = (rank - 1) % size
         self._neighbour_beat = b""
         self._quiet = 0
@@ -77,11 +77,11 @@ class RankWatch:
         self._thread.start()
 
     def known(self, seconds: float) -> bool:
-        """Whether there is a cause to end, or comes to be one within some seconds."""
+        """Return whether there is a cause to end, waiting for one for at most some seconds."""
         return self._known.wait(seconds)
 
     def fail(self, cause: str) -> None:
-        """Tell all ranks why the run has to end, unless another has told them already."""
+        """Record for all ranks why the run has to end, unless another rank already has."""
         if self._known.is_set():
             return
         mine = first = f"{self._rank} {cause}"
@@ -92,7 +92,7 @@ class RankWatch:
         self._known.set()
 
     def leave(self) -> None:
-        """Watch no more; the others will not take this rank's end for a failure."""
+        """Stop watching; the other ranks will not treat this rank's exit as a failure."""
         self._left.set()
         os.write(self._waking, b"!")
         self._thread.join()
@@ -104,16 +104,16 @@ class RankWatch:
         poll = select.poll()
         for handle in (*handles, self._woken):
             poll.register(handle, select.POLLIN)
-        looks = 0
+        polls = 0
         while not self._left.is_set() and not self._known.is_set():
-            ended = [handle for handle, _ in poll.poll(1000 * _LOOK_SECONDS) if handle in handles]
+            ended = [handle for handle, _ in poll.poll(1000 * _POLL_SECONDS) if handle in handles]
             for handle in ended:
                 poll.unregister(handle)
-            looks += 1
+            polls += 1
             try:
-                self._look([handles[handle] for handle in ended], looks)
+                self._poll([handles[handle] for handle in ended], polls)
             except distributed.DistError:
-                # told by each rank: nobody is left to say who was first
+                # reported by each rank: the store that would decide the first is gone
                 self.cause, self.told_here = "the launcher of the ranks has gone", True
                 self._known.set()
         if self._known.is_set() and not self._left.wait(_GRACE_SECONDS):
@@ -121,8 +121,8 @@ class RankWatch:
         for handle in (*handles, self._woken, self._waking):
             os.close(handle)
 
-    def _look(self, ended: list[int], looks: int) -> None:
-        """See whether somebody has ended or told a cause."""
+    def _poll(self, ended: list[int], polls: int) -> None:
+        """Check whether a rank has ended or recorded a cause."""
         deaths = {rank: _death(self.peers[rank], rank) for rank in ended}
         if self._store.check([_CAUSE]):
             self.fail("")
@@ -130,51 +130,51 @@ class RankWatch:
         for rank, cause in deaths.items():
             if not self._store.check([f"left/{rank}"]):
                 self.fail(cause)
-        if looks % _BEAT_LOOKS == 1:
-            self._store.set(f"beat/{self._rank}", str(looks))
+        if polls % _BEAT_POLLS == 1:
+            self._store.set(f"beat/{self._rank}", str(polls))
         for rank in self._silent:
             self._listen(rank)
-        self._miss_neighbour()
+        self._watch_neighbour()
 
     def _listen(self, rank: int) -> None:
-        """Count the looks, not the seconds: whoever was stopped himself heard nothing meanwhile."""
+        """Count polls, not seconds, without a heartbeat: this process may have been stopped too."""
         beat = self._store.get(f"beat/{rank}") if self._store.check([f"beat/{rank}"]) else b""
         self._silent[rank] = 0 if beat != self._beats.get(rank) else self._silent[rank] + 1
         self._beats[rank] = beat
-        if self._silent[rank] >= _SILENT_LOOKS and not self._store.check([f"left/{rank}"]):
-            self.fail(f"{_named(self.peers[rank], rank)} has not been heard of for 30 seconds")
+        if self._silent[rank] >= _SILENT_POLLS and not self._store.check([f"left/{rank}"]):
+            self.fail(f"{_named(self.peers[rank], rank)} has sent no heartbeat for 30 seconds")
 
-    def _miss_neighbour(self) -> None:
-        """Tell when the rank before this one has fallen silent, and when it goes on."""
+    def _watch_neighbour(self) -> None:
+        """Report when the previous rank stops sending heartbeats, and when it continues."""
         rank, before = self._neighbour, self._quiet
         key = f"beat/{rank}"
         beat = self._store.get(key) if self._store.check([key]) else b""
         self._quiet = 0 if beat != self._neighbour_beat else before + 1
         self._neighbour_beat = beat
         named = _named(self.peers[rank], rank)
-        if before >= _QUIET_LOOKS and self._quiet == 0:
-            self._tell(f"{named} goes on")
-        elif self._quiet == _QUIET_LOOKS and not self._store.check([f"left/{rank}"]):
+        if before >= _QUIET_POLLS and self._quiet == 0:
+            self._report(f"{named} is running again")
+        elif self._quiet == _QUIET_POLLS and not self._store.check([f"left/{rank}"]):
             pid, me = self.peers[rank]["pid"], self.peers[self._rank]
             stopped = self.peers[rank]["machine"] == me["machine"] and _is_stopped(pid)
-            why = f"it is stopped, kill -CONT {pid} lets it go on" if stopped else "waiting for it"
-            self._tell(f"{named} has not been heard of for {_QUIET_LOOKS} seconds: {why}")
+            why = f"it is stopped, kill -CONT {pid} resumes it" if stopped else "waiting for it"
+            self._report(f"{named} has sent no heartbeat for {_QUIET_POLLS} seconds: {why}")
 
-    def _tell(self, line: str) -> None:
-        """Print a line, whichever rank this is: that of the usual voice may be the silent one."""
+    def _report(self, line: str) -> None:
+        """Print a line on any rank: rank 0, which usually prints, may be the silent one."""
         if self._rank == 0:
             say(line)
         else:
             complain(line)
 
-    def _heard_of(self) -> list[int]:
-        """The ranks whose heartbeats matter here: rank 0 hears all on other machines, they it."""
+    def _listened_to(self) -> list[int]:
+        """Return the ranks on other machines to listen to: all of them on rank 0, else rank 0."""
         me = self.peers[self._rank]
         far = [rank for rank, peer in self.peers.items() if peer["machine"] != me["machine"]]
         return far if self._rank == 0 else [rank for rank in far if rank == 0]
 
     def _handles(self) -> dict[int, int]:
-        """Handles of the other ranks' processes on this machine, with their ranks."""
+        """Return handles of the other ranks' processes on this machine, with their ranks."""
         me = self.peers[self._rank]
         handles = {}
         for rank, peer in self.peers.items():
@@ -182,7 +182,7 @@ class RankWatch:
                 try:
                     handles[os.pidfd_open(peer["pid"])] = rank
                 except (OSError, AttributeError):
-                    # gone already, or a system without such handles: heartbeats will tell
+                    # gone already, or a system without such handles: heartbeats are used instead
                     self._silent[rank] = 0
         return handles
 
@@ -193,13 +193,13 @@ class RankWatch:
 
 
 def wait_for(store: Any, key: str, watch: RankWatch) -> str:  # noqa: ANN401
-    """What another rank says under a key; "" once there is a cause to end."""
+    """Return the value that another rank stores under a key, "" once there is a cause to end."""
     pause = 0.001
     while not watch.known(pause):
-        # the store's own waiting complains on standard error whenever it has waited long
+        # the store's own wait warns on standard error after a long time
         if store.check([key]):
             return str(store.get(key).decode())
-        pause = min(2 * pause, _LOOK_SECONDS)
+        pause = min(2 * pause, _POLL_SECONDS)
     return ""
 
 
@@ -225,7 +225,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _death(peer: Peer, rank: int) -> str:
-    """How a process on this machine has ended, if its parent has not yet asked."""
+    """Describe how a process on this machine has ended, if its parent has not reaped it yet."""
     name, status = _named(peer, rank), 0
     with suppress(OSError, ValueError, IndexError):
         # proc_pid_stat(5): field 52 is the status in the form of waitpid
@@ -239,23 +239,23 @@ def _death(peer: Peer, rank: int) -> str:
     return f"{name} was killed or has crashed"
 
 
-# gloo and NCCL give up by themselves after this; what is lost is found in seconds by `RankWatch`
+# gloo and NCCL time out after this; `RankWatch` detects lost ranks within seconds
 _STUCK = timedelta(minutes=10)
-# how long a failed operation may wait for the news of who has gone
+# how long a failed operation may wait to learn which rank is lost
 _NEWS_SECONDS = 5.0
 
 _joined = itertools.count()
 
 
 class EndedElsewhere(SystemExit):
-    """The run has ended and another rank has told why: this one leaves without a word."""
+    """The run has ended and another rank reports why: this one exits silently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The ranks that train one model together; as it is, this process alone.
+    """The ranks that train one model together; by default this process alone.
 
-    With `shard` each has a share of every parameter, else all of them.
+    With `shard` each rank holds a shard of every parameter, else all of them.
     """
 
     rank: int = 0
@@ -267,11 +267,11 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that writes and talks."""
+        """Return whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """The sum over all ranks of each value, in float64; the same on every rank."""
+        """Return the sum of each value over all ranks, in float64, equal on every rank."""
         if self.size == 1:
             return values
         total = torch.tensor(values, dtype=torch.float64)
@@ -279,17 +279,17 @@ class World:
         return [float(value) for value in total.tolist()]
 
     def any(self, flag: bool) -> bool:
-        """Whether it holds on some rank."""
+        """Return whether the flag is set on any rank."""
         return self.sum([float(flag)])[0] > 0
 
     def of_first(self, value: float) -> float:
-        """Rank 0's value."""
+        """Return rank 0's value."""
         return self.sum([value if self.first else 0.0])[0]
 
     def told(self, make: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """What rank 0 makes, a JSON value, however long it takes; the others wait for it.
+        """Return the JSON value that rank 0 makes; the others wait for it without a timeout.
 
-        What it raises there ends the run; the others leave.
+        An exception on rank 0 ends the run; the others exit.
         """
         if self.size == 1:
             return make()
@@ -299,23 +299,23 @@ class World:
             made = make()
             self.store.set(key, json.dumps(made))
             return made
-        found = wait_for(self.store, key, self.watch)
-        if not found:
+        value = wait_for(self.store, key, self.watch)
+        if not value:
             raise RankLost(self.watch.cause)
-        return json.loads(found)
+        return json.loads(value)
 
     def new_name(self, kind: str) -> str:
-        """A name that no other thing of this world has, the same on every rank."""
+        """Return a name that is unique in this world and equal on every rank."""
         return f"{kind}/{next(self._numbers)}"
 
     @contextmanager
     def interruptions(self) -> Iterator[Callable[[], bool]]:
-        """Turn Ctrl-C or SIGTERM into a request; all ranks ask together whether any has one."""
+        """Turn Ctrl-C or SIGTERM into a request; all ranks check together whether any has one."""
         with interruptions() as requests:
             yield lambda: self.any(requests.asked())
 
     def share(self, batches: int) -> int:
-        """The batches of a step that are each rank's; `ConfigError` if they cannot be equal."""
+        """Return each rank's number of batches per step; `ConfigError` if they cannot be equal."""
         if batches % self.size:
             fitting = [str(size) for size in range(1, batches + 1) if batches % size == 0]
             raise ConfigError(
@@ -325,7 +325,7 @@ class World:
         return batches // self.size
 
     def place(self, device: torch.device) -> torch.device:
-        """This rank's device, of those of a kind; `ConfigError` when all are to take the same."""
+        """Return this rank's device; `ConfigError` when all ranks would use the same one."""
         if self.size > 1 and device.index is not None:
             raise ConfigError(
                 f"{device} is one GPU for {self.size} processes", remedy="say --device cuda"
@@ -333,29 +333,29 @@ class World:
         return device
 
     def wait_for_first(self) -> None:
-        """Go on when rank 0 has come here, however long it takes."""
+        """Block until rank 0 has called this, without a timeout."""
         self.told(lambda: None)
 
     def wait(self) -> None:
-        """Go on when every rank has come here."""
+        """Block until every rank has called this."""
         self.any(False)
 
 
 ALONE = World()
-"""One process, which is all there is."""
+"""The world of a single process."""
 
 
 @contextmanager
 def joined(*, shard: bool = False) -> Iterator[World]:
-    """The world that torchrun's environment describes; this process alone where there is none.
+    """Yield the world that torchrun's environment describes, or this process alone without one.
 
-    Raises `ConfigError` when one process is to hold shares, `RankLost` on one rank when another one
-    is lost, `EndedElsewhere` on those that need not tell it.
+    Raises `ConfigError` when a single process is to shard, `RankLost` on one rank when another one
+    is lost, `EndedElsewhere` on those that do not report it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         if shard:
             raise ConfigError(
-                "one process has nobody to share with",
+                "one process cannot shard a model",
                 remedy="start several: torchrun --nproc-per-node 2 -m bertsmith pretrain ...",
             )
         yield ALONE
@@ -389,7 +389,7 @@ def _join(shard: bool) -> World:
                 remedy="start one process a GPU (--nproc-per-node)",
             )
         torch.cuda.set_device(place)
-        # what ranks tell each other stays on the processors and waits for no GPU
+        # messages between ranks stay on the CPU and wait for no GPU
         backend = "cpu:gloo,cuda:nccl"
     store, rank, size = next(iter(rendezvous("env://")))
     store = PrefixStore(f"bertsmith/{next(_joined)}", store)
@@ -398,12 +398,12 @@ def _join(shard: bool) -> World:
 
 
 def _end(world: World, error: BaseException) -> BaseException:
-    """What this rank raises in place of an error: somebody has to tell the cause, once."""
+    """Return what this rank raises in place of an error: exactly one rank reports the cause."""
     watch = world.watch
     assert watch is not None
     ours = isinstance(error, UserError | KeyboardInterrupt)
     if isinstance(error, Interrupted):
-        # all have stopped together; whoever leaves first must not be missed
+        # all have stopped together; the first one to exit must not count as lost
         watch.leave()
         return error if world.first else EndedElsewhere(ending_status())
     if not watch.known(0 if ours else _NEWS_SECONDS):

@@ -1,4 +1,4 @@
-"""Stopping on request: Ctrl-C ends the step in hand, saves, and says how to go on."""
+"""Stopping on request: Ctrl-C finishes the current step, saves, and tells how to continue."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bertsmith.core.signals import handled
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped by the user; everything is saved. The message says how to go on."""
+    """Training was stopped by the user and is saved; the message tells how to continue."""
 
 
 class Requests:
-    """Whether the user has asked to stop."""
+    """The user's request to stop."""
 
     def __init__(self) -> None:
         self.stop = False
 
     def asked(self) -> bool:
-        """Whether that is so by now."""
+        """Return whether the user has asked to stop."""
         return self.stop
 
 

@@ -1,9 +1,9 @@
-"""Where batches come from: drawn in this process, or ahead of time in several others.
+"""Batch loading: in this process, or prefetched by several worker processes.
 
-Batches are a pure function of the place in the data, so each of N processes walks along the places
-by itself and draws every N-th batch; this one reads from them in turn, and the order is the same
-whatever N is. Where training goes on at another place than the last batch ended, all are sent there
-and what they had drawn is dropped.
+Batches are a pure function of the position in the data, so each of N workers iterates over the
+positions by itself and makes every N-th batch; this process reads from them in turn, and the order
+is independent of N. If training continues at another position than the end of the last batch, all
+workers are sent there and their prefetched batches are dropped.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class _Source(Protocol):
 
 
 class Walk(NamedTuple):
-    """Where to draw from now on: from a place, the group number `first` and every `stride`-th.
+    """A request to load from a position: the group number `first` and every `stride`-th after it.
 
-    A group is a batch for each of `ranks`; drawn is that of `rank`.
+    A group is one batch for each of `ranks`; the worker makes that of `rank`.
     """
 
     walk: int
@@ -46,11 +46,11 @@ class Walk(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The process can be sent for a walk."""
+    """The worker is ready for requests."""
 
 
 class Drawn(NamedTuple):
-    """A batch of a walk, with the place that its group begins at and the one after that."""
+    """A batch of a walk, with the position of its group and the position after it."""
 
     walk: int
     place: Place
@@ -59,13 +59,13 @@ class Drawn(NamedTuple):
 
 
 def serve(connection: Connection) -> None:
-    """Draw batches as the process at the other end asks for, until it goes."""
+    """Make the batches that the process at the other end requests, until it exits."""
     try:
         _serve(connection)
     except Gone:
         pass
     finally:
-        # a thread that waits for somebody to read must not hold up the end
+        # a thread that waits for a reader must not delay the exit
         os._exit(0)
 
 
@@ -82,7 +82,7 @@ def _serve(connection: Connection) -> None:
         raise
     except Exception as error:
         waiting.put(pickled(failure(error)))
-        receive(connection)  # until nobody is there any more
+        receive(connection)  # until the other end closes
 
 
 def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) -> None:
@@ -96,7 +96,7 @@ def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) 
 
 
 def take_own(source: _Source, place: Place, rank: int, ranks: int) -> tuple[Batch, Place]:
-    """The batch of one rank among the next ones of all, and the place after those of all."""
+    """Return one rank's batch of the next group, and the position after the group."""
     batch, after = source.take(_skip(source, place, rank))
     return batch, _skip(source, after, ranks - 1 - rank)
 
@@ -116,26 +116,26 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
 
 
 class BatchSource(Protocol):
-    """Where batches come from: a pure function of the place in the data."""
+    """A source of batches, which are a pure function of the position in the data."""
 
     def take(self, place: Place) -> tuple[Batch, Place]:
-        """The batch that begins at a place, and the place after it."""
+        """Return the batch at a position, and the position after it."""
         ...
 
 
 @runtime_checkable
 class WalkableSource(BatchSource, Protocol):
-    """A source that other processes can draw from; it must be possible to pickle it."""
+    """A source that worker processes can read from; it must be picklable."""
 
     def after(self, place: Place) -> Place:
-        """The place after the batch that begins at a place, for little."""
+        """Return the position after the batch at a position, cheaply."""
         ...
 
 
 class Feed:
-    """Draws the batches of a step in this process.
+    """Loads the batches of a step in this process.
 
-    Of `ranks` processes that train together, this one being `rank`, each draws every so-manyth.
+    Of `ranks` processes that train together, this one (`rank`) loads every `ranks`-th batch.
     """
 
     def __init__(self, batches: BatchSource, rank: int = 0, ranks: int = 1) -> None:
@@ -143,7 +143,7 @@ class Feed:
         self._rank, self._ranks = rank, ranks
 
     def draw(self, place: Place, count: int) -> tuple[list[Batch], Place]:
-        """Its `count` batches from a place on, and the place after those of all ranks."""
+        """Return this rank's next `count` batches, and the position after those of all ranks."""
         drawn = []
         for _ in range(count):
             batch, place = self._take(place)
@@ -158,21 +158,21 @@ class Feed:
 
 
 class _Drawer(Worker):
-    """A process that draws batches."""
+    """A worker process that loads batches."""
 
     def __init__(self) -> None:
         super().__init__(serve)
 
     def died(self, status: int) -> WorkerDied:
-        """What there is to say of one that has died."""
+        """Return the error for a worker that has died."""
         return WorkerDied(
-            f"a process that draws batches has died (status {status}), perhaps for want of memory",
-            remedy="give the same command again with fewer --workers: it goes on",
+            f"a process that loads batches has died (status {status}), perhaps out of memory",
+            remedy="run the same command again with fewer --workers: it continues",
         )
 
 
 class _WorkerFeed(Feed):
-    """Draws the batches of a step from several processes, in the order of one."""
+    """Loads the batches of a step from several workers, in the order of a single one."""
 
     def __init__(self, batches: BatchSource, workers: list[_Drawer], rank: int, ranks: int) -> None:
         super().__init__(batches, rank, ranks)
@@ -184,13 +184,13 @@ class _WorkerFeed(Feed):
     def _take(self, place: Place) -> tuple[Batch, Place]:
         if place != self._next:
             self._go_to(place)
-        told = self._workers[self._turn].hear()
-        while not isinstance(told, Drawn) or told.walk != self._walk:
-            told = self._workers[self._turn].hear()
-        assert told.place == place, (told.place, place)
+        message = self._workers[self._turn].hear()
+        while not isinstance(message, Drawn) or message.walk != self._walk:
+            message = self._workers[self._turn].hear()
+        assert message.place == place, (message.place, place)
         self._turn = (self._turn + 1) % len(self._workers)
-        self._next = told.after
-        return told.batch, told.after
+        self._next = message.after
+        return message.batch, message.after
 
     def _go_to(self, place: Place) -> None:
         self._walk += 1
@@ -204,10 +204,10 @@ class _WorkerFeed(Feed):
 def feeding(
     batches: BatchSource, workers: int, *, ahead: int = 1, rank: int = 0, ranks: int = 1
 ) -> Iterator[Feed]:
-    """A feed that draws in so many other processes, each up to `ahead` batches too early, or here.
+    """Yield a feed with `workers` processes that prefetch up to `ahead` batches each, or without.
 
-    With several `ranks` the batches of this one, as `Feed` has it. Raises `WorkerDied`, also from
-    `draw`.
+    With several `ranks` it loads the batches of this one, as `Feed` does. Raises `WorkerDied`, also
+    from `draw`.
     """
     if not workers:
         yield Feed(batches, rank, ranks)

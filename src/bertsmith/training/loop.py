@@ -1,4 +1,4 @@
-"""The training loop, for pre-training and fine-tuning alike."""
+"""The training loop of pre-training and fine-tuning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bertsmith.training.stepping import Watch, gradient_of
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig(Config):
-    """How a model is trained."""
+    """The settings of a training run."""
 
     budget: Budget
     """How long."""
@@ -83,7 +83,7 @@ def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> C
 
 
 def _keep_up(now: Standing, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
-    """Move the bar on, and write to the log and to the disk where it is time for that."""
+    """Advance the progress bar, and write the log and a checkpoint when they are due."""
     bar.move_to(now.spent)
     if now.state.step % config.log_every == 0 or now.spent >= 1:
         bar.note(now.log(rate=config.optimiser.rate * factor))
@@ -104,13 +104,13 @@ def fit(
     world: World = ALONE,
     timing: Timing | None = None,
 ) -> State:
-    """Train `model` in place until the budget is spent; with a folder, resume what it holds.
+    """Train `model` in place until the budget is spent; with a folder, resume from it.
 
-    `enter` tells where in the data to go on when a share of the budget is spent; `measure` gives
-    figures on held-out text. A step whose gradient is no number, or a spike, changes no weight.
-    The ranks of a `world` share a step's batches. Minutes are spent as `timing` tells, from now on
-    where it is None. Raises `TrainingDiverged`, `DiskError`, `WorkerDied`, and `Interrupted`,
-    everything saved, after Ctrl-C or SIGTERM.
+    `enter` returns the position in the data to continue from when a share of the budget is spent;
+    `measure` returns metrics on held-out text. A step whose gradient is not finite, or a spike,
+    changes no weight. The ranks of a `world` share a step's batches. A budget of minutes runs by
+    the clock of `timing`, or from now if it is None. Raises `TrainingDiverged`, `DiskError`,
+    `WorkerDied`, and, with everything saved, `Interrupted` after Ctrl-C or SIGTERM.
     """
     timing = timing or Timing(clock=Clock())
     keep_large_blocks()
@@ -147,7 +147,7 @@ def fit(
         now.finish(saver)
         stopped = stopping()
     if stopped or now.unfinished(measuring):
-        # also when asked in the last step of all: what follows would go on for long
+        # also when requested in the very last step: what follows would take long
         raise Interrupted(f"stopped after step {now.state.step}")
     model.eval()
     return now.state

@@ -1,4 +1,4 @@
-"""Measurements on held-out text while training goes on, evenly over the budget."""
+"""Periodic measurements on held-out text during training."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bertsmith.network.model import Model
 from bertsmith.training.run.checkpoints import State
 
 Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
-"""Figures by name, ``NAME_loss`` among them, {} if there is nothing to measure on; None if the
-second argument said that training is to stop."""
+"""Returns metrics by name, including ``NAME_loss``, {} without held-out text, or None if the second
+argument reported a request to stop."""
 
 
 class Measuring:
-    """Measures `count` times, evenly over the budget, and knows the best.
+    """Measures `count` times, evenly over the budget, and tracks the best measurement.
 
-    After `stop_after` measurements in a row without a better one it is enough; 0 for never.
+    Training stops early after `stop_after` measurements in a row without improvement; 0 disables.
     """
 
     def __init__(self, measure: Measure | None, count: int, stop_after: int = 0) -> None:
@@ -25,21 +25,21 @@ class Measuring:
         self._stop_after = stop_after
 
     def enough(self, state: State) -> bool:
-        """Whether training is to end before its budget is spent."""
+        """Return whether training has to stop early."""
         return 0 < self._stop_after <= state.worse
 
     def due(self, state: State, spent: float) -> bool:
-        """Whether it is time, when a share of the budget is spent."""
+        """Return whether a measurement is due when a share of the budget is spent."""
         return state.measured < self._wanted(spent)
 
     def left(self, state: State) -> int:
-        """How many are still to be made, if training goes on to the end."""
+        """Return the number of remaining measurements if training does not stop early."""
         return self._count - state.measured
 
     def measure(
         self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
     ) -> tuple[State, dict[str, float]] | None:
-        """The state with one more measurement, and a line of the log; None if stopped."""
+        """Return the state after a measurement, and a log record; None if stopped."""
         assert self._measure is not None
         figures = self._measure(model, stopping)
         if figures is None:

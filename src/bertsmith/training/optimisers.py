@@ -16,14 +16,14 @@ from bertsmith.training.replicas import shared_as, whole
 
 
 class Lamb(torch.optim.Optimizer):
-    """Adam's direction plus decay, as long as the tensor itself is, times the rate.
+    """LAMB: Adam's direction plus decay, scaled to the tensor's norm (You et al. 2020).
 
     With first and second moment m and v, both bias-corrected, a tensor x moves by
 
         lr |x| / |u| u,   u = m / (sqrt(v) + eps) + weight_decay x
 
-    The ratio of the norms is 1 where either is zero, and in groups without `trust`: norms and
-    biases, which the published runs leave to plain Adam.
+    The ratio of the norms is 1 if either is zero, and in groups without `trust`: norms and biases,
+    which the published runs train with plain Adam.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Change every tensor that has a gradient."""
+        """Update every tensor that has a gradient."""
         assert closure is None
         for group in self.param_groups:
             parameters = [each for each in group["params"] if each.grad is not None]
@@ -54,7 +54,7 @@ class Lamb(torch.optim.Optimizer):
                 torch._foreach_add_(parameters, directions, alpha=-group["lr"])
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """Adam's directions with the decay, each of its tensor's shape."""
+        """Return Adam's directions with weight decay, each of its tensor's shape."""
         beta_1, beta_2 = group["betas"]
         gradients = [each.grad for each in parameters if each.grad is not None]
         steps, firsts, seconds = zip(*(self._memory(each) for each in parameters), strict=True)
@@ -62,7 +62,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_lerp_(firsts, gradients, 1 - beta_1)
         torch._foreach_mul_(seconds, beta_2)
         torch._foreach_addcmul_(seconds, gradients, gradients, value=1 - beta_2)
-        # a head that some batches have nothing for has made fewer steps than the rest
+        # a head without targets in some batches has made fewer steps than the rest
         counts = torch.stack(steps).tolist()
         sizes = torch._foreach_div(seconds, [1 - beta_2**count for count in counts])
         torch._foreach_sqrt_(sizes)
@@ -74,7 +74,7 @@ class Lamb(torch.optim.Optimizer):
         return list(directions)
 
     def _memory(self, parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Steps made, first and second moment."""
+        """Return the number of steps, the first and the second moment."""
         memory = self.state[parameter]
         if not memory:
             memory["step"] = torch.zeros((), device=parameter.device)
@@ -84,7 +84,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _as_long_as(parameters: list[Tensor], directions: list[Tensor]) -> None:
-    """Scale directions to the norms of the tensors they move."""
+    """Scale directions to the norms of the tensors that they update."""
     wanted, has = (torch.stack(torch._foreach_norm(each)) for each in (parameters, directions))
     ratios = torch.where((wanted > 0) & (has > 0), wanted / has, 1.0)
     torch._foreach_mul_(directions, list(ratios.unbind()))
@@ -118,7 +118,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Change every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         assert closure is None
         for group in self.param_groups:
             shapes: defaultdict[tuple[int, int], list[Tensor]] = defaultdict(list)
@@ -129,12 +129,12 @@ class Muon(torch.optim.Optimizer):
                 self._step_alike(parameters, group)
 
     def _step_alike(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Change matrices of one shape, transposed or not."""
+        """Update matrices of one shape, up to transposition."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         buffers = [self._buffer(parameter) for parameter in parameters]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, buffers, group["momentum"])
-        # in shares, every rank does all of it: small beside what a step with shares computes
+        # with sharding, every rank computes all of it: cheap compared with the rest of a step
         complete = [whole(direction) for direction in directions]
         wide = [d.T if len(d) > d.shape[1] else d for d in complete]
         orthogonal = orthogonalise(torch.stack(wide)).unbind()
@@ -154,9 +154,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Matrices (count, rows, columns), no taller than wide, with singular values near 1.
+    """Return matrices (count, rows, columns), rows <= columns, with singular values near 1.
 
-    Five Newton-Schulz iterations in bfloat16 from the matrix over its Frobenius norm.
+    Five Newton-Schulz iterations in bfloat16, from the matrix divided by its Frobenius norm.
     """
     wide = matrices.bfloat16()
     wide = wide / wide.norm(dim=(1, 2), keepdim=True).clamp(min=_TINY)
@@ -209,7 +209,7 @@ class OptimiserConfig(Config):
 
 
 class Optimiser:
-    """One or two torch optimisers stepped together, their rates scaled by one factor."""
+    """One or two torch optimisers stepped together, with learning rates scaled by one factor."""
 
     def __init__(self, model: nn.Module, config: OptimiserConfig) -> None:
         self.names: dict[Tensor, str] = {
@@ -237,7 +237,7 @@ class Optimiser:
         self._peaks = [[group["lr"] for group in part.param_groups] for part in self.parts]
 
     def step(self, factor: float) -> None:
-        """Change the weights, every rate at `factor` of its peak; gradients are dropped."""
+        """Update the weights, with every rate at `factor` of its peak, and clear the gradients."""
         for part, peaks in zip(self.parts, self._peaks, strict=True):
             for group, peak in zip(part.param_groups, peaks, strict=True):
                 group["lr"] = peak * factor
@@ -245,7 +245,7 @@ class Optimiser:
             part.zero_grad(set_to_none=True)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The optimisers' memory, named by parameter and quantity."""
+        """Return the optimisers' state, named by parameter and quantity."""
         return {
             f"{self.names[parameter]}/{quantity}": value
             for part in self.parts
@@ -254,14 +254,14 @@ class Optimiser:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the memory back from `tensors`, a copy of it."""
+        """Restore the state from a copy of `tensors`."""
         by_parameter: dict[str, dict[str, str]] = {}
         for name in tensors:
             parameter, _, quantity = name.rpartition("/")
             by_parameter.setdefault(parameter, {})[quantity] = name
         for part in self.parts:
             for parameter in _parameters(part):
-                # one after another: they may be many, and this rank may keep but a share of each
+                # one by one: they may be many, and this rank may keep only a shard of each
                 if memory := by_parameter.get(self.names[parameter]):
                     part.state[parameter] = {
                         quantity: _as_memory_of(parameter, tensors[name])
@@ -272,9 +272,9 @@ class Optimiser:
 def _adam(
     kinds: Mapping[tuple[float, bool], list[Tensor]], config: OptimiserConfig
 ) -> torch.optim.Optimizer:
-    """AdamW or LAMB for parameters by (share of the rate, whether they are matrices).
+    """Return AdamW or LAMB for parameters grouped by (learning rate scale, is a matrix).
 
-    Norms and biases, which are no matrices, are not decayed, and not scaled by LAMB.
+    Norms and biases, which are not matrices, are neither decayed nor scaled by LAMB.
     """
     betas = (config.beta_1, config.beta_2)
     lamb = config.method == "lamb"
@@ -293,24 +293,24 @@ def _adam(
 
 
 def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A copy where the parameter is, in shares if the parameter is."""
+    """Return a copy on the parameter's device, sharded if the parameter is."""
     copy = tensor.to(parameter.device, copy=True)
     return shared_as(copy, parameter) if copy.shape == parameter.shape else copy
 
 
 def _is_hidden_matrix(name: str) -> bool:
-    """Whether a matrix maps hidden values to hidden values; tables and last layers do not."""
+    """Return whether a matrix maps hidden to hidden values; embeddings and heads do not."""
     return name.startswith(_BLOCKS)
 
 
 def _top(names: Iterable[str]) -> int:
-    """The depth of what stands on the blocks."""
+    """Return the depth of the layers above the blocks."""
     blocks = (int(name.split(".")[2]) for name in names if name.startswith(_BLOCKS))
     return 2 + max(blocks, default=-1)
 
 
 def _depth(name: str, top: int) -> int:
-    """0 for the embeddings, then the number of the block, from 1; `top` for what stands on them."""
+    """Return 0 for the embeddings, the block's number from 1, or `top` for layers above them."""
     if name.startswith(_BLOCKS):
         return 1 + int(name.split(".")[2])
     return 0 if name.startswith("encoder.embeddings.") else top

@@ -1,9 +1,9 @@
-"""The highest speed of matrix products on this machine, which utilisation (MFU) is a share of.
+"""The peak speed of matrix products on this machine, the denominator of utilisation (MFU).
 
-A busy machine can only make a product slower, never faster. So the peak is the fastest of many
-short calls, and the highest of all such measurements counts: it is kept in the user's cache folder,
-one file for each machine, precision and number of threads, and replaced when a later run measures
-more. The file is safe to lose, and nothing depends on its being writable.
+Load on the machine can only make a product slower, never faster. So the peak is the fastest of many
+short calls, and the maximum of all such measurements is kept in the user's cache folder, one file
+per machine, precision and number of threads, replaced when a later run measures more. The file may
+be deleted, and nothing depends on its being writable.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from bertsmith.network.model import Precision
 
 # square products from one that fits a core's cache to one that fills an accelerator
 _SIDES = (256, 512, 1024, 2048, 4096, 8192)
-# what a machine that was never seen is measured for, and one that was
+# duration of the first measurement on a machine, and of later ones
 _FIRST_SECONDS, _LATER_SECONDS = 1.8, 0.6
-# many calls on end are what meets a moment in which all threads of a busy machine run; calls longer
-# than a time slice of the system never do
+# many consecutive calls hit a moment in which all threads of a busy machine run; calls longer than
+# a time slice of the system never do
 _TURN, _LONGEST = 0.15, 0.025
 # cores that share a clock, or two threads of one core, reach about this share of their sum
 _SCALING = 0.6
-# runs that follow one another meet the same neighbours: measuring again would tell nothing new
-_OCCASION = 600.0
-# settings that make the libraries take other kernels
+# runs in quick succession share the machine with the same processes: measuring again adds nothing
+_RECENT_SECONDS = 600.0
+# settings that make the libraries choose other kernels
 _KERNEL_SETTINGS = (
     "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS",
 )  # fmt: skip
@@ -48,14 +48,14 @@ _KERNEL_SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """The fastest matrix product measured on a machine so far."""
+    """The speed of the fastest matrix product measured on a machine so far."""
 
     flops: float
-    """Operations a second."""
+    """Operations per second."""
     occasions: int
-    """How often it was measured, at least ten minutes apart."""
+    """Number of measurements, at least ten minutes apart."""
     measured: float
-    """When it was measured last, in seconds since 1970."""
+    """Time of the last measurement, in seconds since 1970."""
 
     def __str__(self) -> str:
         times = "measured once" if self.occasions == 1 else f"best of {self.occasions} measurements"
@@ -63,25 +63,25 @@ class Peak:
 
 
 def matrix_peak(precision: Precision, device: torch.device, *, reached: float = 0.0) -> Peak:
-    """Return the machine's peak with the number of threads set now.
+    """Return the machine's peak with the current number of threads.
 
-    It is measured if the machine is new or was measured more than ten minutes ago, or if operations
-    a second that were `reached` show that what is known is too low. A process asks once.
+    It is measured if the machine is new or was measured more than ten minutes ago, or if `reached`,
+    in operations per second, shows that the known peak is too low. It is cached per process.
     """
     machine = describe_machine(precision, device)
-    known = _seen.get(machine)
+    known = _known_peaks.get(machine)
     if known is None or known.flops < reached:
         measure = functools.partial(measure_peak, precision, device)
         folder = user_cache()
         known = known_peak(
             None if folder is None else folder / "matrix-peak", machine, measure, reached=reached
         )
-        _seen[machine] = known
+        _known_peaks[machine] = known
     return known
 
 
-# of this process, by machine
-_seen: dict[str, Peak] = {}
+# peaks known to this process, by machine
+_known_peaks: dict[str, Peak] = {}
 
 
 def known_peak(
@@ -92,19 +92,25 @@ def known_peak(
     reached: float = 0.0,
     now: Callable[[], float] = time.time,
 ) -> Peak:
-    """Return the highest peak that `folder` or `measure` knows of; the folder is told the highest.
+    """Return the maximum of the peak in `folder` and a measurement, and store it in the folder.
 
-    `measure` is called with the seconds it may take, unless the folder's figure is fresh and not
-    below `reached`. Without a folder, or with one that cannot be read or written, it is measured.
+    `measure` is called with the seconds it may take, unless the stored peak is recent and not below
+    `reached`. Without a folder, or with one that cannot be read or written, it is always measured.
     """
     before = None if folder is None else _read(folder, machine)
-    if before is not None and abs(now() - before.measured) < _OCCASION and before.flops >= reached:
+    if (
+        before is not None
+        and abs(now() - before.measured) < _RECENT_SECONDS
+        and before.flops >= reached
+    ):
         return before
-    found = measure(_FIRST_SECONDS if before is None else _LATER_SECONDS)
-    peak = Peak(flops=found, occasions=1, measured=now())
+    measured_flops = measure(_FIRST_SECONDS if before is None else _LATER_SECONDS)
+    peak = Peak(flops=measured_flops, occasions=1, measured=now())
     if before is not None:
         peak = Peak(
-            flops=max(found, before.flops), occasions=before.occasions + 1, measured=peak.measured
+            flops=max(measured_flops, before.flops),
+            occasions=before.occasions + 1,
+            measured=peak.measured,
         )
     if folder is not None:
         _write(folder, machine, peak)
@@ -116,7 +122,7 @@ def _file(folder: Path, machine: str) -> Path:
 
 
 def _read(folder: Path, machine: str) -> Peak | None:
-    """Return what a folder holds of a machine, nothing if that is missing or damaged."""
+    """Return a machine's peak stored in a folder, None if it is missing or damaged."""
     path = _file(folder, machine)
     with suppress(OSError, ValueError, KeyError, TypeError):
         if not path.is_file():
@@ -130,7 +136,7 @@ def _read(folder: Path, machine: str) -> Peak | None:
 
 
 def _write(folder: Path, machine: str, peak: Peak) -> None:
-    """Replace what a folder holds of a machine, whole or not at all; a refusal changes nothing."""
+    """Replace a machine's peak in a folder atomically; errors of the system are ignored."""
     path = _file(folder, machine)
     record = {
         "machine": machine,
@@ -145,7 +151,7 @@ def _write(folder: Path, machine: str, peak: Peak) -> None:
 
 
 def describe_machine(precision: Precision, device: torch.device) -> str:
-    """Return all that decides the speed of products: chip, threads, libraries, precision."""
+    """Return all that determines the speed of products: chip, threads, libraries, precision."""
     if device.type == "cuda":
         chip = torch.cuda.get_device_name(device)
     else:
@@ -164,24 +170,24 @@ def describe_machine(precision: Precision, device: torch.device) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return model and features of the processor."""
-    told = []
+    """Return the model and features of the processor."""
+    details = []
     with suppress(OSError, UnicodeDecodeError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines():
             name, _, value = line.partition(":")
             if name.strip() in {"vendor_id", "cpu family", "model", "model name", "stepping"}:
-                told.append(value.strip())
+                details.append(value.strip())
             elif name.strip() in {"flags", "Features"}:
                 features = " ".join(sorted(value.split()))
-                told.append(f"features {text_hash(features)[:16]}")
-    return " ".join(told) or f"{platform.machine()} {platform.processor()}"
+                details.append(f"features {text_hash(features)[:16]}")
+    return " ".join(details) or f"{platform.machine()} {platform.processor()}"
 
 
 def measure_peak(precision: Precision, device: torch.device, seconds: float) -> float:
-    """Return the operations a second of the fastest square matrix product, in about `seconds`.
+    """Return the operations per second of the fastest square matrix product, in about `seconds`.
 
-    Threads of a busy machine may never run at the same time meanwhile. What one of them reaches by
-    itself shows that: then it is tried up to two times more.
+    Threads of a busy machine may never run at the same time meanwhile. The speed of a single thread
+    reveals that; then the measurement is repeated up to two times.
     """
     threads = torch.get_num_threads() if device.type == "cpu" else 1
     best = least = 0.0
@@ -202,9 +208,9 @@ def measure_peak(precision: Precision, device: torch.device, seconds: float) -> 
 def _products(
     precision: Precision, device: torch.device
 ) -> Iterator[tuple[float, Callable[[], object]]]:
-    """Yield square products from small to large: number of operations, and a call that does it."""
+    """Yield square products from small to large: number of operations, and a call that runs it."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
-    # what is drawn later must not depend on whether the peak was measured
+    # random numbers drawn later must not depend on whether the peak was measured
     own = torch.Generator(device).manual_seed(int(stream(Purpose.PEAK_PRODUCTS)))
     for side in _SIDES:
         left, right = torch.rand(2, side, side, device=device, generator=own).to(kind)
@@ -213,7 +219,7 @@ def _products(
 
 
 def _finished(call: Callable[[], object], device: torch.device) -> None:
-    """Make a call and wait until an accelerator has done it."""
+    """Make a call and wait until an accelerator has finished it."""
     call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -224,17 +230,17 @@ def fastest(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return the highest speed of some products, each its number of operations and a call.
+    """Return the highest speed of some products, given as number of operations and call.
 
-    Ordered from small to large, they take turns of many calls until `seconds` are over, the first
-    call of each not counted. A product joins when its calls are short by the best speed so far.
+    Ordered from small to large, they run in turns of many calls until `seconds` are over; the first
+    call of each is not counted. A product joins when its calls are short at the best speed so far.
     """
     began, best = clock(), 0.0
 
     def timed(call: Callable[[], object]) -> float:
         start = clock()
         call()
-        # a clock too coarse for a call would tell of an endless speed
+        # a clock too coarse for a call would yield an infinite speed
         return max(clock() - start, 1e-7)
 
     joined: list[tuple[float, Callable[[], object]]] = []

@@ -1,4 +1,4 @@
-"""Number formats and memory of training."""
+"""Mixed precision and memory allocation in training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertsmith.network.model import Precision
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Matrix products in bfloat16 with float32 weights behind them, or everything in float32."""
+    """Return a context of bfloat16 matrix products with float32 weights, or of float32 only."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -22,11 +22,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_large_blocks() -> bool:
-    """Let the C library keep large freed blocks for the next step; True if it will.
+    """Let the C library keep large freed blocks for the next step; return whether it will.
 
-    Without this each step's activations are returned to the system and faulted in again, page by
-    page. The price is memory: freed blocks of odd sizes stay (docs/experiments/fine-tuning.md).
-    Linux with glibc only.
+    Otherwise each step's activations are returned to the system and faulted in again, page by page.
+    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux
+    with glibc only.
     """
     if not sys.platform.startswith("linux"):
         return False

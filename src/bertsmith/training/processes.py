@@ -1,7 +1,7 @@
-"""Processes that work for this one: begun clean, spoken with by messages, ended with it.
+"""Worker processes: started clean, controlled by messages, ended with their parent.
 
-Nothing is forked that has threads: each is a Python of its own, told where to find the modules of
-this one. Ctrl-C and requests to end are for this process to answer.
+Processes with threads are not forked: each worker is a new Python interpreter with the module path
+of its parent. Ctrl-C and requests to end are handled by the parent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bertsmith.core.signals import STOPPING
 
 
 class Failed(NamedTuple):
-    """Something went wrong: what a `UserError` says, what the system said, where a bug is."""
+    """A failure in a worker: the parts of a `UserError`, the system's error, the traceback."""
 
     user_error: tuple[type[UserError], str, str | Path | None, int | None, str] | None
     system_error: OSError | None
     traceback: str
 
     def again(self) -> Exception:
-        """What was raised over there, to be raised here."""
+        """Return the worker's exception, to be raised in the parent."""
         where = RuntimeError(f"a process that works for this one has failed:\n{self.traceback}")
         if self.user_error is None:
             if self.system_error is not None:
@@ -48,7 +48,7 @@ class Failed(NamedTuple):
 
 
 def failure(error: Exception) -> Failed:
-    """What to tell of an exception that is being handled."""
+    """Return the message that describes the exception being handled."""
     said = None
     error = out_of_memory(error) or error
     system_error = error if isinstance(error, OSError) else None
@@ -59,11 +59,11 @@ def failure(error: Exception) -> Failed:
 
 
 class Gone(Exception):
-    """Nobody is at the other end any more."""
+    """The process at the other end has gone."""
 
 
 def receive(connection: Connection) -> Any:  # noqa: ANN401
-    """The next message from the process that this one works for; raises `Gone`."""
+    """Return the next message from the parent; raises `Gone`."""
     try:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, OSError) as error:
@@ -71,13 +71,13 @@ def receive(connection: Connection) -> Any:  # noqa: ANN401
 
 
 class Worker(ABC):
-    """A process that works for this one; it ends when this one does."""
+    """A worker process; it ends when its parent does."""
 
     def __init__(self, serve: Callable[[Connection], None]) -> None:
-        """`serve` is called over there, with the connection; it must be a module's own."""
+        """`serve`, a module's function, is called in the worker with the connection."""
         ours, theirs = socket.socketpair()
         program = _PROGRAM.format(module=serve.__module__, function=serve.__name__)
-        # the process inherits this: Ctrl-C is for its parent to answer, which may want more of it
+        # inherited by the worker: Ctrl-C is handled by the parent, which may need the worker longer
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             self._process = subprocess.Popen(
@@ -89,37 +89,37 @@ class Worker(ABC):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.connection = Connection(ours.detach())
-        """To wait for several at once."""
-        # first, as nothing of ours can be found without it
+        """The connection, to wait for several workers at once."""
+        # first, as none of our modules can be imported without it
         self.tell(sys.path)
 
     @abstractmethod
     def died(self, status: int) -> WorkerDied:
-        """What there is to say of one that has died."""
+        """Return the error for a worker that has died."""
 
     def tell(self, message: object) -> None:
         """Send a message; raises `WorkerDied`."""
         self.tell_pickled(pickle.dumps(message))
 
     def tell_pickled(self, message: bytes) -> None:
-        """Send a message that is pickled already; raises `WorkerDied`."""
+        """Send a pickled message; raises `WorkerDied`."""
         try:
             self.connection.send_bytes(message)
         except OSError as error:
             raise self._died() from error
 
     def hear(self) -> Any:  # noqa: ANN401
-        """The next message; raises `WorkerDied`, or what went wrong over there."""
+        """Return the next message; raises `WorkerDied`, or the exception of the worker."""
         try:
-            told = pickle.loads(self.connection.recv_bytes())
+            message = pickle.loads(self.connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise self._died() from error
-        if isinstance(told, Failed):
-            raise told.again()
-        return told
+        if isinstance(message, Failed):
+            raise message.again()
+        return message
 
     def ask_to_stop(self) -> None:
-        """Send it the signal to end; what it makes of that is its own."""
+        """Send the worker SIGTERM, which it may handle."""
         self._process.terminate()
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Worker(ABC):
 
 
 class _Pickler(pickle.Pickler):
-    """Sends tensors as their bytes; torch's own way needs a file for each."""
+    """Pickles tensors by value; torch's own way needs a file for each."""
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, Tensor):
@@ -143,7 +143,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled(message: object) -> bytes:
-    """A message as bytes, tensors in it as theirs."""
+    """Return a message as bytes, with tensors by value."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=5).dump(message)
     return buffer.getvalue()
@@ -154,7 +154,7 @@ import ctypes, os, pickle, signal, sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 if sys.platform.startswith("linux"):
-    # it would notice by itself that its parent is gone, but only when all is imported
+    # else it would notice that its parent is gone only after all imports
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != int(sys.argv[2]):
     sys.exit()

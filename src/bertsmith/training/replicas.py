@@ -1,8 +1,8 @@
-"""A model in training on several ranks: a whole copy on each (DDP), or a share of it (FSDP2).
+"""A model in training on several ranks: replicated on each (DDP) or sharded (FSDP2).
 
-Either way a step's gradient is that of the mean over all its targets, whatever the number of
-ranks, and what is computed is the same: shares are gathered in float32 and autocast takes it from
-there. Only the order in which gradients are added up differs.
+In both cases a step's gradient is that of the mean over all its targets, whatever the number of
+ranks, and the computation is the same: shards are gathered in float32 before autocast. Only the
+order in which gradients are summed differs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bertsmith.training.precision import autocast
 
 
 def in_shares(tensor: Tensor) -> bool:
-    """Whether a tensor is held in shares."""
+    """Return whether a tensor is sharded."""
     return hasattr(tensor, "full_tensor")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor; where it is in shares every rank has to ask for it."""
+    """Return the whole of a tensor; if it is sharded, every rank has to call this."""
     if not in_shares(tensor):
         return tensor
     gathered: Tensor = _distributed(tensor).full_tensor()
@@ -34,7 +34,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def own_share(tensor: Tensor) -> Tensor:
-    """This rank's share, or a plain tensor as it is."""
+    """Return this rank's shard, or a plain tensor as it is."""
     if not in_shares(tensor):
         return tensor
     share: Tensor = _distributed(tensor).to_local()
@@ -42,19 +42,19 @@ def own_share(tensor: Tensor) -> Tensor:
 
 
 def shared_as(tensor: Tensor, like: Tensor) -> Tensor:
-    """A tensor that every rank has, as it is or in shares: as `like` is; nothing is sent."""
+    """Return a tensor that every rank holds, sharded if `like` is, without communication."""
     if not in_shares(like):
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
     model = _distributed(like)
     shared = distribute_tensor(tensor, model.device_mesh, model.placements, src_data_rank=None)
-    # else the share would be a view of all of it
+    # else the shard would be a view of the whole tensor
     return shared.clone()
 
 
 def to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
-    """This rank's shares that have rows; the first rank has what is not in shares, too."""
+    """Return this rank's non-empty shards; on the first rank also the tensors not sharded."""
     own = {
         name: own_share(tensor) for name, tensor in tensors.items() if first or in_shares(tensor)
     }
@@ -62,14 +62,14 @@ def to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
 
 
 def first_rows(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Of what is in shares, the row at which this rank's begins."""
+    """Return the first row of this rank's shard of each sharded tensor."""
     return {name: _first_row(tensor) for name, tensor in tensors.items() if in_shares(tensor)}
 
 
 def _first_row(tensor: Tensor) -> int:
-    """The row at which this rank's share begins: rows are dealt out in equal runs, the last short.
+    """Return the first row of this rank's shard: rows are split into equal runs, the last short.
 
-    That is how FSDP2 divides; there is no share along another dimension here.
+    FSDP2 splits this way; no tensor is sharded along another dimension here.
     """
     model = _distributed(tensor)
     size, rank = model.device_mesh.size(), model.device_mesh.get_local_rank()
@@ -106,10 +106,10 @@ def of_model(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class Replica:
-    """This rank's part in training a model: a batch to losses, and their gradient to the model.
+    """This rank's replica of a model in training: computes losses and accumulates gradients.
 
-    Where the world wants shares, the model's parameters become shares of themselves (`DTensor`), so
-    that optimisers have to be made afterwards.
+    If the world shards, the model's parameters are replaced by shards (`DTensor`), so optimisers
+    have to be made afterwards.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class Replica:
             _shard(model, step, world)
             self._shares = step
         elif world.size > 1:
-            # the parts of a model that a run does not train need no gradient: none goes unused
+            # parameters that a run does not train require no gradient, so none goes unused
             self._step = self._copies = nn.parallel.DistributedDataParallel(step)
         step.train()
 
     def losses(self, batch: Batch) -> Losses:
-        """The objective's losses over one batch."""
+        """Return the objective's losses over one batch."""
         with autocast(self._precision, self.model.device):
             parts = self._step(batch)
         return Losses(
@@ -144,9 +144,9 @@ class Replica:
 
     @contextmanager
     def part_of_step(self, *, last: bool) -> Iterator[None]:
-        """Around the losses and gradient of one batch; ranks exchange gradients with the `last`.
+        """Wrap the losses and gradient of one batch; ranks exchange gradients with the `last`.
 
-        Shares are exchanged with every batch: to keep whole gradients is what shares are to avoid.
+        Sharded gradients are exchanged with every batch: keeping whole ones would defeat sharding.
         """
         if self._copies is None or last:
             yield
@@ -156,7 +156,7 @@ class Replica:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """The model as a whole one meanwhile, to be called outside of steps; by all ranks alike."""
+        """Gather the whole model meanwhile; for all ranks to call together, outside of steps."""
         if self._shares is not None:
             self._shares.unshard()
         yield
@@ -164,13 +164,13 @@ class Replica:
             self._shares.reshard()
 
     def add_gradient(self, loss: Tensor) -> None:
-        """Add a loss's gradient to those of the step's other batches, on all ranks."""
+        """Accumulate the gradient of a batch's loss; all ranks have to call this."""
         # DDP and FSDP take the mean over the ranks, and a step's loss is a sum over its batches
         (loss * self.world.size if self.world.size > 1 else loss).backward()
 
 
 class _Step(nn.Module):
-    """Model and objective as one module, which gives plain tensors, as DDP and FSDP ask for."""
+    """Model and objective as one module that returns plain tensors, as DDP and FSDP require."""
 
     def __init__(self, model: Model, objective: Objective) -> None:
         super().__init__()
@@ -185,9 +185,9 @@ class _Step(nn.Module):
 
 
 def _shard(model: Model, step: _Step, world: World) -> None:
-    """Split each block's parameters, and then the rest's, over the ranks.
+    """Shard each block's parameters, and then the remaining ones, over the ranks.
 
-    Blocks that serve several layers (ALBERT's) are few and small: they stay with the rest.
+    Blocks shared by several layers (ALBERT's) are few and small: they stay with the rest.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -200,9 +200,9 @@ def _shard(model: Model, step: _Step, world: World) -> None:
 
 
 def complete(model: Model, world: World) -> Model:
-    """A model of its own on rank 0 with the weights of one in shares; elsewhere the shares.
+    """Return a separate model with the weights of a sharded one on rank 0, elsewhere the shards.
 
-    A model that is not in shares is returned as it is.
+    A model that is not sharded is returned as it is.
     """
     shares = model.state_dict()
     if not any(map(in_shares, shares.values())):

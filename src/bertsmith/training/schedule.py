@@ -1,10 +1,10 @@
-"""The pace of training: what share of its budget is spent after each step.
+"""The learning rate schedule and the progress of training: the spent share of its budget.
 
-A budget of steps is counted. A budget of minutes is the wall clock's, from the start of the command
-to the saved model: what comes after training is reserved, so are the measurements that are still
-due, and the steps share what is left. After a step of t seconds, of which L were left, the rest of
-the share shrinks by t / L. So the share reaches 1 when the time is over, whatever the pauses, and
-the learning rate neither jumps over a pause nor ends before it has fallen.
+A budget of steps is counted. A budget of minutes is wall-clock time, from the start of the command
+to the saved model: time for what follows training and for the remaining measurements is reserved,
+and the steps share the rest. After a step of t seconds, with L seconds left before it, the unspent
+share shrinks by t / L. So the spent share reaches 1 when the time is over, whatever the pauses, and
+the learning rate neither jumps at a pause nor ends before it has decayed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bertsmith.training.run.checkpoints import State
 
 @dataclass(frozen=True, kw_only=True)
 class Budget(Config):
-    """What a run may spend: steps, or minutes on the clock."""
+    """The budget of a run: steps, or minutes of wall-clock time."""
 
     steps: int | None = None
     """Optimiser steps."""
@@ -43,14 +43,14 @@ class Budget(Config):
             raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
 
     def progress(self, step: int) -> float:
-        """The share of the steps that is spent, 0 to 1."""
+        """Return the spent share of the steps, 0 to 1."""
         assert self.steps is not None
         return min(step / self.steps, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig(Config):
-    """The learning rate's way up and down, as shares of the budget."""
+    """Warm-up and decay of the learning rate, as shares of the budget."""
 
     warm_up: float = 0.1
     """Share of the budget in which the rate rises linearly from zero to its peak."""
@@ -70,7 +70,7 @@ class ScheduleConfig(Config):
             raise ConfigError(f"floor is {self.floor}", remedy="it must be in [0, 1]")
 
     def factor(self, progress: float) -> float:
-        """The share of the peak rate at some progress in [0, 1]."""
+        """Return the share of the peak rate at a progress in [0, 1]."""
         return self.floor + (1 - self.floor) * self._height(progress)
 
     def _height(self, progress: float) -> float:
@@ -87,7 +87,7 @@ class ScheduleConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Costs(Config):
-    """What a budget of minutes pays for besides steps, in seconds."""
+    """The costs of a budget of minutes besides steps, in seconds."""
 
     measurement: float = 0.0
     """One measurement on held-out text, until one has been made and timed."""
@@ -97,22 +97,22 @@ class Costs(Config):
     """What follows training: evaluation, saving, the report."""
 
     def total(self, measurements: int) -> float:
-        """All that so many measurements leave to the steps no more."""
+        """Return the total time not available to steps, with the given number of measurements."""
         return measurements * self.measurement + self.checkpoint + self.afterwards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """When a budget of minutes began, and what it pays for besides steps."""
+    """The clock of a budget of minutes, and its costs besides steps."""
 
     clock: Clock
-    """The clock that counts."""
+    """Clock of the budget."""
     costs: Costs = Costs()
-    """What is not spent on steps."""
+    """Time not spent on steps."""
 
 
 class Pacing:
-    """Tells the share of a budget that is spent; rank 0's clock decides for all ranks."""
+    """Tracks the spent share of a budget; rank 0's clock decides for all ranks."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Pacing:
         measurements_left: Callable[[State], int],
         checkpoint_seconds: Callable[[], float | None],
     ) -> None:
-        """`checkpoint_seconds` is what the last checkpoint took, None before the first one."""
+        """`checkpoint_seconds` returns the last checkpoint's duration, None before the first."""
         self._budget = budget
         self._clock = timing.clock
         self._world = world
@@ -130,51 +130,51 @@ class Pacing:
         self._measurements_left = measurements_left
         self._checkpoint_seconds = checkpoint_seconds
         self._measurement = timing.costs.measurement
-        # seconds that were left for steps when the share was last told
+        # seconds that were left for steps at the last update
         self._left = 0.0
 
     def spent(self, state: State) -> float:
-        """The share of the budget that is spent, 0 to 1."""
+        """Return the spent share of the budget, 0 to 1."""
         return self._budget.progress(state.step) if self._budget.steps else state.spent
 
     def now(self) -> float:
-        """Seconds on the clock, of which differences tell what something took."""
+        """Return the seconds on the clock; differences are durations."""
         return self._clock.elapsed
 
     def begin(self, state: State) -> State:
-        """Return the state at the beginning of a sitting, what was found in a checkpoint or new."""
+        """Return the state at the beginning of a session, from a checkpoint or new."""
         self._clock.resume(state.elapsed)
-        # a run that has ended stays as it is
+        # a finished run keeps its state
         return replace(self.paused(state), elapsed=state.elapsed)
 
     def stepped(self, state: State, seconds: float) -> State:
-        """Return the state after a step that took so many seconds, the same on every rank."""
+        """Return the state after a step of `seconds`, equal on every rank."""
         before = self._left
-        state = self._told(state)
+        state = self._timed(state)
         if self._budget.steps:
             return state
-        # a step more than half of which lies beyond the end is not begun
+        # no step is begun of which more than half lies beyond the end
         over = before <= 0 or self._left <= seconds / 2
         share = 1.0 if over else 1 - (1 - state.spent) * min(1.0, self._left / before)
         return replace(state, spent=share)
 
     def paused(self, state: State, seconds: float | None = None) -> State:
-        """Return the state after a pause; one of so many `seconds` was a measurement."""
+        """Return the state after a pause; with `seconds` it was a measurement."""
         if seconds is not None:
             self._measurement = seconds
-        state = self._told(state)
-        # a run of no step at all would save what it began with
+        state = self._timed(state)
+        # a run without a single step would save an untrained model
         over = not self._budget.steps and self._left <= 0 and state.step > 0
         return replace(state, spent=1.0) if over else state
 
-    def _told(self, state: State) -> State:
-        """Take note of the time on rank 0's clock."""
+    def _timed(self, state: State) -> State:
+        """Record the time on rank 0's clock."""
         now = [self._clock.elapsed, self._for_steps(state)] if self._world.first else [0.0, 0.0]
         elapsed, self._left = self._world.sum(now)
         return replace(state, elapsed=elapsed)
 
     def _for_steps(self, state: State) -> float:
-        """The seconds left for steps; none of a budget of steps, which has no end in time."""
+        """Return the seconds left for steps; 0 for a budget of steps, which has no deadline."""
         if self._budget.minutes is None:
             return 0.0
         saving = self._checkpoint_seconds()

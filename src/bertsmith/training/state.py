@@ -1,4 +1,4 @@
-"""Where a training stands: everything that changes from step to step, saved and taken back."""
+"""The training state: everything that changes from step to step, saved and restored."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from bertsmith.training.stepping import Gradient, Watch
 
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
-    """Operations that training a model on a batch needs."""
+    """Return the number of operations for training a model on a batch."""
     return training_flops(config, work_of(batch, window=config.encoder.window, last_needed=True))
 
 
 @dataclass
 class Figures:
-    """Sums over the steps since the last line."""
+    """Sums over the steps since the last record of the log."""
 
     steps: int = 0
     tokens: int = 0
@@ -48,22 +48,22 @@ class Figures:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add_losses(self, losses: Losses) -> None:
-        """Count one batch's losses; tensors stay on their device until the line is written."""
+        """Add one batch's losses; tensors stay on their device until the record is written."""
         for name, loss in losses.parts.items():
             self.sums[name] = self.sums.get(name, 0) + loss.sum.detach()
             self.correct[name] = self.correct.get(name, 0) + loss.correct
             self.counts[name] = self.counts.get(name, 0) + loss.count
 
     def add_work(self, config: ModelConfig, drawn: Sequence[Batch]) -> None:
-        """Count what the batches that this process drew for a step ask of a model."""
+        """Add the tokens and operations of the batches that this process drew for a step."""
         for batch in drawn:
             self.drawn += batch.tokens
-            # what the batch holds that belongs to none of its sequences
+            # tokens that belong to none of the sequences
             self.padding += batch.tokens - sum(batch.lengths)
             self.flops += batch_flops(config, batch)
 
     def add_step(self, tokens: int, seconds: float, norm: float | None) -> None:
-        """Count one step, without a norm if it was skipped: only its tokens and time count then."""
+        """Add one step; without a norm it was skipped, and only its tokens and time count."""
         self.tokens += tokens
         self.seconds += seconds
         if norm is not None:
@@ -71,10 +71,10 @@ class Figures:
             self.norm += norm
 
     def line(self, state: State, rate: float, peak: float) -> dict[str, float]:
-        """One line of the log: means since the last one, totals since the start.
+        """Return one record of the log: means since the last one, totals since the start.
 
-        `peak` is the machine's, in operations a second; `mfu` the share of it that the model's own
-        operations take (Chowdhery et al. 2022, appendix B).
+        `peak` is the machine's, in operations per second; `mfu` the share of it that the model's
+        own operations use (Chowdhery et al. 2022, appendix B).
         """
         seconds = max(self.seconds, 1e-9)
         line = {
@@ -99,7 +99,7 @@ class Figures:
         return line
 
     def note(self, line: dict[str, float]) -> str:
-        """The live figures that stand beside the bar."""
+        """Return the metrics shown next to the progress bar."""
         shown = [
             f"step {line['step']}",
             f"{short_number(line['tokens_per_second'])} tokens/s",
@@ -117,7 +117,7 @@ class Figures:
 
 
 class Standing:
-    """Weights, optimiser, state, and the figures since the last line of the log."""
+    """Weights, optimiser, counters, and the metrics since the last record of the log."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Standing:
     ) -> None:
         """Begin at step 0; `peak` returns the machine's, as `matrix_peak` does.
 
-        The folder's log is written by the first rank alone.
+        The folder's log is written by the first rank only.
         """
         self.state = State()
         self.figures = Figures()
@@ -146,17 +146,17 @@ class Standing:
 
     @property
     def spent(self) -> float:
-        """The share of the budget that is spent, 0 to 1."""
+        """Spent share of the budget, 0 to 1."""
         return self._pacing.spent(self.state)
 
     def unfinished(self, measuring: Measuring) -> bool:
-        """Whether training has to go on some time."""
+        """Return whether training has to continue."""
         if measuring.enough(self.state):
             return False
         return self.spent < 1 or measuring.due(self.state, self.spent)
 
     def step(self, gradient: Gradient, factor: float) -> None:
-        """Change the weights by a gradient, unless it is unfit; raises `TrainingDiverged`."""
+        """Apply a gradient unless it is rejected; raises `TrainingDiverged`."""
         if self._watch.accepts(gradient, self.state.step + 1):
             self._optimiser.step(factor)
             for losses in gradient.losses:
@@ -168,7 +168,7 @@ class Standing:
     def count(
         self, gradient: Gradient, place: Place, drawn: Sequence[Batch], seconds: float
     ) -> None:
-        """Count the step that was made, the next one beginning at a place."""
+        """Count a finished step; `place` is the position of the next one in the data."""
         used = not self._watch.refusing
         self.figures.add_work(self._model.config, drawn)
         self.figures.add_step(gradient.tokens, seconds, gradient.norm if used else None)
@@ -182,10 +182,10 @@ class Standing:
         self.state = self._pacing.stepped(self.state, seconds)
 
     def log(self, rate: float) -> str:
-        """Write a line of figures; returns what stands beside the bar."""
+        """Write a record to the log; returns the text next to the progress bar."""
         reached = self.figures.flops / max(self.figures.seconds, 1e-9)
         if reached > self._peak.flops and not self._peak_again:
-            # the machine was busy when it was measured; a second look suffices, or the sum is wrong
+            # the machine was busy during the measurement; measuring once more suffices
             self._peak, self._peak_again = self._machine(reached=reached), True
         line = self.figures.line(self.state, rate=rate, peak=self._peak.flops)
         note = self.figures.note(line)
@@ -195,7 +195,7 @@ class Standing:
         return note
 
     def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
-        """Measure on held-out text; the best is saved. Nothing has happened if it was stopped."""
+        """Measure on held-out text and save a new best; without effect if it was stopped."""
         began = self._pacing.now()
         with self._replica.gathered():
             found = measuring.measure(self._model, self.state, self.spent, stopping)
@@ -209,7 +209,7 @@ class Standing:
         self.state = self._pacing.paused(self.state, self._pacing.now() - began)
 
     def save(self, saver: Saver) -> None:
-        """Begin to save all of it."""
+        """Start saving a checkpoint."""
         memory = {
             "watch": self._watch.memory(),
             "figures": _plain(self.figures),
@@ -228,13 +228,13 @@ class Standing:
         self.saved_at = self.state.seconds
 
     def finish(self, saver: Saver) -> None:
-        """Save all of it, and go on when it is saved and every rank has come here."""
+        """Save a checkpoint, and block until it is written and every rank has called this."""
         self.save(saver)
         saver.wait()
         self._replica.world.wait()
 
     def resume(self, checkpoints: Checkpoints | None, saver: Saver) -> None:
-        """Go on from the newest whole checkpoint, if there is one; raises `RunFolderError`."""
+        """Resume from the newest valid checkpoint, if any; raises `RunFolderError`."""
         checkpoint = checkpoints.load() if checkpoints is not None else None
         if checkpoint is not None:
             assert checkpoints is not None
@@ -255,12 +255,12 @@ class Standing:
             checkpoints.tidy(self.state)
         self.state = self._pacing.begin(self.state)
         if self._folder is not None:
-            # what was logged after that will be logged again
+            # records after the checkpoint will be written again
             self._folder.cut_log(0 if checkpoint is None else checkpoint.memory["log_bytes"])
 
 
 def _as_in(trained: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in shares where the parameters are, if they fit."""
+    """Return weights, sharded where the parameters are and the shapes match."""
     likes = trained.state_dict()
     return {
         name: shared_as(weights[name], likes[name])
@@ -271,7 +271,7 @@ def _as_in(trained: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _plain(figures: Figures) -> dict[str, Any]:
-    """Sums as JSON values, from which the very same sums can be made."""
+    """Return the sums as JSON values, from which they can be restored exactly."""
 
     def plain(value: Any) -> Any:  # noqa: ANN401
         if isinstance(value, Tensor):

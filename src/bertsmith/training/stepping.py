@@ -1,4 +1,4 @@
-"""One step of training: the gradient of all its batches, and whether it is fit to be used."""
+"""One step of training: the gradient over all its batches, and the detection of bad gradients."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _FEW = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient:
-    """What a step's gradient is known by; the gradient itself is in the model."""
+    """The norm and losses of a step's gradient; the gradient itself is in the model."""
 
     norm: float
-    """Its norm before it was clipped."""
+    """Norm before clipping."""
     loss: float
-    """The mean loss over all batches."""
+    """Mean loss over all batches."""
     losses: Sequence[Losses]
-    """The losses of each batch, or of all of them together where several ranks share them."""
+    """Losses of each batch, or of all together if several ranks share them."""
     tokens: int
-    """The tokens of all batches."""
+    """Number of tokens of all batches."""
 
 
 def gradient_of(
@@ -46,11 +46,11 @@ def gradient_of(
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Gradient | None:
-    """Leave the gradient of the mean loss over the step's batches in what is trained, clipped.
+    """Compute the gradient of the mean loss over the step's batches, clipped, in what is trained.
 
-    `drawn` are this rank's batches. Dropout is a function of the seed, the step and a batch's
-    number among those of all ranks. None, and no gradient, when `stopping` says so between two
-    batches.
+    It is left in the model. `drawn` are this rank's batches. Dropout is a function of the seed, the
+    step and a batch's number among those of all ranks. Returns None, leaving no gradient, when
+    `stopping` returns true between two batches.
     """
     trained, world = replica.trained, replica.world
     tokens, counts = _all_counts(drawn, world)
@@ -80,13 +80,13 @@ def gradient_of(
 
 
 def _detached(losses: Losses) -> Losses:
-    """The same figures without what backward has walked."""
+    """Return the losses detached from the graph."""
     parts = {name: replace(part, sum=part.sum.detach()) for name, part in losses.parts.items()}
     return Losses(parts=parts)
 
 
 def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str, int]]:
-    """The tokens of all ranks' batches, and their targets by name."""
+    """Return the number of tokens of all ranks' batches, and of their targets by name."""
     tokens, counts = 0, dict[str, int]()
     for batch in drawn:
         tokens += batch.tokens
@@ -98,7 +98,7 @@ def _all_counts(drawn: Iterable[Batch], world: World) -> tuple[int, Mapping[str,
 
 
 def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[float, list[Losses]]:
-    """The loss of all ranks' batches, and their figures summed."""
+    """Return the loss of all ranks' batches, and the sums of their losses."""
     sums: dict[str, list[Tensor]] = {}
     for each in losses:
         for name, part in each.parts.items():
@@ -117,11 +117,11 @@ def _over_ranks(loss: float, losses: Iterable[Losses], world: World) -> tuple[fl
 
 
 class Watch:
-    """Tells gradients that must not be used: no numbers, or spikes far above the recent ones.
+    """Rejects gradients that are not finite, or spikes far above the recent norms.
 
-    A spike has `spike` times the median norm of the last 64 steps; 0 lets all numbers pass. What
-    was refused counts among them too, so that a lasting rise becomes the new measure. Decides by
-    the loss and the norm of the whole step alone: the same on every process that shares it.
+    A spike has `spike` times the median norm of the last 64 steps; 0 accepts all finite ones.
+    Rejected norms count for the median too, so that a lasting rise becomes the new normal. The
+    decision depends only on the loss and norm of the whole step: it is equal on every rank.
     """
 
     def __init__(self, spike: float, patience: int, norms: Iterable[float] = ()) -> None:
@@ -132,13 +132,13 @@ class Watch:
 
     @property
     def refusing(self) -> bool:
-        """Whether the last gradient was unfit."""
+        """Return whether the last gradient was rejected."""
         return self._refused > 0
 
     def accepts(self, gradient: Gradient, step: int) -> bool:
-        """Whether a gradient is fit to be used; tells when it is not.
+        """Return whether a gradient can be used; prints a line if not.
 
-        Raises `TrainingDiverged` for the last of `patience` unfit ones in a row.
+        Raises `TrainingDiverged` for the last of `patience` rejected ones in a row.
         """
         problem = self._problem(gradient)
         if math.isfinite(gradient.norm):
@@ -157,11 +157,11 @@ class Watch:
         return False
 
     def memory(self) -> dict[str, object]:
-        """What a resumed run needs to decide in the same way, as plain JSON values."""
+        """Return the state that a resumed run needs to decide equally, as JSON values."""
         return {"norms": list(self._recent), "refused": self._refused}
 
     def recall(self, memory: Mapping[str, object]) -> None:
-        """Take back what `memory` gave."""
+        """Restore the state returned by `memory`."""
         norms, refused = memory["norms"], memory["refused"]
         assert isinstance(norms, list)
         assert isinstance(refused, int)

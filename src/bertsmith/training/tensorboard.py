@@ -1,4 +1,4 @@
-"""The log for TensorBoard, on request: what log.jsonl holds, as scalars over steps."""
+"""Export of log.jsonl to TensorBoard, as scalars over steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FIGURES = ("loss", "accuracy")
 
 
 def require_tensorboard() -> None:
-    """Raise `MissingExtra` unless tensorboard is installed; worth asking before a long run."""
+    """Raise `MissingExtra` unless tensorboard is installed; to be checked before a long run."""
     if find_spec("tensorboard") is None:
         raise MissingExtra("tensorboard", "tensorboard", "--tensorboard")
 
 
 @contextmanager
 def events(folder: RunFolder, place: Path) -> Iterator[None]:
-    """Write every line that `folder` records to event files in `place` as well.
+    """Write every record of `folder`'s log to event files in `place` as well.
 
-    The files are begun anew with what log.jsonl holds when the first line comes, so that a resumed
-    run shows each step once. Raises `MissingExtra`.
+    At the first record the files are rewritten from log.jsonl, so that a resumed run shows each
+    step once. Raises `MissingExtra`.
     """
     require_tensorboard()
     from torch.utils.tensorboard import SummaryWriter
@@ -43,9 +43,9 @@ def events(folder: RunFolder, place: Path) -> Iterator[None]:
             writers.append(SummaryWriter(str(place)))
             lines = list(folder.log())
             began = time.time() - _number(line, "seconds")
-        for each in lines:
-            step, at = int(_number(each, "step")), began + _number(each, "seconds")
-            for name, value in each.items():
+        for record in lines:
+            step, at = int(_number(record, "step")), began + _number(record, "seconds")
+            for name, value in record.items():
                 if name != "step" and isinstance(value, int | float):
                     writers[0].add_scalar(tag(name), value, step, walltime=at)
         writers[0].flush()
@@ -60,7 +60,7 @@ def events(folder: RunFolder, place: Path) -> Iterator[None]:
 
 
 def tag(name: str) -> str:
-    """Where a figure of the log stands: ``masked_lm_loss`` as ``loss/masked_lm``."""
+    """Return the TensorBoard tag of a metric: ``loss/masked_lm`` for ``masked_lm_loss``."""
     held_out, bare = name.startswith(_HELD_OUT), name.removeprefix(_HELD_OUT)
     for figure in _FIGURES:
         if bare.endswith(f"_{figure}"):
