@@ -71,8 +71,8 @@ def test_a_text_of_a_hundred_thousand_words() -> None:
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the{mark} hands{mark} un{mark}" for mark in ("", ",", ",,", "é")] * 3
     expected = [ids.tolist() for ids in tokenizer().encode(texts)]
-    monkeypatch.setattr(spans, "_REMEMBERED", 2)
-    monkeypatch.setattr(spans, "_LONGEST_REMEMBERED", 4)
+    monkeypatch.setattr(spans, "_CACHE_SIZE", 2)
+    monkeypatch.setattr(spans, "_LONGEST_CACHED", 4)
     assert [ids.tolist() for ids in tokenizer().encode(texts)] == expected
 
 

@@ -1,7 +1,7 @@
-"""Text becomes token ids, with a vocabulary learned from a corpus.
+"""Tokenizers: text to token ids and back, with a vocabulary learned from a corpus.
 
 A `Tokenizer` has a vocabulary of one of the `kinds`: `wordpiece` (BERT), `bpe` (RoBERTa and
-ModernBERT) or `unigram` (ALBERT), each turning text into ids word by word. `folder` reads and
-writes their files as the hub lays them out, `learning` makes vocabularies, and `bulk` encodes whole
+ModernBERT) or `unigram` (ALBERT), each of which encodes text word by word. `folder` reads and
+writes their files in the hub's layout, `learning` learns vocabularies, and `bulk` encodes whole
 corpora many words at once, with the same ids.
 """

@@ -1,10 +1,10 @@
-"""Text to words, by the rules of BERT's BasicTokenizer.
+"""Splitting of text into words by the rules of BERT's BasicTokenizer.
 
-Stated here in our own pure Python, because equal ids are a promise: the rules are those of
-`transformers` 4.57's BertTokenizer, step by step, with the Unicode tables of the running Python.
-Compiled tokenizers carry tables of other Unicode versions and differ in places: no composition
-(NFC) in cased text, other categories for code points assigned since. Where Google's original
-differs from BertTokenizer (it lowers a final sigma by context), the latter is followed.
+Implemented in pure Python to guarantee equal ids: the rules are those of `transformers` 4.57's
+BertTokenizer, step by step, with the Unicode tables of the running Python. Compiled tokenizers
+contain tables of other Unicode versions and differ in places: no composition (NFC) in cased text,
+other categories for code points assigned since. Where Google's original differs from BertTokenizer
+(it lower-cases a final sigma by context), the latter is followed.
 
 Devlin et al. 2019, appendix; the rules are in no paper, only in the released code.
 """
@@ -36,54 +36,55 @@ CJK_RANGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class BasicRules(Config):
-    """How text becomes words before WordPiece cuts them."""
+    """The rules that split text into words before WordPiece."""
 
     lowercase: bool
-    """Lower-case every character by itself, without context."""
+    """Lower-case each character by itself, without context."""
     strip_accents: bool | None = None
     """Drop combining marks after decomposition; None: as `lowercase`."""
     space_cjk: bool = True
-    """Make every CJK ideograph a word of its own."""
+    """Make each CJK ideograph a separate word."""
     composes: bool = True
-    """Put text into Unicode's composed form (NFC), as only the slow BertTokenizer does.
+    """Normalise text to Unicode's composed form (NFC), as only the slow BertTokenizer does.
 
-    Without it, where accents stay, a letter and a mark behind it remain two characters.
+    Otherwise, if accents are kept, a letter and a following mark remain two characters.
     """
 
     @property
     def strips(self) -> bool:
-        """Whether accents go."""
+        """Return whether accents are stripped."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
     def words(self, text: str) -> list[str]:
-        """The words and punctuation marks of a text; any string will do, lone surrogates too."""
+        """Return the words and punctuation marks of any string, lone surrogates included."""
         if text.isascii():
             plain = ASCII_REMOVED.sub("", text.lower() if self.lowercase else text)
             return ASCII_WORD.findall(plain)
         return self._bare(self._clean(text)).translate(_spacing()).split()
 
     def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
-        """The same, but a word between blanks that is in `kept`, accents or not, stays whole.
+        """Return the words, keeping whole those between blanks that are in `kept`.
 
-        So BertTokenizer treats special tokens that appear once control characters are gone.
+        BertTokenizer treats special tokens this way that appear after removing control characters
+        or accents.
         """
-        found: list[str] = []
+        words: list[str] = []
         for word in self._clean(text).split():
             bare = word if word in kept else self._bare(word)
-            found += [bare] if bare in kept else bare.translate(_spacing()).split()
-        return found
+            words += [bare] if bare in kept else bare.translate(_spacing()).split()
+        return words
 
     def _clean(self, text: str) -> str:
-        """Lower-cased, without control characters, CJK apart, composed (NFC) if wanted."""
+        """Lower-case, remove control characters, separate CJK, and compose (NFC) if set."""
         cleaned = text.translate(self.cleaning())
         return unicodedata.normalize("NFC", cleaned) if self.composes else cleaned
 
     def cleaning(self) -> Mapping[int, str]:
-        """What each character is cleaned to: lowered, blank, apart or nothing."""
+        """Return the replacement of each character: lower-cased, blank, spaced or empty."""
         return _cleaning(self.lowercase, self.space_cjk)
 
     def _bare(self, text: str) -> str:
-        """Lower-cased again, as composition may have changed it, and without accents."""
+        """Lower-case again, as composition may change case, and strip accents."""
         if self.lowercase:
             text = text.lower()
         if self.strips:
@@ -92,7 +93,7 @@ class BasicRules(Config):
 
 
 class _Table(dict[int, str]):
-    """A table for `str.translate` that works out each code point when it is first met."""
+    """A table for `str.translate` that computes each code point at its first use."""
 
     def __init__(self, rule: Callable[[str], str]) -> None:
         super().__init__()
@@ -137,6 +138,6 @@ def _spacing() -> _Table:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether a character is a word by itself."""
-    # ^, $, ` and the like are symbols to Unicode and punctuation to BERT
+    """Return whether a character is punctuation, a word by itself."""
+    # ^, $, ` and the like are symbols in Unicode and punctuation in BERT
     return bool(_ASCII_MARK.match(character)) or unicodedata.category(character).startswith("P")

@@ -1,8 +1,8 @@
-"""The kinds of vocabularies: what is special in each, and what turns text into its ids.
+"""The kinds of vocabularies, with their properties and encoders.
 
-wordpiece  words by BERT's rules, cut into pieces, longest first         BERT, DistilBERT
-byte-bpe   words with the blank before them, their bytes joined by pairs RoBERTa, ModernBERT
-unigram    text without blanks, cut as is likeliest (SentencePiece)      ALBERT
+wordpiece  words by BERT's rules, split into pieces, longest match first BERT, DistilBERT
+byte-bpe   words with the preceding blank, merges of bytes               RoBERTa, ModernBERT
+unigram    most probable segmentation of text (SentencePiece)            ALBERT
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ Rules = BasicRules | ByteRules | ModernRules | UnigramRules
 
 
 class TextEncoder(Protocol):
-    """Turns texts into ids, and remembers what it has met, in bounded memory."""
+    """Encodes texts, with a bounded cache."""
 
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterable[Sequence[int]]:
-        """The ids of a text, in parts; `inside` a paragraph a text goes on from another."""
+        """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
         ...
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterable[Stretch]:
-        """The same with the places of the pieces."""
+        """Yield the ids with the positions of the pieces."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What is common to all vocabularies of a kind."""
+    """The properties that all vocabularies of a kind share."""
 
     name: KindName
     specials: tuple[str, ...]
-    """The special tokens that stand for padding, the unknown, a beginning, an end and a mask."""
+    """Special tokens for padding, unknown, beginning, end and mask."""
     separators: int
-    """How many separators stand between the two texts of a pair."""
+    """Number of separators between the two texts of a pair."""
     segments: bool
-    """Whether the second text of a pair is told from the first by its segment."""
+    """True if the second text of a pair has segment id 1."""
     encoder: Callable[[Sequence[str], Any, int], TextEncoder]
-    """Of a vocabulary, rules of this kind, and the id of the unknown."""
+    """Makes an encoder from a vocabulary, rules of this kind, and the id of the unknown token."""
     goes_on: Callable[[str], bool]
-    """Whether a piece goes on a word that began before it."""
+    """Returns whether a piece continues a word."""
     joined: Callable[[Sequence[str]], str]
-    """The text of some pieces."""
+    """Returns the text of some pieces."""
     lowercase: Callable[[Any], bool]
-    """Whether rules take capitals away."""
+    """Returns whether rules lower-case text."""
     identity: Callable[[Any], list[object]]
-    """What of the rules changes ids."""
+    """Returns the parts of the rules that affect ids."""
 
 
 def kind_of(rules: Rules) -> Kind:
-    """The kind that rules are for."""
+    """Return the kind that rules belong to."""
     return _KINDS[type(rules)]
 
 
@@ -77,9 +77,9 @@ def _bytes(pieces: Sequence[str]) -> str:
 
 
 def _goes_on_bytes(piece: str) -> bool:
-    """Without a blank, unless it is a mark: those are words, as in WordPiece.
+    """Return whether a piece has no blank before it and is no punctuation, a word in itself.
 
-    Letters behind a mark count as going it on: the piece does not tell.
+    Letters after punctuation count as continuing a word: the piece does not show the difference.
     """
     if piece.startswith(BLANK):
         return False

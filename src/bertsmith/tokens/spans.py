@@ -1,4 +1,4 @@
-"""Token ids with where each of them stands in the text."""
+"""Token ids with their positions in the text, and a cache of encoded words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """A text as token ids; `ids`, `starts` and `ends` are each (pieces,).
+    """The token ids of a text; `ids`, `starts` and `ends` are each (pieces,).
 
-    Piece i stands for ``text[starts[i]:ends[i]]``, counted in characters of the text as it was
-    given, as the offset mapping of `transformers`.
+    Piece i represents ``text[starts[i]:ends[i]]``, in characters of the original text, as in the
+    offset mapping of `transformers`.
     """
 
     ids: NDArray[np.int32]
@@ -28,7 +28,7 @@ class Encoding:
 
 
 class Stretch(NamedTuple):
-    """A part of a text as pieces: ids and where they start and end, counted from `place`."""
+    """A part of a text as pieces: ids, and their starts and ends relative to `place`."""
 
     place: int
     ids: Sequence[int]
@@ -37,7 +37,7 @@ class Stretch(NamedTuple):
 
 
 def joined(stretches: Iterable[Stretch]) -> Encoding:
-    """Parts of a text, in its order, as one."""
+    """Return the encoding of a text from its parts, in order."""
     parts = list(stretches)
     sizes = [len(part.ids) for part in parts]
     places = np.repeat(np.array([part.place for part in parts], np.int32), sizes)
@@ -52,26 +52,26 @@ def joined(stretches: Iterable[Stretch]) -> Encoding:
     )
 
 
-_REMEMBERED = 200_000
-_LONGEST_REMEMBERED = 48
+_CACHE_SIZE = 200_000
+_LONGEST_CACHED = 48
 
-Worked = TypeVar("Worked")
+Value = TypeVar("Value")
 
 
-class Remembered(dict[str, Worked]):
-    """The ids of a stretch of text, or whatever else depends on nothing but the stretch.
+class Remembered(dict[str, Value]):
+    """A cache of the ids of a piece of text, or of any other function of it.
 
-    Memory is bounded: when it is full, everything is forgotten; long stretches are not kept.
+    Memory is bounded: when the cache is full, it is cleared; long texts are not stored.
     """
 
-    def __init__(self, work_out: Callable[[str], Worked]) -> None:
+    def __init__(self, compute: Callable[[str], Value]) -> None:
         super().__init__()
-        self._work_out = work_out
+        self._compute = compute
 
-    def __missing__(self, stretch: str) -> Worked:
-        found = self._work_out(stretch)
-        if len(stretch) <= _LONGEST_REMEMBERED:
-            if len(self) >= _REMEMBERED:
+    def __missing__(self, stretch: str) -> Value:
+        value = self._compute(stretch)
+        if len(stretch) <= _LONGEST_CACHED:
+            if len(self) >= _CACHE_SIZE:
                 self.clear()
-            self[stretch] = found
-        return found
+            self[stretch] = value
+        return value

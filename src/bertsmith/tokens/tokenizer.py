@@ -1,9 +1,9 @@
-"""Text to token ids and back, with a vocabulary of any kind.
+"""The tokenizer: text to token ids and back, with a vocabulary of any kind.
 
 Ids are those of the reference Python tokenizers on any string, or of the compiled ones where a
 folder follows them (`bertsmith.tokens.folder.files`). The compiled tokenizers are not used here:
-remembering the ids of each stretch of text makes plain Python several times faster than they are on
-one thread.
+with a cache of the ids of each word, plain Python is several times faster than they are on one
+thread.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from bertsmith.tokens.wordpiece import CONTINUES
 
 
 class Tokenizer(TokenInventory):
-    """A vocabulary with the rules that turn text into its ids; the rules say of what kind it is.
+    """A vocabulary with the rules that encode text; the type of the rules determines its kind.
 
-    `vocabulary[id]` is the piece of an id; `fingerprint` is of the vocabulary and the rules.
+    `vocabulary[id]` is the piece of an id; `fingerprint` covers the vocabulary and the rules.
     """
 
     vocabulary: tuple[str, ...]
@@ -41,7 +41,7 @@ class Tokenizer(TokenInventory):
     mask_id: int
 
     def __init__(self, vocabulary: Sequence[str], rules: Rules) -> None:
-        """Raises `VocabularyError` for a vocabulary without the special tokens, or with doubles."""
+        """Raises `VocabularyError` for missing special tokens or duplicate pieces."""
         kind = kind_of(rules)
         by_line = kind.name == "wordpiece"
         check_vocabulary(vocabulary, specials=kind.specials, lines=by_line)
@@ -82,10 +82,10 @@ class Tokenizer(TokenInventory):
     def encode(
         self, texts: Sequence[str], *, specials_in_text: bool = True
     ) -> list[NDArray[np.int32]]:
-        """The ids of each text, (pieces,), without special tokens around them.
+        """Return the ids of each text, (pieces,), without special tokens around them.
 
         With `specials_in_text` a literal "[MASK]" (of WordPiece) becomes the mask's id, as in the
-        reference; without it, text never yields a special id but the unknown's: what corpora want.
+        reference; without it, as for corpora, text yields no special id other than the unknown's.
         """
         assert not isinstance(texts, str), "encode takes a list of texts"
         return [
@@ -97,21 +97,21 @@ class Tokenizer(TokenInventory):
         ]
 
     def encode_spans(self, text: str, *, specials_in_text: bool = True) -> Encoding:
-        """The ids of a text, as `encode` gives them, with the characters each stands for.
+        """Return the ids of a text, as `encode` does, with the characters each represents.
 
-        Places are those of `transformers`' offset mapping, in the text as it was given: an accent
-        that the rules take away belongs to no piece, [UNK] to its whole word.
+        Positions are those of `transformers`' offset mapping, in the original text: an accent that
+        the rules strip belongs to no piece, [UNK] to its whole word.
         """
         return joined(self._text.spans(text, specials_in_text=specials_in_text))
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a text, special tokens in it included."""
+        """Return the pieces of a text, including special tokens in it."""
         return [self.vocabulary[number] for number in self.encode([text])[0]]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some ids: pieces joined as their kind has it.
+        """Return the text of some ids, joined by the rules of the kind.
 
-        Of WordPiece there is one blank between words; bytes that are no UTF-8 are U+FFFD.
+        WordPiece has one blank between words; bytes that are not valid UTF-8 become U+FFFD.
         """
         for number in ids:
             if not 0 <= number < self.size:
@@ -119,7 +119,7 @@ class Tokenizer(TokenInventory):
         return self._joined([self.vocabulary[number] for number in ids])
 
     def shown(self, number: int) -> str:
-        """A piece for readers: as text, with "##" before what goes on a word, in every kind."""
+        """Return a readable piece: its text, with "##" if it continues a word, for every kind."""
         piece = self.vocabulary[number]
         if self.kind == "wordpiece" or number in self.special_ids:
             return piece
@@ -128,17 +128,17 @@ class Tokenizer(TokenInventory):
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Read a model folder, or a vocabulary file, of ours or as `transformers` wrote it.
+        """Read a model folder or a vocabulary file, written by this program or `transformers`.
 
-        Raises `ModelFolderError` when there is no tokenizer that we can follow exactly, and
-        `VocabularyError` when its vocabulary is damaged.
+        Raises `ModelFolderError` if it has no tokenizer that can be reproduced exactly, and
+        `VocabularyError` if its vocabulary is damaged.
         """
         return cls(*folders.read_folder(folder))
 
     def save(self, folder: Path, *, longest: int | None = None) -> None:
         """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json.
 
-        `transformers` reads them (BertTokenizer and the like, fast ones too, AutoTokenizer);
-        `longest` is the model's limit in tokens. Raises `DiskError`.
+        `transformers` reads them (BertTokenizer and the like, fast ones included, AutoTokenizer);
+        `longest` is the model's maximum length in tokens. Raises `DiskError`.
         """
         folders.write_folder(folder, self.vocabulary, self.rules, longest=longest)

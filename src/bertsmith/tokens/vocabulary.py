@@ -1,4 +1,4 @@
-"""What makes a list of pieces a vocabulary."""
+"""The validation of vocabularies, and their special tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from bertsmith.core.errors import VocabularyError
 
 KindName = Literal["wordpiece", "byte-bpe", "unigram"]
-"""The kinds of vocabularies; `bertsmith.tokens.kinds` tells them apart."""
+"""The kinds of vocabularies, defined in `bertsmith.tokens.kinds`."""
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}|<\|(?:padding|endoftex
 
 
 def is_placeholder(piece: str) -> bool:
-    """Whether a piece only keeps a place, as BERT's [unused0], RoBERTa's madeupword0000.
+    """Return whether a piece is a placeholder, such as BERT's [unused0], RoBERTa's madeupword0000.
 
     ModernBERT's <|padding|> and <|endoftext|> are left over from another tokenizer.
     """
@@ -34,9 +34,9 @@ def check_vocabulary(
     specials: Sequence[str] = SPECIALS,
     lines: bool = True,
 ) -> None:
-    """Raise `VocabularyError` unless these pieces make a vocabulary with some special tokens.
+    """Raise `VocabularyError` unless the pieces form a vocabulary with the given special tokens.
 
-    `lines` tells that `where` has one a line, as vocab.txt.
+    `lines` states that `where` has one piece per line, as vocab.txt.
     """
     if not vocabulary:
         raise VocabularyError("holds no pieces", where=where, remedy="learn a vocabulary first")

@@ -1,8 +1,8 @@
-"""Words by the basic rules together with where each of their characters stands in the text.
+"""WordPiece: words by the basic rules to token ids, with or without positions in the text.
 
-`BasicRules.words` composes, lower-cases and decomposes whole stretches; here every character is
-followed through these steps. A character made of several spans them all; an accent that was taken
-away is in no span, as in the compiled tokenizers' offsets.
+`BasicRules.words` composes, lower-cases and decomposes whole texts; for positions, every character
+is tracked through these steps. A character composed of several spans them all; an accent that was
+stripped is in no span, as in the compiled tokenizers' offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORT = (2, 1)  # sizes of pieces below that of a prefix
 
 
 class WordPiece:
-    """Cuts words into pieces of a vocabulary (Wu et al. 2016, section 4.1, greedily)."""
+    """Splits words into pieces of a vocabulary (Wu et al. 2016, section 4.1, greedily)."""
 
     def __init__(self, vocabulary: Sequence[str], unknown_id: int) -> None:
         self._unknown = [unknown_id]
@@ -40,7 +40,7 @@ class WordPiece:
         self._later_sizes = _sizes(self._later)
 
     def ids(self, word: str) -> list[int]:
-        """The pieces' ids; one [UNK] for words that do not fit or have over 100 characters."""
+        """Return a word's ids; one [UNK] if no pieces match or it has over 100 characters."""
         length = len(word)
         if length > LONGEST_WORD:
             return self._unknown
@@ -60,20 +60,20 @@ class WordPiece:
         return ids
 
     def ids_of(self, words: Iterable[str]) -> list[int]:
-        """The ids of several words, end to end."""
+        """Return the ids of several words, concatenated."""
         return [number for word in words for number in self.ids(word)]
 
 
 def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The sizes of pieces that begin with each three characters, longest first, then 2 and 1."""
+    """Return the sizes of pieces by their first three characters, descending, then 2 and 1."""
     sizes: dict[str, set[int]] = {}
     for piece in pieces:
         sizes.setdefault(piece[:_PREFIX], set(_SHORT)).add(len(piece))
-    return {prefix: tuple(sorted(found, reverse=True)) for prefix, found in sizes.items()}
+    return {prefix: tuple(sorted(lengths, reverse=True)) for prefix, lengths in sizes.items()}
 
 
 class _Character(NamedTuple):
-    """A character with the places in the text of what it decomposes into, (parts,)."""
+    """A character with the positions in the text of the parts it decomposes into, (parts,)."""
 
     text: str
     places: tuple[int, ...]
@@ -81,7 +81,7 @@ class _Character(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlignedWord:
-    """A word; `starts` and `ends` (characters,) of its characters in the text."""
+    """A word with the `starts` and `ends` (characters,) of its characters in the text."""
 
     text: str
     starts: tuple[int, ...]
@@ -89,22 +89,22 @@ class AlignedWord:
 
 
 def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[AlignedWord]:
-    """What `rules.words_keeping(text, kept)` gives, each word with the places of its characters.
+    """Return `rules.words_keeping(text, kept)`, each word with the positions of its characters.
 
-    Without `kept` that is `rules.words(text)`.
+    Without `kept` the words are `rules.words(text)`.
     """
     if text.isascii() and not kept and not ASCII_REMOVED.search(text):
         lowered = text.lower() if rules.lowercase else text
         return [
             AlignedWord(
-                found[0],
-                tuple(range(*found.span())),
-                tuple(range(found.start() + 1, found.end() + 1)),
+                match[0],
+                tuple(range(*match.span())),
+                tuple(range(match.start() + 1, match.end() + 1)),
             )
-            for found in ASCII_WORD.finditer(lowered)
+            for match in ASCII_WORD.finditer(lowered)
         ]
     words: list[AlignedWord] = []
-    cleaned = _composed(_cleaned(rules, text)) if rules.composes else _as_given(rules, text)
+    cleaned = _composed(_cleaned(rules, text)) if rules.composes else _uncomposed(rules, text)
     for word in _parted(cleaned, str.isspace):
         bare = word if _text(word) in kept else _bare(rules, word)
         parts = [bare] if _text(bare) in kept else _words(bare)
@@ -113,7 +113,7 @@ def aligned_words(rules: BasicRules, text: str, kept: frozenset[str]) -> list[Al
 
 
 def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
-    """Lower-cased and decomposed one by one, without control characters, CJK apart."""
+    """Lower-case and decompose each character, remove control characters, separate CJK."""
     table = rules.cleaning()
     return _ordered(
         _Character(part, (place,))
@@ -122,8 +122,8 @@ def _cleaned(rules: BasicRules, text: str) -> list[_Character]:
     )
 
 
-def _as_given(rules: BasicRules, text: str) -> list[_Character]:
-    """Lower-cased one by one, without control characters, CJK apart."""
+def _uncomposed(rules: BasicRules, text: str) -> list[_Character]:
+    """Lower-case each character, remove control characters, separate CJK."""
     table = rules.cleaning()
     return [
         _Character(part, (place,))
@@ -133,17 +133,17 @@ def _as_given(rules: BasicRules, text: str) -> list[_Character]:
 
 
 def _composed(parts: list[_Character]) -> list[_Character]:
-    """Composed (NFC) from parts in canonical order, each of which keeps its place."""
+    """Compose (NFC) parts in canonical order, each of which keeps its position."""
     whole = unicodedata.normalize("NFC", _text(parts))
     waiting = parts[::-1]
-    return [_taken(character, waiting) for character in whole]
+    return [_take_parts(character, waiting) for character in whole]
 
 
-def _taken(character: str, waiting: list[_Character]) -> _Character:
-    """A composed character with the places of its parts, which are taken off the waiting ones."""
+def _take_parts(character: str, waiting: list[_Character]) -> _Character:
+    """Return a composed character with the positions of its parts, removed from `waiting`."""
     places: list[int] = []
     for part in unicodedata.normalize("NFD", character):
-        # composition may reach over marks of other classes, which then stay waiting
+        # composition may skip marks of other classes, which stay in `waiting`
         number = len(waiting) - 1
         while waiting[number].text != part:
             number -= 1
@@ -152,7 +152,7 @@ def _taken(character: str, waiting: list[_Character]) -> _Character:
 
 
 def _bare(rules: BasicRules, word: list[_Character]) -> list[_Character]:
-    """As `BasicRules` does it: lower-cased again, and without accents."""
+    """Lower-case again and strip accents, as `BasicRules` does."""
     if rules.lowercase:
         word = [part for each in word for part in _spread(each, each.text.lower())]
     if not rules.strips:
@@ -164,7 +164,7 @@ def _bare(rules: BasicRules, word: list[_Character]) -> list[_Character]:
 
 
 def _spread(before: _Character, after: str) -> Iterator[_Character]:
-    """What a character became: part by part where they match, or else each from all of it."""
+    """Yield the characters that replace one, each with its part's position or all positions."""
     if len(after) == len(before.places):
         yield from (
             _Character(part, (place,)) for part, place in zip(after, before.places, strict=True)
@@ -174,7 +174,7 @@ def _spread(before: _Character, after: str) -> Iterator[_Character]:
 
 
 def _ordered(parts: Iterator[_Character] | list[_Character]) -> list[_Character]:
-    """In canonical order: runs of combining characters by their classes (Unicode, D108)."""
+    """Sort into canonical order: runs of combining characters by class (Unicode, D108)."""
     ordered: list[_Character] = []
     run: list[_Character] = []
     for each in parts:
@@ -229,7 +229,7 @@ def _aligned(word: list[_Character]) -> AlignedWord:
 
 _SPECIALS: Final = frozenset(SPECIALS)
 _LITERAL_SPECIAL: Final = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
-# str.split takes these for blanks; to the rules they are control characters, which just go
+# str.split treats these as blanks; to the rules they are control characters, which are removed
 _FALSE_BLANKS: Final = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _STRETCH: Final = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 _BEYOND_PLAIN: Final = re.compile(r"[^\t\n\r -~]")
@@ -238,7 +238,7 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class WordPieceText:
-    """Texts as ids by the basic rules and WordPiece."""
+    """Encodes texts by the basic rules and WordPiece."""
 
     def __init__(self, vocabulary: Sequence[str], rules: BasicRules, unknown_id: int) -> None:
         self._vocabulary = vocabulary
@@ -252,7 +252,7 @@ class WordPieceText:
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
-        """The ids of a text, in parts; the same wherever it stands."""
+        """Yield the ids of a text, in parts, independent of its context."""
         del inside
         if not specials_in_text or "[" not in text:
             return self._plain(text)
@@ -263,15 +263,15 @@ class WordPieceText:
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
-        """The same with the places of the pieces."""
+        """Yield the ids with the positions of the pieces."""
         if not specials_in_text or "[" not in text:
             yield from self._plain_spans(text, 0, len(text))
             return
         before = 0
-        for found in _LITERAL_SPECIAL.finditer(text):
-            yield from self._spans_between(text, before, found.start())
-            yield Stretch(found.start(), (self._special[found[0]],), (0,), (len(found[0]),))
-            before = found.end()
+        for match in _LITERAL_SPECIAL.finditer(text):
+            yield from self._spans_between(text, before, match.start())
+            yield Stretch(match.start(), (self._special[match[0]],), (0,), (len(match[0]),))
+            before = match.end()
         yield from self._spans_between(text, before, len(text))
 
     def _plain(self, text: str) -> Iterator[tuple[int, ...]]:
@@ -280,8 +280,8 @@ class WordPieceText:
         return map(self._chunks.__getitem__, text.split())
 
     def _plain_spans(self, text: str, start: int, end: int) -> Iterator[Stretch]:
-        for found in _STRETCH.finditer(text, start, end):
-            yield Stretch(found.start(), *self._chunk_spans[found[0]])
+        for match in _STRETCH.finditer(text, start, end):
+            yield Stretch(match.start(), *self._chunk_spans[match[0]])
 
     def _between_specials(self, text: str) -> Iterator[Sequence[int]]:
         if self._may_hide_special(text):
@@ -292,13 +292,13 @@ class WordPieceText:
         if not self._may_hide_special(text[start:end]):
             yield from self._plain_spans(text, start, end)
             return
-        for found in _STRETCH.finditer(text, start, end):
-            yield Stretch(found.start(), *self._spans_of(found[0], _SPECIALS))
+        for match in _STRETCH.finditer(text, start, end):
+            yield Stretch(match.start(), *self._spans_of(match[0], _SPECIALS))
 
     def _may_hide_special(self, text: str) -> bool:
-        """Removing a character or an accent may leave a special token, unless lower-cased.
+        """Return whether removing a character or an accent may yield a special token.
 
-        Only the slow tokenizer, which composes text, looks for them then.
+        Never in lower-cased text; only the slow tokenizer, which composes text, looks for them.
         """
         cased = self._rules.composes and not self._rules.lowercase
         return cased and "[" in text and bool(_BEYOND_PLAIN.search(text))
@@ -323,5 +323,5 @@ class WordPieceText:
         return tuple(ids), tuple(starts), tuple(ends)
 
     def _size(self, number: int, first: int) -> int:
-        """Characters of a piece, that begins a word or goes it on."""
+        """Return the number of characters of a piece that begins or continues a word."""
         return len(self._vocabulary[number]) - (len(CONTINUES) if first else 0)

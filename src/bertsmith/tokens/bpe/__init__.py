@@ -1,4 +1,4 @@
-"""Byte-pair encoding: text as bytes, joined in the order in which pairs were learned.
+"""Byte-pair encoding: bytes merged in the order in which the merges were learned.
 
-`pairs` has RoBERTa's words and the joins, `text` the ids of RoBERTa, `modern` those of ModernBERT.
+`pairs` has RoBERTa's words and the merges, `text` the ids of RoBERTa, `modern` those of ModernBERT.
 """

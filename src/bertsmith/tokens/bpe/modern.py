@@ -1,4 +1,4 @@
-"""Text to ids by ModernBERT's rules: added tokens first, between them the joins of bytes."""
+"""Text to ids by ModernBERT's rules: added tokens first, then byte-pair encoding between them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from bertsmith.tokens.vocabulary import SPECIALS
 
 @dataclass(frozen=True, kw_only=True)
 class AddedPiece(Config):
-    """A piece that is found in text before words are cut."""
+    """A token that is matched in text before byte-pair encoding."""
 
     piece: str
     special: bool
-    """It is a mark of the tokenizer's, and no text."""
+    """True if it is a special token and not text."""
     composed: bool
-    """It is looked for in the composed text, not in the text as given."""
+    """True if it is matched in the composed text, not in the original one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModernRules(Config):
-    """How text becomes pieces of bytes, once it is in Unicode's composed form (NFC)."""
+    """The rules that split text in Unicode's composed form (NFC) into pieces of bytes."""
 
     merges: tuple[tuple[str, str], ...]
-    """The pairs that are joined, in the order in which they were learned."""
+    """The pairs that are merged, in the order in which they were learned."""
     learned: int
-    """How many of the vocabulary's first pieces are those that words are cut into."""
+    """Number of pieces, the vocabulary's first, that words are split into."""
     added: tuple[AddedPiece, ...]
-    """The added tokens by their ids, the special ones among them; some may be learned pieces."""
+    """The added tokens in the order of ids, including special ones; some may be learned pieces."""
     mask_takes_blank: bool = True
-    """The blanks before a literal mask belong to it."""
+    """True if the blanks before a literal mask belong to it."""
 
 
 class Composed(NamedTuple):
-    """A text in NFC; `starts` and `ends` (characters,) of its characters in the text as given."""
+    """A text in NFC with `starts` and `ends` (characters,) of its characters in the original."""
 
     text: str
     starts: tuple[int, ...]
@@ -49,35 +49,35 @@ class Composed(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """A character and by how many it is more than what it was made of."""
+    """A character, and its number of characters minus that of its original."""
 
     text: str
     change: int
 
 
 def composed(text: str) -> Composed | None:
-    """A text in NFC with its places; None where it is so already.
+    """Return a text in NFC with its positions in the original; None if it is in NFC already.
 
-    Places are those of the compiled tokenizers: what characters are composed from is counted off
-    the text in turn, and the composed one has the place of the first that it is counted for.
+    Positions are those of the compiled tokenizers: the parts of composed characters are counted
+    along the text, and a composed character has the position of its first part.
     """
     if unicodedata.is_normalized("NFC", text):
         return None
     starts: list[int] = []
     ends: list[int] = []
     letters: list[str] = []
-    done = 0
+    position = 0
     for letter, change in _composed(_decomposed(text)):
         letters.append(letter)
-        start = done if change <= 0 else done - 1
+        start = position if change <= 0 else position - 1
         starts.append(max(start, 0))
         ends.append(start + 1)
-        done += max(1 - change, 0)
+        position += max(1 - change, 0)
     return Composed("".join(letters), tuple(starts), tuple(ends))
 
 
 def _decomposed(text: str) -> Iterator[_Mark]:
-    """The characters of a text in NFD; runs of marks in the order of their classes."""
+    """Yield the characters of a text in NFD, with runs of marks ordered by class."""
     marks: list[_Mark] = []
     for character in text:
         for place, each in enumerate(unicodedata.normalize("NFD", character)):
@@ -92,12 +92,12 @@ def _decomposed(text: str) -> Iterator[_Mark]:
 
 
 def _composed(parts: Iterator[_Mark]) -> Iterator[_Mark]:
-    """Canonical composition (Unicode, D117) of characters in NFD."""
+    """Yield the canonical composition (Unicode, D117) of characters in NFD."""
     first: _Mark | None = None
     waiting: list[_Mark] = []
     for part in parts:
         kind = _class(part)
-        # a mark of its own class, or a letter behind marks, is kept from the letter before
+        # a mark after one of the same class, or a letter after marks, is blocked from composition
         if first is not None and (not waiting or _class(waiting[-1]) < kind):
             whole = unicodedata.normalize("NFC", first.text + part.text)
             if len(whole) == 1:
@@ -123,7 +123,7 @@ _MASK = SPECIALS[-1]
 
 
 class _Part(NamedTuple):
-    """A stretch of a text, and the added token that it is."""
+    """A part of a text, with the id of the added token if it is one."""
 
     start: int
     end: int
@@ -131,7 +131,7 @@ class _Part(NamedTuple):
 
 
 class ModernText:
-    """Texts as ids by ModernBERT's rules and joins of bytes."""
+    """Encodes texts by ModernBERT's rules and byte-pair encoding."""
 
     def __init__(self, vocabulary: Sequence[str], rules: ModernRules, unknown_id: int) -> None:
         del unknown_id  # every byte is a piece
@@ -149,9 +149,9 @@ class ModernText:
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
-        """The ids of a text, in parts; the same wherever it stands.
+        """Yield the ids of a text, in parts, independent of its context.
 
-        Without `specials_in_text`, added tokens that are not special are found nonetheless.
+        Added tokens that are not special are matched even without `specials_in_text`.
         """
         del inside
         for start, end, number in self._given.parts(text, specials_in_text):
@@ -159,22 +159,22 @@ class ModernText:
                 yield (number,)
                 continue
             part = normalize("NFC", text[start:end])
-            for first, last, found in self._composed.parts(part, specials_in_text):
-                if found is not None:
-                    yield (found,)
+            for first, last, token in self._composed.parts(part, specials_in_text):
+                if token is not None:
+                    yield (token,)
                 else:
                     yield from map(self._words.__getitem__, words(part[first:last]))
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
-        """The same with the places of the pieces, blanks before them included."""
+        """Yield the ids with the positions of the pieces, including preceding blanks."""
         for start, end, number in self._given.parts(text, specials_in_text):
             if number is not None:
                 yield Stretch(start, (number,), (0,), (end - start,))
                 continue
             part = text[start:end]
             other = composed(part)
-            for found in self._between(part if other is None else other.text, specials_in_text):
-                place, ids, starts, ends = found
+            for stretch in self._between(part if other is None else other.text, specials_in_text):
+                place, ids, starts, ends = stretch
                 if other is None:
                     yield Stretch(start + place, ids, starts, ends)
                     continue
@@ -186,7 +186,7 @@ class ModernText:
                 )
 
     def _between(self, text: str, specials_in_text: bool) -> Iterator[Stretch]:
-        """What stands between the tokens that are found in the text as given."""
+        """Yield the encoding of text between the tokens matched in the original text."""
         for start, end, number in self._composed.parts(text, specials_in_text):
             if number is not None:
                 yield Stretch(start, (number,), (0,), (end - start,))
@@ -205,16 +205,16 @@ class ModernText:
         at = [place for place, letter in enumerate(word) for _ in written(letter)]
         starts: list[int] = []
         ends: list[int] = []
-        done = 0
+        position = 0
         for piece in pieces:
-            starts.append(at[done])
-            done += len(piece)
-            ends.append(at[done - 1] + 1)
+            starts.append(at[position])
+            position += len(piece)
+            ends.append(at[position - 1] + 1)
         return tuple(self._ids[piece] for piece in pieces), tuple(starts), tuple(ends)
 
 
 class _Finder:
-    """Finds added tokens in a text: the leftmost, and of several there the longest."""
+    """Matches added tokens in a text: the leftmost, and of several there the longest."""
 
     def __init__(
         self, added: Sequence[AddedPiece], ids: Mapping[str, int], takes_blank: str | None
@@ -225,24 +225,24 @@ class _Finder:
         self._pattern = re.compile(_pattern(list(self._ids))) if added else None
 
     def parts(self, text: str, specials_in_text: bool) -> Iterator[_Part]:
-        """The stretches of a text."""
-        done = 0
-        for found in self._pattern.finditer(text) if self._pattern else ():
-            piece, start = found[0], found.start()
+        """Yield the added tokens of a text and the parts between them."""
+        position = 0
+        for match in self._pattern.finditer(text) if self._pattern else ():
+            piece, start = match[0], match.start()
             if not specials_in_text and piece in self._specials:
                 continue
             if piece == self._takes_blank:
-                start = done + len(text[done:start].rstrip(WHITE_SPACE))
-            if done < start:
-                yield _Part(done, start, None)
-            yield _Part(start, found.end(), self._ids[piece])
-            done = found.end()
-        if done < len(text):
-            yield _Part(done, len(text), None)
+                start = position + len(text[position:start].rstrip(WHITE_SPACE))
+            if position < start:
+                yield _Part(position, start, None)
+            yield _Part(start, match.end(), self._ids[piece])
+            position = match.end()
+        if position < len(text):
+            yield _Part(position, len(text), None)
 
 
 def _pattern(pieces: Sequence[str]) -> str:
-    """Any of some pieces, the longest first; grouped by how they begin, so that few are tried."""
+    """Return a regular expression of alternatives, longest first, grouped by prefix for speed."""
     groups: dict[str, list[str]] = {}
     for piece in sorted(pieces, key=len, reverse=True):
         groups.setdefault(piece[:2], []).append(re.escape(piece[2:]))

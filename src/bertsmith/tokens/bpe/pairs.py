@@ -1,7 +1,7 @@
-"""Byte-pair encoding over bytes: a vocabulary without unknown characters (Radford et al. 2019).
+"""Byte-level byte-pair encoding: no unknown characters (Radford et al. 2019).
 
-Each byte is written as a printable character, so that pieces are words of a text file. Pairs of
-pieces are joined in the order in which the joins were learned (Sennrich et al. 2016, section 3.2).
+Each byte is written as a printable character, so that pieces can be stored in text files. Pairs of
+pieces are merged in the order in which the merges were learned (Sennrich et al. 2016, section 3.2).
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _BLANKS: Final = "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 WHITE_SPACE: Final = "\t\n\x0b\x0c\r " + _BLANKS
-"""White space as Unicode has it, which is not quite Python's."""
+"""White space as defined by Unicode, which differs slightly from Python's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByteRules(Config):
-    """How text becomes pieces of bytes."""
+    """The rules that split text into pieces of bytes."""
 
     merges: tuple[tuple[str, str], ...]
-    """The pairs that are joined, in the order in which they were learned."""
+    """The pairs that are merged, in the order in which they were learned."""
     prefix_blank: bool = False
-    """Put a blank before a text that begins with none."""
+    """Prepend a blank to a text that does not begin with one."""
     prefix_parts: bool = False
-    """Put it before each part between special tokens, as the fast tokenizers do."""
+    """Prepend it to each part between special tokens, as the fast tokenizers do."""
     mask_takes_blank: bool = True
-    """The blanks before a literal mask belong to it."""
+    """True if the blanks before a literal mask belong to it."""
 
 
 def word_ends(text: str) -> list[int]:
-    """Where the words of a text end, in characters; each begins where the one before ends."""
-    return [found.end() for found in _WORD.finditer(_outline(text))]
+    """Return the ends of a text's words, in characters; each begins at the end of the previous."""
+    return [match.end() for match in _WORD.finditer(_outline(text))]
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, which together are the whole of it."""
+    """Return the words of a text, which concatenated equal the text."""
     if text.isascii():
         return _WORD.findall(text)
     ends = word_ends(text)
@@ -55,12 +55,12 @@ def words(text: str) -> list[str]:
 
 
 def _outline(text: str) -> str:
-    """A text of as many characters of ASCII, letter for letter and mark for mark."""
+    """Return an ASCII text of the same length with characters of the same classes."""
     return text if text.isascii() else text.translate(_OUTLINES)
 
 
 class _Outlines(dict[int, str]):
-    """The character of ASCII for each code point, worked out when first met."""
+    """The ASCII character for each code point, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
         self[code] = outline = _outlined(chr(code))
@@ -76,7 +76,7 @@ def _outlined(character: str) -> str:
     if character in _BLANKS:
         return "\t"
     kind = unicodedata.category(character)[0]
-    # letters of no contraction
+    # letters that are part of no contraction
     return {"L": "x", "N": "0"}.get(kind, "!")
 
 
@@ -85,7 +85,7 @@ Merges = Sequence[tuple[str, str]]
 
 @cache
 def byte_letters() -> tuple[str, ...]:
-    """The character that stands for each byte, 0 to 255: itself where it is printable."""
+    """Return the character that represents each byte, 0 to 255: itself if it is printable."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
@@ -97,13 +97,13 @@ def _bytes() -> dict[str, int]:
 
 
 def written(text: str) -> str:
-    """A text with each byte of its UTF-8 as a character; half characters as three bytes."""
+    """Return a text with each byte of its UTF-8 as a character; lone surrogates are three bytes."""
     letters = byte_letters()
     return "".join(letters[byte] for byte in text.encode("utf-8", "surrogatepass"))
 
 
 def read(pieces: str) -> bytes:
-    """The bytes that pieces are written for; characters that stand for none as their UTF-8."""
+    """Return the bytes that pieces represent; other characters as their UTF-8."""
     table = _bytes()
     return b"".join(
         bytes((table[letter],)) if letter in table else letter.encode("utf-8", "surrogatepass")
@@ -115,22 +115,22 @@ BLANK = written(" ")
 
 
 class BytePairs:
-    """Cuts words, written as bytes, into pieces."""
+    """Splits words, written as bytes, into pieces."""
 
     def __init__(self, merges: Merges) -> None:
         self._ranks = {pair: rank for rank, pair in enumerate(merges)}
         self._pairs = list(merges)
 
     def cut(self, word: str) -> list[str]:
-        """The pieces of a word: of all pairs the one learned first is joined, wherever it stands.
+        """Return the pieces of a word: of all pairs, the one learned first is merged everywhere.
 
-        n log n of the length, so that a page without blanks is no trap.
+        Takes n log n of the length, so that a page without blanks stays fast.
         """
         joining = _Joining(word)
         waiting: dict[int, list[int]] = {}
         order: list[int] = []
 
-        def meet(place: int) -> None:
+        def enqueue(place: int) -> None:
             rank = self._ranks.get(joining.pair(place))
             if rank is not None:
                 if rank not in waiting:
@@ -138,18 +138,18 @@ class BytePairs:
                 waiting.setdefault(rank, []).append(place)
 
         for place in range(len(word) - 1):
-            meet(place)
+            enqueue(place)
         while order:
             rank = heapq.heappop(order)
             for place in sorted(waiting.pop(rank)):
                 if joining.pair(place) == self._pairs[rank]:
                     for new in joining.join(place):
-                        meet(new)
+                        enqueue(new)
         return joining.pieces()
 
 
 class _Joining:
-    """A word while its pieces are joined; a piece's place is that of its first character."""
+    """A word while its pieces are merged; a piece's place is that of its first character."""
 
     def __init__(self, word: str) -> None:
         self._pieces = list(word)
@@ -157,12 +157,12 @@ class _Joining:
         self._before = list(range(-1, len(word) - 1))
 
     def pair(self, place: int) -> tuple[str, str]:
-        """The piece at a place and the one behind it; pieces that are gone are empty."""
+        """Return the piece at a place and the next one; merged pieces are empty."""
         after = self._next[place]
         return self._pieces[place], self._pieces[after] if after < len(self._pieces) else ""
 
     def join(self, place: int) -> list[int]:
-        """Join the pair at a place; returns the places of the pairs this makes."""
+        """Merge the pair at a place; return the places of the new pairs."""
         gone = self._next[place]
         self._pieces[place] += self._pieces[gone]
         self._pieces[gone] = ""
@@ -173,5 +173,5 @@ class _Joining:
         return [before, place] if before >= 0 else [place]
 
     def pieces(self) -> list[str]:
-        """What the word was joined to."""
+        """Return the pieces of the word."""
         return [piece for piece in self._pieces if piece]

@@ -1,4 +1,4 @@
-"""Text to the ids of byte-pair encoding, word by word, each remembered."""
+"""Text to ids by RoBERTa's byte-pair encoding, word by word with a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class ByteText:
-    """Texts as ids by RoBERTa's rules and joins of bytes."""
+    """Encodes texts by RoBERTa's rules and byte-pair encoding."""
 
     def __init__(self, vocabulary: Sequence[str], rules: ByteRules, unknown_id: int) -> None:
         self._ids = {piece: number for number, piece in enumerate(vocabulary)}
@@ -30,7 +30,7 @@ class ByteText:
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
-        """The ids of a text, in parts."""
+        """Yield the ids of a text, in parts."""
         parted = specials_in_text and "<" in text
         if not inside and self._lacks_blank(text) and not (parted and self._rules.prefix_parts):
             text = " " + text
@@ -40,15 +40,15 @@ class ByteText:
             [(self._ids[part],)]
             if special
             else map(self._words.__getitem__, words(self._prefixed(part)))
-            for _, part, special in self._parted(text)
+            for _, part, special in self._parts(text)
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
-        """The same with the places of the pieces; blanks around them belong to none."""
+        """Yield the ids with the positions of the pieces, without surrounding blanks."""
         each_part = self._rules.prefix_parts and specials_in_text
         added = self._lacks_blank(text) and not each_part
         given = " " + text if added else text
-        parts = self._parted(given) if specials_in_text else iter([(0, given, False)])
+        parts = self._parts(given) if specials_in_text else iter([(0, given, False)])
         for place, part, special in parts:
             if special:
                 yield Stretch(place - added, (self._ids[part],), (0,), (len(part),))
@@ -60,11 +60,11 @@ class ByteText:
             for end in word_ends(part):
                 stretch = Stretch(place + start - added, *self._word_spans[part[start:end]])
                 own_blank = self._rules.prefix_blank and not added and place + start == 0
-                yield _unstripped(stretch) if own_blank else stretch
+                yield _with_blank(stretch) if own_blank else stretch
                 start = end
 
     def _part_spans(self, part: str, place: int) -> Iterator[Stretch]:
-        """The pieces of a part with their places; a blank that was put before it is in none."""
+        """Yield the pieces of a part with their positions, without a prepended blank."""
         given = self._prefixed(part)
         added = len(given) - len(part)
         start = 0
@@ -73,25 +73,25 @@ class ByteText:
             start = end
 
     def _prefixed(self, part: str) -> str:
-        """A part between special tokens, with a blank before it where each is to have one."""
+        """Return a part between special tokens, with a blank prepended if each needs one."""
         return " " + part if self._rules.prefix_parts and part[0] != " " else part
 
     def _lacks_blank(self, text: str) -> bool:
-        # to the slow tokenizer any white space is a blank, to the fast one the blank itself
+        # the slow tokenizer accepts any white space as the blank, the fast one only a space
         has = text[:1] == " " if self._rules.prefix_parts else text[:1].isspace()
         return self._rules.prefix_blank and bool(text) and not has
 
-    def _parted(self, text: str) -> Iterator[tuple[int, str, bool]]:
-        """The stretches of a text with their places, and whether each is a special token."""
+    def _parts(self, text: str) -> Iterator[tuple[int, str, bool]]:
+        """Yield the parts of a text: position, text, and whether it is a special token."""
         before = 0
-        for found in _LITERAL_SPECIAL.finditer(text):
-            part = text[before : found.start()]
-            if self._rules.mask_takes_blank and found[0] == _MASK:
+        for match in _LITERAL_SPECIAL.finditer(text):
+            part = text[before : match.start()]
+            if self._rules.mask_takes_blank and match[0] == _MASK:
                 part = part.rstrip()
             if part:
                 yield before, part, False
-            yield found.start(), found[0], True
-            before = found.end()
+            yield match.start(), match[0], True
+            before = match.end()
         if before < len(text):
             yield before, text[before:], False
 
@@ -104,10 +104,10 @@ class ByteText:
         at = [place for place, letter in enumerate(word) for _ in written(letter)]
         starts: list[int] = []
         ends: list[int] = []
-        done = 0
+        position = 0
         for piece in pieces:
-            start, end = at[done], at[done + len(piece) - 1] + 1
-            done += len(piece)
+            start, end = at[position], at[position + len(piece) - 1] + 1
+            position += len(piece)
             starts.append(min(start + len(piece) - len(piece.lstrip(BLANK)), end))
             ends.append(max(end - (len(piece) - len(piece.rstrip(BLANK))), starts[-1]))
         return (
@@ -117,8 +117,8 @@ class ByteText:
         )
 
 
-def _unstripped(first: Stretch) -> Stretch:
-    """The first word of a text with its own blank, where every word is to have one."""
+def _with_blank(first: Stretch) -> Stretch:
+    """Return a text's first word with its own blank included, as every word must have one."""
     nothing = first.starts[0] == first.ends[0]
     return first._replace(
         starts=(0, *first.starts[1:]), ends=(0 if nothing else first.ends[0], *first.ends[1:])

@@ -1,5 +1,5 @@
-"""Whole corpora become ids at once: the same as one by one, many times as fast.
+"""Encoding of whole corpora: the same ids as text by text, many times faster.
 
-`documents` turns texts into sentences of ids. `encoding` finds where text may be cut without
-changing the result, and `chunks` looks up the stretches met before.
+`documents` encodes documents into sentences of ids. `encoding` finds where text can be split
+without changing the result, and `chunks` caches the ids of the chunks.
 """

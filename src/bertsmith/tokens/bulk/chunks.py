@@ -1,7 +1,7 @@
-"""Many blank-free chunks of text to ids at once, by a table of those met before.
+"""A vectorised cache of the ids of blank-free chunks of text.
 
-A chunk of up to 16 bytes of UTF-8 is its own key: two 64-bit words, compared whole, so no two
-chunks are ever taken for each other. A hash only says where in the table to look.
+A chunk of up to 16 bytes of UTF-8 is its own key: two 64-bit words, compared as a whole, so no two
+chunks are confused. The hash only determines the slot of the table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 _KEY_BYTES = 16
-_BATCH = 1 << 15  # chunks looked up at a time, so that all about them stays in the cache
-_LONGEST_REMEMBERED = 64
+_BATCH = 1 << 15  # chunks looked up at a time, so that their data stays in the CPU cache
+_LONGEST_CACHED = 64
 _FIRST_SLOTS = 1 << 10
 _LOW, _HIGH = (
     np.array([(1 << 8 * max(0, min(8, size - place))) - 1 for size in range(17)], np.uint64)
@@ -25,9 +25,9 @@ _LOW, _HIGH = (
 
 
 class Encoded(NamedTuple):
-    """The ids of some chunks end to end; how many each has, and its traits, (chunks,).
+    """The concatenated ids of some chunks; number of ids and traits of each chunk, (chunks,).
 
-    Traits are a byte that says whatever else is wanted about a chunk.
+    Traits are a byte of further properties of a chunk.
     """
 
     ids: NDArray[np.int32]
@@ -36,23 +36,23 @@ class Encoded(NamedTuple):
 
 
 WorkOut = Callable[[list[bytes]], Encoded]
-"""Encodes chunks that are met for the first time."""
+"""Encodes chunks that are not in the table."""
 
 
 class ChunkTable:
-    """The ids and traits of chunks, worked out when first met and then remembered.
+    """A hash table of the ids and traits of chunks, computed at their first occurrence.
 
-    Memory is bounded: when the largest table is half full, or the ids of what it holds are too
-    many, everything is forgotten. Nothing but time depends on what is remembered.
+    Memory is bounded: when the largest table is half full, or holds too many ids, it is cleared.
+    Results do not depend on the contents of the table.
     """
 
     def __init__(self, work_out: WorkOut, *, slots: int = 1 << 20, most_ids: int = 1 << 22) -> None:
-        """The table grows to `slots` of 32 bytes, and beyond for none but a batch of new chunks."""
+        """The table grows to `slots` of 32 bytes, and beyond only for a batch of new chunks."""
         self._work_out = work_out
         self._most = slots // 2
         self._most_ids = most_ids
         self._entries = self._used = 0
-        # a row: the chunk's 16 bytes, where its ids begin, 256 times their number plus traits
+        # a row: the chunk's 16 bytes, the start of its ids, 256 times their number plus traits
         self._rows = np.zeros((_FIRST_SLOTS, 4), np.uint64)
         self._ids = np.zeros(_FIRST_SLOTS, np.int32)
         self._longer: dict[bytes, NDArray[np.uint64]] = {}
@@ -97,20 +97,20 @@ class ChunkTable:
     def _find(
         self, low: NDArray[np.uint64], high: NDArray[np.uint64]
     ) -> tuple[NDArray[np.uint64], Integers]:
-        """The rows of some keys, and the places of those that are not in the table."""
+        """Return the rows of some keys, and the indices of those that are not in the table."""
         slots = self._slots(low, high)
         rows = self._rows.take(slots, axis=0)
         wrong = np.flatnonzero((rows[:, 0] != low) | (rows[:, 1] != high))
         missing: list[Integers] = []
         while len(wrong):
-            # no chunk begins with a zero byte, so a free row is one that does
+            # no chunk begins with a zero byte, so a row that does is free
             free = rows[wrong, 0] == 0
             missing.append(wrong[free])
             wrong = wrong[~free]
             slots[wrong] = (slots[wrong] + 1) & (len(self._rows) - 1)
-            found = self._rows.take(slots[wrong], axis=0)
-            rows[wrong] = found
-            wrong = wrong[(found[:, 0] != low[wrong]) | (found[:, 1] != high[wrong])]
+            probed = self._rows.take(slots[wrong], axis=0)
+            rows[wrong] = probed
+            wrong = wrong[(probed[:, 0] != low[wrong]) | (probed[:, 1] != high[wrong])]
         return rows, np.concatenate(missing) if missing else wrong
 
     def _learn(
@@ -121,13 +121,13 @@ class ChunkTable:
         keys: tuple[NDArray[np.uint64], NDArray[np.uint64]],
         missing: Integers,
     ) -> None:
-        """Work out the chunks at the places `missing` and put them into the table."""
+        """Encode the chunks with the indices `missing` and insert them into the table."""
         cuts = map(slice, starts[missing].tolist(), ends[missing].tolist())
         places = dict(zip(map(data.__getitem__, cuts), missing.tolist(), strict=True))
         new = np.fromiter(places.values(), np.int64, len(places))
         rows = np.empty((len(new), 4), np.uint64)
         rows[:, 0], rows[:, 1] = keys[0][new], keys[1][new]
-        rows[:, 2:] = self._worked_out(list(places))
+        rows[:, 2:] = self._encode_new(list(places))
         self._entries += len(rows)
         self._insert(rows)
 
@@ -136,22 +136,22 @@ class ChunkTable:
         while len(rows):
             free = np.flatnonzero(self._rows[slots, 0] == 0)
             self._rows[slots[free]] = rows[free]
-            # of several for one slot the last has got it
+            # of several rows for one slot the last one was written
             without = (self._rows[slots, :2] != rows[:, :2]).any(axis=1)
             rows, slots = rows[without], (slots[without] + 1) & (len(self._rows) - 1)
 
     def _find_long(self, chunks: list[bytes]) -> list[NDArray[np.uint64]]:
-        """The same for chunks of over 16 bytes: the latter half of a row each."""
+        """Return the latter half of the row of each chunk of over 16 bytes."""
         missing = list(dict.fromkeys(chunk for chunk in chunks if chunk not in self._longer))
-        found = dict(zip(missing, self._worked_out(missing), strict=True)) if missing else {}
-        for chunk, row in found.items():
-            if len(chunk) <= _LONGEST_REMEMBERED:
+        new = dict(zip(missing, self._encode_new(missing), strict=True)) if missing else {}
+        for chunk, row in new.items():
+            if len(chunk) <= _LONGEST_CACHED:
                 self._longer[chunk] = row
                 self._entries += 1
-        return [found[chunk] if chunk in found else self._longer[chunk] for chunk in chunks]
+        return [new[chunk] if chunk in new else self._longer[chunk] for chunk in chunks]
 
-    def _worked_out(self, chunks: list[bytes]) -> NDArray[np.uint64]:
-        """Where the ids of new chunks were put, and the numbers of ids with the traits."""
+    def _encode_new(self, chunks: list[bytes]) -> NDArray[np.uint64]:
+        """Encode new chunks; return the starts of their ids, and the counts with the traits."""
         ids, counts, traits = self._work_out(chunks)
         start, end = self._used, self._used + len(ids)
         if end > len(self._ids):
@@ -176,9 +176,9 @@ class ChunkTable:
         return mixed.astype(np.int64)
 
     def _make_room(self, number: int) -> None:
-        """Grow, or forget, so that the table stays half empty with so many chunks more."""
+        """Grow or clear the table so that it stays half empty with `number` more chunks."""
         if self._entries + number > self._most or self._used > self._most_ids:
-            self._forget()
+            self._clear()
         slots = len(self._rows)
         while self._entries + number > slots // 2:
             slots *= 4
@@ -187,7 +187,7 @@ class ChunkTable:
             self._rows = np.zeros((slots, 4), np.uint64)
             self._insert(rows)
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._entries = self._used = 0
         self._rows = np.zeros((_FIRST_SLOTS, 4), np.uint64)
         self._ids = np.zeros(_FIRST_SLOTS, np.int32)
@@ -197,7 +197,7 @@ class ChunkTable:
 def _keys(
     padded: NDArray[np.uint8], starts: Integers, sizes: Integers
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The first 16 bytes of each chunk as two little-endian numbers, zeros behind its end."""
+    """Return the first 16 bytes of each chunk as two little-endian numbers, padded with zeros."""
     words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
     low = words[starts]
     # a chunk of 8 bytes or less must not read beyond the text's end

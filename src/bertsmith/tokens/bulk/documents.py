@@ -1,4 +1,4 @@
-"""Documents to sentences of ids, by whatever is fastest for the kind of vocabulary."""
+"""Encoding of documents into sentences of ids, by the fastest method for a vocabulary."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from bertsmith.tokens.wordpiece import WordPiece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedText:
-    """Some documents as token ids, without those that have none.
+    """The token ids of some documents, without empty ones.
 
-    `ids` (tokens,) end to end; `sentences` (sentences,) lengths in tokens, all above 0;
-    `documents` (documents,) numbers of sentences, all above 0; `words` counts what blanks and the
-    ends of sentences part, `unknown` the unknown among the ids.
+    `ids` (tokens,) are concatenated; `sentences` (sentences,) are lengths in tokens, all above 0;
+    `documents` (documents,) are numbers of sentences, all above 0; `words` is the number of words
+    separated by blanks and sentence ends, `unknown` that of unknown tokens.
     """
 
     ids: NDArray[np.int32]
@@ -50,7 +50,7 @@ class WordPieceDocuments:
         self._table = ChunkTable(ChunkEncoder(rules, pieces))
 
     def encode(self, documents: Sequence[bytes]) -> EncodedText:
-        """Encode documents as `DocumentEncoder` does."""
+        """Encode documents; see `DocumentEncoder.encode`."""
         data = b"\0".join(documents)
         if data.count(b"\0") >= max(1, len(documents)):
             data = b"\0".join(document.replace(b"\0", b"") for document in documents)
@@ -66,7 +66,7 @@ class WordPieceDocuments:
         documents = np.diff(whole, prepend=0)
         words = chunks.ends > chunks.starts
         words[1:] &= (chunks.after[:-1] != CUT) | last[:-1]
-        if not documents.all():  # words of documents without a single id do not count
+        if not documents.all():  # words of documents without ids do not count
             every = np.diff(np.cumsum(words)[document_ends], prepend=0)
             number = int(every[documents > 0].sum())
         else:
@@ -83,9 +83,9 @@ class WordPieceDocuments:
 class DocumentEncoder:
     """Splits documents into sentences (`split_sentences`) and encodes them (`Tokenizer.encode`).
 
-    Literal special tokens are text. A sentence inside a paragraph is encoded as what it is there,
-    with the blank before it: to kinds that know blanks, it is not the beginning of a text. What is
-    learned about words is kept, and bounded.
+    Literal special tokens are text. A sentence inside a paragraph is encoded in its context, with
+    the blank before it: for kinds that encode blanks, it is not the beginning of a text. The cache
+    of words is kept between calls, and bounded.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -97,16 +97,16 @@ class DocumentEncoder:
         )
 
     def encode(self, documents: Sequence[bytes]) -> EncodedText:
-        """Encode documents, each its paragraphs in UTF-8, parted by line feeds.
+        """Encode documents, each of them paragraphs in UTF-8 separated by line feeds.
 
-        Paragraphs are as `bertsmith.text.corpus.documents.Document` has them: single spaces between
-        their words and no other white space.
+        Paragraphs are those of `bertsmith.text.corpus.documents.Document`: single spaces between
+        words and no other white space.
         """
         return self._encoder.encode(documents)
 
 
 class _BySentence:
-    """Encodes one sentence after the other, whose words the encoder of texts remembers."""
+    """Encodes sentence by sentence, with the word cache of a text encoder."""
 
     def __init__(self, encoder: TextEncoder, unknown_id: int) -> None:
         self._encoder = encoder

@@ -1,4 +1,4 @@
-"""Chunks of text that are met for the first time: their ids, and what they say of sentences."""
+"""Splitting of text into chunks, their encoding, and the sentence ends that follow from them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ PARAGRAPH: Final = 10
 BLANK: Final = 32
 
 _IDEOGRAPH, _STOP = 1, 2
-_FIRST_LEAD = 0xE3  # of the UTF-8 of every ideograph and CJK stop, and of no quote or dash
+_FIRST_LEAD = 0xE3  # smallest first byte of ideographs and CJK stops; quotes and dashes are below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunks:
-    """A text cut at blanks, around ideographs, and where CJK stops end a sentence.
+    """A text split at blanks, around ideographs, and where CJK stops end a sentence.
 
-    `starts`, `ends` (chunks,) in bytes; `after` (chunks,) what follows each: the byte that ends a
-    document or paragraph, a blank, or nothing (`CUT`). `paragraph_ends` (paragraphs,) are numbers
-    of chunks. `settled` are the paragraphs with CJK stops, in which the sentences but for the first
-    begin at the bytes `sentences`.
+    `starts`, `ends` (chunks,) are in bytes; `after` (chunks,) is what follows each chunk: the byte
+    that ends a document or paragraph, a blank, or nothing (`CUT`). `paragraph_ends` (paragraphs,)
+    are chunk indices. `settled` are the paragraphs with CJK stops, whose sentences, except for each
+    first one, begin at the bytes `sentences`.
     """
 
     starts: Integers
@@ -55,9 +55,9 @@ class Chunks:
 
 
 def cut_at_seams(data: bytes, *, ideographs: bool) -> Chunks:
-    """Cut documents (parted by zero bytes) of paragraphs (by line feeds) of words (by blanks).
+    """Split documents (ended by zero bytes) of paragraphs (by line feeds) of words (by blanks).
 
-    With `ideographs` each CJK ideograph is a chunk of its own, as the rules would have it.
+    With `ideographs` each CJK ideograph is a separate chunk, as in the rules.
     """
     text = np.frombuffer(data, np.uint8)
     parts = (text == BLANK) | (text == PARAGRAPH) | (text == DOCUMENT)
@@ -86,7 +86,7 @@ def cut_at_seams(data: bytes, *, ideographs: bool) -> Chunks:
 
 
 def sentences_in(data: bytes, start: int, end: int) -> list[int]:
-    """Where the sentences of the paragraph data[start:end] begin, but for the first, in bytes."""
+    """Return the starts in bytes of all sentences but the first of paragraph data[start:end]."""
     text = data[start:end].decode("utf-8", "surrogatepass")
     places, before = [], 0
     for first in sentence_starts(text):
@@ -97,19 +97,19 @@ def sentences_in(data: bytes, start: int, end: int) -> list[int]:
 
 
 def _settled(data: bytes, text: NDArray[np.uint8], stops: Integers) -> tuple[Integers, Integers]:
-    """The paragraphs with CJK stops, and where sentences in them begin."""
+    """Return the paragraphs with CJK stops, and the starts of sentences in them."""
     if not len(stops):
         return stops, stops
     bounds = np.flatnonzero((text == PARAGRAPH) | (text == DOCUMENT))
     settled = np.unique(np.searchsorted(bounds, stops))
     starts = np.concatenate([[0], bounds + 1])[settled].tolist()
     ends = np.append(bounds, len(text))[settled].tolist()
-    found = [place for a, b in zip(starts, ends, strict=True) for place in sentences_in(data, a, b)]
-    return settled, np.array(found, np.int64)
+    first = [start for a, b in zip(starts, ends, strict=True) for start in sentences_in(data, a, b)]
+    return settled, np.array(first, np.int64)
 
 
 def _cut_between(parts: NDArray[np.bool_], places: Integers) -> NDArray[np.bool_]:
-    """Which of some places to cut at: none beside a blank, where there is a seam already."""
+    """Mark the positions to split at: none next to a blank, which is a boundary already."""
     cut = np.zeros(len(parts) + 1, np.bool_)
     cut[places] = True
     cut[0] = False
@@ -118,7 +118,7 @@ def _cut_between(parts: NDArray[np.bool_], places: Integers) -> NDArray[np.bool_
 
 
 def _cjk(text: NDArray[np.uint8]) -> tuple[Integers, Integers, NDArray[np.uint8]]:
-    """Places of characters from U+3000 up, their sizes in bytes, and what they are."""
+    """Return the positions of characters from U+3000 up, their sizes in bytes, and their kinds."""
     places = np.flatnonzero(text >= _FIRST_LEAD)
     padded = np.append(text, np.zeros(3, np.uint8))
     first, second, third, fourth = (padded[places + i].astype(np.int32) for i in range(4))
@@ -130,11 +130,11 @@ def _cjk(text: NDArray[np.uint8]) -> tuple[Integers, Integers, NDArray[np.uint8]
 
 @cache
 def _seam_kinds() -> NDArray[np.uint8]:
-    """For each code point, whether it is an ideograph or a stop."""
+    """Return the kind of each code point: ideograph, stop or other."""
     kinds = np.zeros(0x200000, np.uint8)
     for first, last in CJK_RANGES:
         for code in range(first, last + 1):
-            # one that is not assigned is taken out like a control character
+            # an unassigned one is removed like a control character
             kinds[code] = _IDEOGRAPH * (unicodedata.category(chr(code)) != "Cn")
     kinds[[ord(stop) for stop in CJK_STOPS]] = _STOP
     return kinds
@@ -146,8 +146,8 @@ FOLLOWER_SHIFT: Final = 3
 CAPITAL: Final = 0b1000000
 CAPITAL_SHIFT: Final = 6
 
-_OPENS = 0b0000001  # of a word: it is a mark that opens before a sentence
-_BLANK, _LETTER, _MARK, _TAIL, _HARD = 0, 1, 2, 4, 8  # of a byte
+_OPENS = 0b0000001  # trait of a word: punctuation that opens a sentence
+_BLANK, _LETTER, _MARK, _TAIL, _HARD = 0, 1, 2, 4, 8  # kinds of bytes
 _QUOTES = tuple(quote.encode()[2] for quote in "–—‘’“”…")  # E2 80, and one of these
 _STOPS_AND_CLOSES = tuple({character.encode()[-1] for character in ".!?…\"'”’)]"})
 _CLOSERS = frozenset(closer.encode() for closer in CLOSERS)
@@ -157,8 +157,8 @@ _WORD_SLOTS = 1 << 18
 class ChunkEncoder:
     """Encodes blank-free chunks of text; their traits are a `Stop`, a `Follower` and `CAPITAL`.
 
-    Chunks of ASCII and the commonest quotes and dashes are cut into words many at once, and the
-    words looked up in a table; others go one by one by the rules.
+    Chunks of ASCII and the most common quotes and dashes are split into words in bulk, and the
+    words looked up in a table; others are encoded one by one by the rules.
     """
 
     def __init__(self, rules: BasicRules, pieces: WordPiece) -> None:
@@ -167,7 +167,7 @@ class ChunkEncoder:
         self._words = ChunkTable(self._new_words, slots=_WORD_SLOTS)
 
     def __call__(self, chunks: list[bytes]) -> Encoded:
-        """The ids and traits of some chunks, none empty, in their order."""
+        """Return the ids and traits of some non-empty chunks, in order."""
         kinds = _kinds(b"\n".join(chunks))
         hard = np.bitwise_or.reduceat(kinds, _starts(chunks)) >= _HARD
         if not hard.any():
@@ -187,7 +187,7 @@ class ChunkEncoder:
         return Encoded(ids[places], counts[back], traits[back])
 
     def _plain(self, chunks: list[bytes]) -> Encoded:
-        """Chunks of letters, digits and marks of ASCII, and of some marks beyond."""
+        """Encode chunks of ASCII letters, digits and punctuation, and a few other marks."""
         data = b"\n".join(chunks)
         kinds = _kinds(data)
         letter = kinds == _LETTER
@@ -208,7 +208,7 @@ class ChunkEncoder:
     def _followers(
         self, chunks: list[bytes], first: NDArray[np.int64], traits: NDArray[np.uint8]
     ) -> NDArray[np.uint8]:
-        """Of each chunk the `Follower` of its first word behind what opens, shifted."""
+        """Return the shifted `Follower` of each chunk's first word after opening punctuation."""
         none, closer = Follower.NONE << FOLLOWER_SHIFT, Follower.CLOSER << FOLLOWER_SHIFT
         words = np.append(np.flatnonzero(traits & _OPENS == 0), len(traits))
         word = words[np.searchsorted(words, first)]
@@ -220,7 +220,7 @@ class ChunkEncoder:
         return followers
 
     def _new_words(self, words: list[bytes]) -> Encoded:
-        """Words by the rules, of letters or a mark; their traits without a `Stop`, but `_OPENS`."""
+        """Encode words of letters or one mark; their traits have `_OPENS` and no `Stop`."""
         texts = [word.decode() for word in words]
         lowered = map(str.lower, texts) if self._rules.lowercase else texts
         ids = list(map(self._pieces.ids, lowered))
@@ -228,7 +228,7 @@ class ChunkEncoder:
         return _encoded(ids, texts, opens * np.uint8(_OPENS))
 
     def _by_rules(self, chunks: list[bytes]) -> Encoded:
-        """Chunks of whatever there is."""
+        """Encode any chunks."""
         texts = [chunk.decode("utf-8", "surrogatepass") for chunk in chunks]
         ids = [self._pieces.ids_of(self._rules.words(text)) for text in texts]
         return _encoded(ids, texts, np.fromiter(map(stop_of, texts), np.uint8, len(texts)))
@@ -254,17 +254,17 @@ def _stops(chunks: list[bytes]) -> NDArray[np.uint8]:
 
 
 def _starts(chunks: list[bytes]) -> NDArray[np.int64]:
-    """Where chunks begin that are parted by one byte."""
+    """Return the starts of chunks that are separated by one byte."""
     return _sums(np.fromiter(map(len, chunks), np.int64, len(chunks)) + 1)
 
 
 def _sums(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The sum of all before each."""
+    """Return the sum of all counts before each."""
     return np.cumsum(counts) - counts
 
 
 def _kinds(data: bytes) -> NDArray[np.uint8]:
-    """The kind of each byte: blanks, letters and digits, marks with their tails, all others."""
+    """Return the kind of each byte: blank, letter or digit, mark or its tail, other."""
     text = np.frombuffer(data, np.uint8)
     kinds = _ascii_kinds()[text]
     first = np.flatnonzero(text == 0xE2)
@@ -281,7 +281,7 @@ def _ascii_kinds() -> NDArray[np.uint8]:
     kinds = np.full(256, _HARD, np.uint8)
     for code in range(33, 127):
         kinds[code] = _LETTER if chr(code).isalnum() else _MARK
-    kinds[ord("_")] = _HARD  # a mark to the rules, a letter to those for sentences
+    kinds[ord("_")] = _HARD  # punctuation to the rules, a letter to those for sentences
     kinds[ord("\n")] = _BLANK
     return kinds
 
@@ -294,7 +294,7 @@ def _closing() -> NDArray[np.bool_]:
 
 
 def sentence_ends(data: bytes, chunks: Chunks, traits: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Whether each chunk (chunks,) is the last of a sentence, from the chunks' traits."""
+    """Return whether each chunk (chunks,) ends a sentence, from the chunks' traits."""
     last = np.zeros(len(traits), np.bool_)
     last[chunks.paragraph_ends] = True
     last[np.searchsorted(chunks.starts, chunks.sentences) - 1] = True
@@ -311,7 +311,7 @@ def sentence_ends(data: bytes, chunks: Chunks, traits: NDArray[np.uint8]) -> NDA
     last[ends[ending & ~ordinal]] = True
     at = np.flatnonzero(ending & ordinal)
     for place, end in zip(places[at].tolist(), ends[at].tolist(), strict=True):
-        # the first word of a sentence is a number only, and that depends on those before it
+        # a first word of a sentence is only a number, which depends on the previous chunks
         last[end] = place > 0 and not last[place - 1]
     cut_off = (chunks.after[places - 1] == CUT) & (places > 0) | (chunks.after[ends + 1] == CUT)
     for paragraph in np.unique(_paragraphs(chunks, places[cut_off])).tolist():
@@ -326,7 +326,7 @@ def _paragraphs(chunks: Chunks, places: Integers) -> Integers:
 def _in_small_paragraphs(
     chunks: Chunks, traits: NDArray[np.uint8], places: Integers, followers: NDArray[np.uint8]
 ) -> Integers:
-    """1 for places before a small letter in paragraphs without capitals, for the others 0."""
+    """Return 1 for positions before a small letter in paragraphs without capitals, else 0."""
     small = np.zeros(len(places), np.int64)
     before = np.flatnonzero((followers == Follower.SMALL) | (followers == Follower.SMALL_STARTER))
     if len(before):
@@ -337,7 +337,7 @@ def _in_small_paragraphs(
 
 
 def _settle(data: bytes, chunks: Chunks, paragraph: int, last: NDArray[np.bool_]) -> None:
-    """Settle a paragraph by its text: words beside its stops are cut into several chunks."""
+    """Find a paragraph's sentences from its text: words next to stops span several chunks."""
     end = int(chunks.paragraph_ends[paragraph])
     start = int(chunks.paragraph_ends[paragraph - 1]) + 1 if paragraph else 0
     last[start:end] = False

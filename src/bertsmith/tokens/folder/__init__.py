@@ -1,6 +1,6 @@
-"""The files of a tokenizer in a model folder, in the hub's layout, for each kind of vocabulary.
+"""Tokenizer files of a model folder, in the hub's layout, for each kind of vocabulary.
 
-`files` and `compiled` are what the kinds have in common (tokenizer_config.json and its neighbours,
-tokenizer.json); a module a kind reads and writes its own; `folder` finds out which kind a folder
-has. What `transformers` would do differently is refused by name.
+`files` and `compiled` are shared by all kinds (tokenizer_config.json and the files next to it,
+tokenizer.json); one module per kind reads and writes its own files; `folder` detects the kind of a
+folder. Settings that `transformers` would treat differently are refused by name.
 """

@@ -1,9 +1,9 @@
 """The files of a byte-level vocabulary in a model folder.
 
 vocab.json                the id of each piece
-merges.txt                a first line with a version, then the pairs that are joined, in order
-tokenizer_config.json     whether a blank goes before a text, and the like
-tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
+merges.txt                a first line with a version, then the pairs to merge, in order
+tokenizer_config.json     settings, such as whether a blank is prepended to a text
+tokenizer.json            read if the folder follows the fast tokenizer; must agree otherwise
 special_tokens_map.json   the names of the special tokens
 """
 
@@ -54,10 +54,10 @@ Merges = tuple[tuple[str, str], ...]
 def read_compiled_bytes(
     data: Mapping[str, Any], where: Path
 ) -> tuple[tuple[str, ...], Merges, dict[str, Any]]:
-    """The vocabulary, the merges and the settings of a parsed tokenizer.json.
+    """Return the vocabulary, the merges and the settings of a parsed tokenizer.json.
 
-    Raises `ModelFolderError` unless it describes RoBERTa's own rules. Vocabulary and merges are
-    yet to be checked against each other. The settings are whether a blank goes before a text
+    Raises `ModelFolderError` unless it describes RoBERTa's own rules. Vocabulary and merges have
+    still to be checked against each other. The settings are whether a blank is prepended to a text
     ("add_prefix_space") and the table of added tokens ("added").
     """
     model = part(data, "model", "BPE", where)
@@ -78,7 +78,7 @@ def read_compiled_bytes(
 
 
 def merges_in(table: object, where: Path) -> Merges:
-    """The merges of a model: pairs, or texts of two pieces with a blank between them.
+    """Return the merges of a model, given as pairs or as two pieces separated by a blank.
 
     Raises `ModelFolderError`.
     """
@@ -100,7 +100,7 @@ def merges_in(table: object, where: Path) -> Merges:
 def byte_tokenizer(
     ids: Mapping[str, int], rules: ByteRules, added: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The contents of tokenizer.json for a vocabulary; adds <s> and </s> around texts."""
+    """Return the contents of tokenizer.json, which adds <s> and </s> around texts."""
     level = {
         "type": "ByteLevel",
         "add_prefix_space": rules.prefix_blank,
@@ -143,7 +143,7 @@ _DAMAGED = "the file is damaged: save or download the folder again"
 
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
-    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, BYTE_SPECIALS, blanks=True, normalizes=False)
     path, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
     if not path.is_file() and not compiled.is_file():
@@ -174,16 +174,16 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
         merges=merges,
         prefix_blank=prefix,
         prefix_parts=prefix and (fast or settings.followed == "fast"),
-        # RobertaTokenizer has it so where no file says anything
+        # RobertaTokenizer's default
         mask_takes_blank=True if takes_blank is None else takes_blank,
     )
 
 
 def _prefix(settings: Settings, said: Mapping[str, Any]) -> bool:
-    """Return whether a blank goes before a text.
+    """Return whether a blank is prepended to a text.
 
-    RobertaTokenizer takes it from tokenizer_config.json and has none if that does not say it; a
-    generic class has what tokenizer.json says, in version 5 whatever the other says.
+    RobertaTokenizer reads it from tokenizer_config.json, false by default; a generic class reads it
+    from tokenizer.json, in version 5 regardless of the other file.
     """
     prefix = settings.switch("add_prefix_space")
     if not settings.generic or not said:
@@ -203,7 +203,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
             remedy=f"put it beside {VOCABULARY_FILE}: it says how pieces are joined",
         )
     first, *lines = read_lines(path)
-    # transformers passes over the first line and what stands behind the last line feed
+    # transformers skips the first line and whatever follows the last line feed
     if not first.startswith(_VERSION) or not lines or lines[-1]:
         raise ModelFolderError(
             f"does not begin with a line {_VERSION!r} or end with a line feed",
@@ -223,7 +223,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], where: Path) -> None:
-    """Raise `ModelFolderError` unless all joins are of pieces, to pieces, and different."""
+    """Raise `ModelFolderError` unless merges are distinct and their parts and results pieces."""
     known = set(vocabulary)
     if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):
         raise ModelFolderError(
@@ -247,7 +247,7 @@ def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], w
 def files_of(
     vocabulary: Sequence[str], rules: ByteRules, *, longest: int | None
 ) -> dict[str, bytes]:
-    """The contents of the five files."""
+    """Return the contents of the five files."""
     names = dict(zip(NAMES, BYTE_SPECIALS, strict=True))
     names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
     ids = {piece: number for number, piece in enumerate(vocabulary)}

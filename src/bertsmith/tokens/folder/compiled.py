@@ -1,4 +1,4 @@
-"""What the files tokenizer.json of all kinds have in common, for reading and for writing."""
+"""The parts of tokenizer.json that all kinds share, for reading and writing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ COMPILED_FILE = "tokenizer.json"
 
 
 def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str, Any]:
-    """A part of a tokenizer that must be of a kind. Raises `ModelFolderError`."""
-    found = data.get(key)
-    # old files do not say of what kind their model is
+    """Return a component of the given type. Raises `ModelFolderError`."""
+    component = data.get(key)
+    # old files do not contain the type of their model
     usual = kind if key == "model" else None
-    if not isinstance(found, dict) or found.get("type", usual) != kind:
+    if not isinstance(component, dict) or component.get("type", usual) != kind:
         raise refused(f"its {key} is no {kind}", where, "only BERT's own kinds can be followed")
-    return found
+    return component
 
 
 def check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], where: Path) -> None:
-    """Raise `ModelFolderError` unless all settings that are there have one of the values expected.
+    """Raise `ModelFolderError` unless all settings present have one of the expected values.
 
-    A value is a tuple where several will do.
+    A tuple contains several accepted values.
     """
     for key, value in expected.items():
         values = value if isinstance(value, tuple) else (value,)
@@ -40,7 +40,7 @@ def _same(value: object, expected: object) -> bool:
 
 
 def dense(table: object, where: Path) -> tuple[str, ...]:
-    """The pieces by id, when the ids are exactly 0 to n-1."""
+    """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
     if not isinstance(table, dict) or len(table) > MOST_PIECES:
         raise refused("its vocabulary is no table of pieces", where, "save the tokenizer again")
     pieces: list[str | None] = [None] * len(table)
@@ -58,7 +58,7 @@ def dense(table: object, where: Path) -> tuple[str, ...]:
 def check_same(
     pieces: Sequence[object], compiled: Sequence[object], name: str, where: Path
 ) -> None:
-    """Raise `ModelFolderError` unless another file has what tokenizer.json has, in its order.
+    """Raise `ModelFolderError` unless another file agrees with tokenizer.json, in its order.
 
     The slow tokenizers of `transformers` read the one, the fast ones the other.
     """
@@ -79,7 +79,7 @@ def check_same(
 
 
 def added_in(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The added tokens of a tokenizer by their text, nonsense by its own."""
+    """Return the added tokens of a tokenizer by their text; invalid entries by their string."""
     added = data.get("added_tokens") or []
     return {
         str(token.get("content") if isinstance(token, dict) else token): token
@@ -90,7 +90,7 @@ def added_in(data: Mapping[str, Any]) -> dict[str, Any]:
 def added_tokens(
     ids: Mapping[str, int], specials: Sequence[str], mask: Mapping[str, bool]
 ) -> list[dict[str, Any]]:
-    """The special tokens as tokenizer.json has them, by their ids; `mask` are flags of the last."""
+    """Return tokenizer.json's entries of the special tokens; `mask` are flags of the last."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [
         {"id": number, "content": piece, **flags, **(mask if piece == specials[-1] else {})}
@@ -100,7 +100,7 @@ def added_tokens(
 
 
 def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) -> dict[str, Any]:
-    """What puts the special tokens around one text or two."""
+    """Return the post-processor that adds the special tokens around one text or two."""
 
     def special(piece: str, number: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": piece, "type_id": number}}
@@ -121,9 +121,9 @@ def surrounded(cls: str, sep: str, ids: Mapping[str, int], *, segments: bool) ->
 def check_template(
     found: object, ends: tuple[str, str], ids: Mapping[str, int], where: Path, *, separators: int
 ) -> None:
-    """Raise `ModelFolderError` unless special tokens are put around texts as a model wants them.
+    """Raise `ModelFolderError` unless special tokens are added around texts as the kind requires.
 
-    `ends` are what a text begins and ends with; so many `separators` stand between two texts.
+    `ends` are the tokens before and after a text, `separators` the number between two texts.
     """
     if not isinstance(found, dict) or not (
         _is_processor(found, ends, ids, separators) or _is_template(found, ends, ids, separators)
@@ -160,7 +160,7 @@ def _is_template(
 
 
 def _shape(steps: object, segments: bool) -> object:
-    """Return the steps of a template; without the segments where they do not matter."""
+    """Return the steps of a template, without segments if they do not matter."""
     if segments or not isinstance(steps, list):
         return steps
     return [
@@ -172,5 +172,5 @@ def _shape(steps: object, segments: bool) -> object:
 
 
 def refused(what: str, where: Path, remedy: str) -> ModelFolderError:
-    """An error about a file we cannot follow."""
+    """Return the error for a file that cannot be reproduced."""
     return ModelFolderError(what, where=where, remedy=remedy)

@@ -1,4 +1,4 @@
-"""tokenizer_config.json and its neighbours: nothing in them may ask for what we do not do."""
+"""tokenizer_config.json and the files next to it; settings not supported are refused."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
 from bertsmith.tokens.vocabulary import MOST_PIECES
 
-# so many that a million pieces have room, so few that no nonsense in JSON grows beyond a gigabyte
+# large enough for a million pieces, small enough that malformed JSON stays below a gigabyte
 LARGEST_FILE = 24 * 2**20
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
 
 def read_bytes(path: Path, error_kind: ErrorKind = ModelFolderError) -> bytes:
-    """The bytes of a file. Raises `error_kind` when it is too long or unreadable."""
+    """Return the bytes of a file. Raises `error_kind` if it is too long or unreadable."""
     return files.read_bytes(path, error_kind, largest=LARGEST_FILE)
 
 
 def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
-    """The text of a file. Raises `error_kind` when it is too long, unreadable or not UTF-8."""
+    """Return the text of a file. Raises `error_kind` if it is too long, unreadable or not UTF-8."""
     raw = read_bytes(path, error_kind)
     try:
         return raw.decode("utf-8")
@@ -39,9 +39,9 @@ def read_text(path: Path, error_kind: ErrorKind = ModelFolderError) -> str:
 
 
 def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str]:
-    """The lines of a file; behind the last line feed one more, if only an empty one.
+    """Return the lines of a file, the last one being empty after a final line feed.
 
-    Raises `error_kind` also for more lines than a vocabulary can have, before they are parted.
+    Raises `error_kind` also for more lines than a vocabulary can have, before splitting them.
     """
     text = read_text(path, error_kind).replace("\r\n", "\n")
     if text.count("\n") > MOST_PIECES + 1:
@@ -54,16 +54,16 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file of JSON. Raises `ModelFolderError`."""
+    """Return the object in a JSON file. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
-    found: dict[str, Any] = json_files.read_json(
+    data: dict[str, Any] = json_files.read_json(
         path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
     )
-    return found
+    return data
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a folder, which is made; each is complete or absent. Raises `DiskError`."""
+    """Write files into a folder, creating it; each is complete or absent. Raises `DiskError`."""
     names = {partial_file(folder / name): folder / name for name in contents}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:
-    """An object as a file of JSON."""
+    """Return the contents of a JSON file."""
     return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -87,9 +87,9 @@ _NOT_ADDED = "added tokens are not followed: use a folder whose vocabulary holds
 
 
 class Settings:
-    """What the files of a folder say of its tokenizer; `said` are those of tokenizer_config.json.
+    """The tokenizer settings of a folder's files; `said` are those of tokenizer_config.json.
 
-    Special tokens must be those of the kind, and no unknown ones may have been added.
+    Special tokens must be those of the kind, and no other tokens may have been added.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Settings:
         normalizes: bool,
         more: Sequence[str] = (),
     ) -> None:
-        """`specials` in the order of `NAMES`; `blanks` and `normalizes` as for `check_added`.
+        """`specials` are in the order of `NAMES`; `blanks` and `normalizes` as for `check_added`.
 
-        `more` are tokens that may have been added beside them. Raises `ModelFolderError`.
+        `more` are further tokens that may have been added. Raises `ModelFolderError`.
         """
         names = dict(zip(NAMES, specials, strict=True))
         if blanks:  # kinds with names for beginning and end have them for [CLS] and [SEP]
@@ -130,7 +130,7 @@ class Settings:
         self._added = added
 
     def switch(self, key: str) -> bool | None:
-        """What one of the settings is; None where it is not set. Raises `ModelFolderError`."""
+        """Return a boolean setting, None if it is not set. Raises `ModelFolderError`."""
         value = self.said.get(key)
         if value is not None and not isinstance(value, bool):
             raise ModelFolderError(
@@ -141,10 +141,10 @@ class Settings:
     def takes_blank(
         self, name: str, token: str, compiled: Mapping[str, Any] | None = None
     ) -> bool | None:
-        """Return whether blanks before a special token belong to it; None where nothing says so.
+        """Return whether blanks before a special token belong to it, None if nothing states it.
 
-        `compiled` are the added tokens of tokenizer.json, which say it where the table of
-        tokenizer_config.json does not.
+        `compiled` are the added tokens of tokenizer.json, used if the table of
+        tokenizer_config.json does not state it.
         """
         beside = (self.said.get(name), self._beside.get(name))
         for entry in (self._added.get(token), (compiled or {}).get(token), *beside):
@@ -153,7 +153,7 @@ class Settings:
         return None
 
     def refuse(self, what: str, remedy: str) -> ModelFolderError:
-        """An error about these settings."""
+        """Return an error about these settings."""
         return ModelFolderError(what, where=self.where, remedy=remedy)
 
 
@@ -165,10 +165,10 @@ def check_added(
     blanks: bool,
     normalizes: bool,
 ) -> None:
-    """Raise `ModelFolderError` unless what was added are special tokens, and as they are to be.
+    """Raise `ModelFolderError` unless all added tokens are special tokens with the expected flags.
 
-    Where `blanks` matter, none but the mask may take those beside it, and those before it only.
-    Where a tokenizer `normalizes` text, none may be looked for in the normalized text.
+    If `blanks` matter, only the mask may strip blanks, and only those before it. If a tokenizer
+    `normalizes` text, none may be matched in the normalized text.
     """
     if foreign := sorted(set(added) - set(specials)):
         raise ModelFolderError(
@@ -197,7 +197,7 @@ def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path)
     for key in ("additional_special_tokens", "extra_special_tokens"):
         value = said.get(key)
         more = value if isinstance(value, list) else [value] if value else []
-        # version 5 names some of the special tokens there once more
+        # version 5 repeats some of the special tokens there
         tokens = [each.get("content") if isinstance(each, dict) else each for each in more]
         if not all(isinstance(token, str) and token in known for token in tokens):
             raise ModelFolderError(f"{key} are set", where=where, remedy=_NOT_ADDED)
@@ -206,9 +206,9 @@ def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path)
 Followed = Literal["slow", "fast"]
 
 FOLLOWS = "bertsmith_follows"
-"""The key of tokenizer_config.json by which a folder says it."""
+"""The key of tokenizer_config.json that states the tokenizer to follow."""
 GENERIC_CLASS = re.compile("PreTrainedTokenizerFast|TokenizersBackend")
-"""Classes that take everything from tokenizer.json, and are fast."""
+"""Classes that read everything from tokenizer.json, and are fast."""
 
 _FOLLOWED: tuple[Followed, ...] = ("slow", "fast")
 _MODEL_FILE = "config.json"
@@ -222,11 +222,11 @@ def is_generic(settings: Mapping[str, Any]) -> bool:
 
 
 def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed:
-    """Return the tokenizer whose ids a folder is to give.
+    """Return which tokenizer's ids a folder follows.
 
-    What `settings`, those of tokenizer_config.json at `where`, say under `FOLLOWS`; or else the
-    fast one if version 5 wrote the folder, or if there is no slow one of its class; or else the
-    slow one. Raises `ModelFolderError`.
+    It is the one stated under `FOLLOWS` in `settings`, those of tokenizer_config.json at `where`;
+    else the fast one if version 5 wrote the folder or its class has no slow one; else the slow one.
+    Raises `ModelFolderError`.
     """
     stated = settings.get(FOLLOWS)
     known: Followed | None = next((each for each in _FOLLOWED if each == stated), None)
@@ -236,7 +236,7 @@ def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed
         raise ModelFolderError(
             f"{FOLLOWS} is {str(stated)[:50]!r}", where=where, remedy="it can be slow or fast"
         )
-    # version 5 alone writes of its backend
+    # only version 5 writes the backend
     if is_generic(settings) or settings.get("backend") == "tokenizers":
         return "fast"
     return "fast" if (_major_version(folder) or 0) >= 5 else "slow"

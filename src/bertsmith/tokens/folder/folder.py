@@ -1,7 +1,7 @@
-"""The tokenizer's files in a model folder, as the hub lays them out, whatever their kind.
+"""Reading and writing of the tokenizer files in a model folder, for all kinds of vocabularies.
 
 Everything is validated here and parsed by Python: compiled parsers can panic on a hostile file.
-A setting that would change ids and that we do not follow is refused by its name.
+A setting that would change ids and is not supported is refused by name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Read = tuple[tuple[str, ...], Rules]
 
 
 def read_folder(place: Path) -> Read:
-    """The vocabulary and the rules of a model folder, or of a single vocabulary file."""
+    """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
     if place.is_file() and place.suffix == ".model":
         return unigram_folder.read_file(place)
     if place.is_file() and place.suffix != ".json":
@@ -61,7 +61,7 @@ def read_folder(place: Path) -> Read:
 def write_folder(
     folder: Path, vocabulary: Sequence[str], rules: Rules, *, longest: int | None
 ) -> None:
-    """Write the files of a kind; each is complete or absent. Raises `DiskError`."""
+    """Write the files of the rules' kind; each is complete or absent. Raises `DiskError`."""
     match rules:
         case BasicRules():
             contents = wordpiece_folder.files_of(vocabulary, rules, longest=longest)
@@ -75,7 +75,7 @@ def write_folder(
 
 
 def _kind_by_class(folder: Path) -> KindName | None:
-    """The kind by what tokenizer_config.json names; None where it names nothing that tells."""
+    """Return the kind of tokenizer_config.json's class, None if the class does not determine it."""
     path = folder / SETTINGS_FILE
     name = read_json(path).get("tokenizer_class") if path.is_file() else None
     if name is None or (isinstance(name, str) and GENERIC_CLASS.fullmatch(name)):
@@ -101,6 +101,6 @@ def _kind_by_files(folder: Path) -> KindName:
     model = read_json(compiled).get("model") if compiled.is_file() else None
     if not isinstance(model, dict):
         return "wordpiece"
-    # old files do not say it
+    # old files do not state the type
     usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
     return _COMPILED_KINDS.get(str(model.get("type", usual)), "wordpiece")

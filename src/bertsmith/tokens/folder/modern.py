@@ -1,7 +1,7 @@
 """The files of ModernBERT's vocabulary in a model folder.
 
-tokenizer.json            the pieces, how they are joined, and the added tokens
-tokenizer_config.json     what else is to be known of the tokenizer
+tokenizer.json            the pieces, the merges and the added tokens
+tokenizer_config.json     further settings of the tokenizer
 special_tokens_map.json   the names of the special tokens
 """
 
@@ -43,10 +43,10 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 def read_added(
     table: object, learned: Sequence[str], where: Path
 ) -> tuple[tuple[AddedPiece, ...], list[dict[str, Any]]]:
-    """The added tokens, in the order of the file, and their checked entries.
+    """Return the added tokens in the order of ids, and their checked entries.
 
-    Those that are no learned pieces must have the numbers behind them in the order of the file: the
-    compiled tokenizers number them so whatever the file says. Raises `ModelFolderError`.
+    The ids of those that are not learned pieces must follow the learned ones in the order of the
+    file: the compiled tokenizers assign them so regardless of the file. Raises `ModelFolderError`.
     """
     if not isinstance(table, list) or len(table) > _MOST_ADDED:
         raise refused("its added_tokens are no short list", where, "save the tokenizer again")
@@ -76,7 +76,7 @@ def read_added(
 
 
 def _checked(entry: object, where: Path) -> dict[str, Any]:
-    """An entry of the list, when it is one, and one we can follow."""
+    """Return an entry of the list if it is valid and supported. Raises `ModelFolderError`."""
     if not (
         isinstance(entry, dict)
         and set(entry) == {"id", "content", *_FLAGS}
@@ -102,7 +102,7 @@ def _checked(entry: object, where: Path) -> dict[str, Any]:
 
 
 def added_entries(rules: ModernRules, ids: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The added tokens as tokenizer.json has them, by their ids."""
+    """Return tokenizer.json's entries of the added tokens."""
     return [
         {
             "id": ids[each.piece],
@@ -123,7 +123,7 @@ _CLS, _SEP = SPECIALS[2:4]
 
 
 def is_modern(place: Path) -> bool:
-    """Whether a folder's byte-level vocabulary is one of composed text, as ModernBERT's."""
+    """Return whether a folder's byte-level vocabulary normalises to NFC, as ModernBERT's does."""
     compiled = place / COMPILED_FILE
     if (place / VOCABULARY_FILE).is_file() or not compiled.is_file():
         return False
@@ -132,13 +132,13 @@ def is_modern(place: Path) -> bool:
 
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
-    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     where = place / COMPILED_FILE
     data = read_json(where)
     model = part(data, "model", "BPE", where)
     check_settings(model, _MODEL, where)
     words = part(data, "pre_tokenizer", "ByteLevel", where)
-    # what is not said of it is true
+    # the default is true
     check_settings({"add_prefix_space": True} | words, _LEVEL, where)
     part(data, "decoder", "ByteLevel", where)
     learned = dense(model.get("vocab"), where)
@@ -161,7 +161,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
 
 
 def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> None:
-    """Raise `ModelFolderError` unless texts stand as `[CLS] a [SEP] b [SEP]`, of any segments."""
+    """Raise `ModelFolderError` unless pairs become `[CLS] a [SEP] b [SEP]`, with any segments."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     if found not in [surrounded(_CLS, _SEP, ids, segments=each) for each in (True, False)]:
         raise refused(
@@ -170,7 +170,7 @@ def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> No
 
 
 def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_blank: bool) -> None:
-    """Raise `ModelFolderError` where the files beside tokenizer.json do not agree with it."""
+    """Raise `ModelFolderError` unless the files next to tokenizer.json agree with it."""
     settings = Settings(
         place,
         SPECIALS,
@@ -186,7 +186,7 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
         )
     table = settings.said.get("added_tokens_decoder")
     expected = _by_id(entries)
-    if table and table != expected:  # what is no table was refused above
+    if table and table != expected:  # invalid tables were refused above
         keys = sorted(set(table) | set(expected))
         other = next(key for key in keys if table.get(key) != expected.get(key))
         raise ModelFolderError(
@@ -206,7 +206,7 @@ def _by_id(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 def files_of(
     vocabulary: Sequence[str], rules: ModernRules, *, longest: int | None
 ) -> dict[str, bytes]:
-    """The contents of the three files."""
+    """Return the contents of the three files."""
     names = dict(zip(NAMES, SPECIALS, strict=True))
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     entries = added_entries(rules, ids)

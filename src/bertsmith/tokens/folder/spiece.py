@@ -1,6 +1,6 @@
-"""spiece.model, the file of SentencePiece: a vocabulary with scores, in a protocol buffer.
+"""spiece.model, the file of SentencePiece: a vocabulary with scores, as a protocol buffer.
 
-Field numbers are those of sentencepiece_model.proto; what we cannot follow is refused by name.
+Field numbers are those of sentencepiece_model.proto; unsupported settings are refused by name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAMAGED = "the file is damaged: save or download it again"
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A piece of a model: what it is, its score, and its type by number."""
+    """A piece of a model: its text, score and type number."""
 
     text: str
     score: float
@@ -47,7 +47,7 @@ class Piece:
 
 
 def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
-    """The vocabulary of a model, and rules with nothing but what the model says.
+    """Return the vocabulary of a model, and rules with only the model's own settings.
 
     Raises `ModelFolderError`.
     """
@@ -117,7 +117,7 @@ def _refused(what: str, path: Path) -> ModelFolderError:
 
 
 def spiece_model(vocabulary: Sequence[str], rules: UnigramRules) -> bytes:
-    """The contents of spiece.model for a vocabulary."""
+    """Return the contents of spiece.model for a vocabulary."""
     pad, unknown, *_ = (vocabulary.index(piece) for piece in UNIGRAM_SPECIALS)
     special = {vocabulary.index(piece) for piece in UNIGRAM_SPECIALS}
     rows: list[bytes] = []

@@ -1,4 +1,4 @@
-"""tokenizer.json of a unigram vocabulary: read with suspicion, written in full."""
+"""The files of a unigram vocabulary in a model folder: spiece.model, tokenizer.json, settings."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _MARKS = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always",
 def read_compiled_unigram(
     data: Mapping[str, Any], where: Path
 ) -> tuple[tuple[str, ...], UnigramRules]:
-    """The vocabulary and the rules of a parsed tokenizer.json.
+    """Return the vocabulary and the rules of a parsed tokenizer.json.
 
-    Raises `ModelFolderError` unless it describes ALBERT's own rules and the likeliest cutting. What
-    it cuts apart behind digits has no exception of its own, so we make none.
+    Raises `ModelFolderError` unless it describes ALBERT's own rules and unigram segmentation. It
+    does not split commas off digits, so neither do the rules.
     """
     model = part(data, "model", "Unigram", where)
     check_settings(model, {"byte_fallback": False}, where)
@@ -79,7 +79,7 @@ def _place(vocabulary: Sequence[str], piece: str) -> int:
 
 
 def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Pieces and their scores, in 32 bits."""
+    """Return the pieces and their scores, in 32 bits."""
     if not isinstance(table, list) or len(table) > MOST_PIECES:
         raise refused("its vocabulary is no list of pieces", where, "save the tokenizer again")
     try:
@@ -95,7 +95,7 @@ def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, .
 
 
 def _normaliser(said: object, where: Path) -> dict[str, Any]:
-    """What the normalisers, one after the other, say of the rules."""
+    """Return the settings of the rules that follow from the sequence of normalisers."""
     steps: Any = part({"normalizer": said}, "normalizer", "Sequence", where).get("normalizers")
     if not isinstance(steps, list):
         raise refused("its normalizer is no list of them", where, "only ALBERT's can be followed")
@@ -104,7 +104,7 @@ def _normaliser(said: object, where: Path) -> dict[str, Any]:
         *_QUOTES,
         *({"type": kind} for kind in ("NFKD", "StripAccents", "Lowercase")),
     ]
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "lowercase": "Lowercase" in kinds,
         "keep_accents": "NFKD" not in kinds,
     }
@@ -117,12 +117,12 @@ def _normaliser(said: object, where: Path) -> dict[str, Any]:
             "only ALBERT's can be followed",
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
-        found["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
+        settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
     if rest not in ([], [_JOIN_SPACES]):
         raise refused(
             f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's can be followed"
         )
-    return found
+    return settings
 
 
 def _charsmap(encoded: object, where: Path) -> bytes:
@@ -137,7 +137,7 @@ def _charsmap(encoded: object, where: Path) -> bytes:
 
 
 def _prefix(said: object, where: Path) -> bool:
-    """Whether a blank goes before a text; older files part words at blanks first."""
+    """Return whether a blank is prepended to a text; older files split words at blanks first."""
     steps = said.get("pretokenizers") if isinstance(said, dict) else None
     several: list[Any] = steps if isinstance(steps, list) else []
     kinds = [step.get("type") if isinstance(step, dict) else None for step in several]
@@ -152,10 +152,10 @@ def _prefix(said: object, where: Path) -> bool:
 
 
 def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[str, Any]:
-    """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
+    """Return the contents of tokenizer.json, which adds [CLS] and [SEP] around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     marks = _MARKS | {"prepend_scheme": "always" if rules.prefix_space else "never"}
-    # without the first step a blank at the end of a part is a piece
+    # without the first step a blank at the end of a part would be a piece
     words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
     steps: list[dict[str, Any]] = list(_QUOTES)
     if not rules.keep_accents:
@@ -189,7 +189,7 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
 
 
 def _ends_in_number(piece: str, rules: UnigramRules) -> bool:
-    """Whether a piece is never to be taken, as its comma is to stand alone."""
+    """Return whether a piece must never be used, as its comma is to be split off."""
     number = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
     return rules.number_commas and number
 
@@ -204,14 +204,14 @@ _LOWERCASE, _ACCENTS, _SPACES = "do_lower_case", "keep_accents", "remove_space"
 
 
 def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
-    """A SentencePiece model by itself, with the rules AlbertTokenizer has by itself."""
+    """Return the vocabulary of a SentencePiece model, with AlbertTokenizer's default rules."""
     vocabulary, rules = read_spiece(path)
     check_vocabulary(vocabulary, path, specials=UNIGRAM_SPECIALS, lines=False)
     return vocabulary, rules
 
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
-    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
     if settings.said.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
@@ -247,10 +247,10 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
 
 
 def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
-    """Raise `ModelFolderError` where tokenizer_config.json says otherwise than tokenizer.json.
+    """Raise `ModelFolderError` if tokenizer_config.json and tokenizer.json disagree.
 
-    Of a generic class the latter counts; of AlbertTokenizer the first does with some versions of
-    `transformers`, with defaults for what it does not say, and the latter with others.
+    A generic class reads the latter; AlbertTokenizer reads the former in some versions of
+    `transformers`, with defaults for missing settings, and the latter in others.
     """
     if settings.generic:
         return
@@ -270,11 +270,11 @@ def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
 def _check_scores(
     vocabulary: Sequence[str], rules: UnigramRules, compiled: UnigramRules, where: Path
 ) -> None:
-    """Raise `ModelFolderError` unless tokenizer.json has the scores and exchanges of the model."""
+    """Raise `ModelFolderError` unless tokenizer.json has the model's scores and replacements."""
     if rules.charsmap != compiled.charsmap:
         raise refused(f"exchanges other characters than {MODEL_FILE}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
-        # pieces with a comma behind a digit are made unlikely there
+        # pieces with a comma after a digit have a penalty there
         apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))
         if apart > _ROUNDING * max(1, abs(one), abs(other)):
             raise refused(
@@ -287,7 +287,7 @@ def _check_scores(
 def files_of(
     vocabulary: Sequence[str], rules: UnigramRules, *, longest: int | None
 ) -> dict[str, bytes]:
-    """The contents of the files; of a tokenizer.json without spiece.model there is none again."""
+    """Return the contents of the files, without spiece.model if the vocabulary came without it."""
     names = dict(zip(NAMES, UNIGRAM_SPECIALS, strict=True))
     names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
     compiled = unigram_tokenizer(vocabulary, rules)

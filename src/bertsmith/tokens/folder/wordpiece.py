@@ -1,8 +1,8 @@
 """The files of a WordPiece vocabulary in a model folder.
 
-vocab.txt                 one piece a line, its id the line's number from 0
-tokenizer_config.json     casing and the like
-tokenizer.json            read where the folder follows the fast tokenizer; must agree otherwise
+vocab.txt                 one piece per line, its id is the line number from 0
+tokenizer_config.json     settings, such as lower-casing
+tokenizer.json            read if the folder follows the fast tokenizer; must agree otherwise
 special_tokens_map.json   the names of the special tokens
 """
 
@@ -49,10 +49,10 @@ _MODEL = {
 
 
 def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The vocabulary of a parsed tokenizer.json, and its normaliser's settings.
+    """Return the vocabulary of a parsed tokenizer.json, and its normaliser's settings.
 
     Raises `ModelFolderError` unless it describes BERT's own rules and WordPiece, and
-    `VocabularyError` for a vocabulary that is none.
+    `VocabularyError` for an invalid vocabulary.
     """
     model = part(data, "model", "WordPiece", where)
     normaliser = part(data, "normalizer", "BertNormalizer", where)
@@ -69,7 +69,7 @@ def read_compiled(data: dict[str, Any], where: Path) -> tuple[tuple[str, ...], d
 
 
 def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
-    """The contents of tokenizer.json for a vocabulary; adds [CLS] and [SEP] around texts."""
+    """Return the contents of tokenizer.json, which adds [CLS] and [SEP] around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     return {
         "version": "1.0",
@@ -103,13 +103,13 @@ _CASING = {
 
 
 def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
-    """A vocabulary in a file of one piece a line, its casing guessed from capitals in it."""
+    """Read a vocabulary file of one piece per line; capitals in it determine the casing."""
     vocabulary = _read_vocabulary(path)
-    return vocabulary, _told(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
+    return vocabulary, _with_notice(BasicRules(lowercase=_looks_uncased(vocabulary)), path)
 
 
 def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
-    """The vocabulary and the rules of a folder. Raises `ModelFolderError`, `VocabularyError`."""
+    """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, SPECIALS, blanks=False, normalizes=True)
     if settings.said.get("do_basic_tokenize") not in (None, True) or settings.said.get(
         "never_split"
@@ -134,7 +134,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
             check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
         vocabulary = pieces
     rules = _rules(settings, normalizer, vocabulary, compiled)
-    # where accents and capitals go, composing changes nothing
+    # if accents are stripped and text is lower-cased, composition has no effect
     composes = (not fast and settings.followed == "slow") or (rules.lowercase and rules.strips)
     return vocabulary, replace(rules, composes=composes)
 
@@ -142,11 +142,11 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
 def _rules(
     settings: Settings, normalizer: dict[str, Any] | None, vocabulary: Sequence[str], compiled: Path
 ) -> BasicRules:
-    """Return the rules as the class of the tokenizer takes them from its two files.
+    """Return the rules as the tokenizer's class reads them from its two files.
 
-    Classes of a family take them from tokenizer_config.json, with defaults of their own for what
-    it leaves out; a generic one takes them from tokenizer.json. Where tokenizer_config.json does
-    not say whether to lower-case, we do not take the default: `_told` says so.
+    Classes of a family read them from tokenizer_config.json, with their own defaults for missing
+    ones; a generic one reads them from tokenizer.json. If tokenizer_config.json does not state
+    whether to lower-case, the default is not used, and `_with_notice` prints a line.
     """
     stated = {key: settings.switch(key) for key in _CASING}
     said = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
@@ -156,7 +156,7 @@ def _rules(
         stated = {key: said[key] if stated[key] is None else stated[key] for key in _CASING}
         guess = _looks_uncased(vocabulary)
         stated[_LOWERCASE] = guess if stated[_LOWERCASE] is None else stated[_LOWERCASE]
-        return _told(_basic_rules(stated), settings.where)
+        return _with_notice(_basic_rules(stated), settings.where)
     return _basic_rules(stated)
 
 
@@ -168,8 +168,8 @@ def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
     )
 
 
-def _told(rules: BasicRules, where: Path) -> BasicRules:
-    """Return the rules; say so where they are not what `transformers` takes for granted."""
+def _with_notice(rules: BasicRules, where: Path) -> BasicRules:
+    """Return the rules; print a line if they differ from the defaults of `transformers`."""
     if rules != BasicRules(lowercase=True):
         done = f"lower-cased as {COMPILED_FILE} says" if rules.lowercase else "not lower-cased"
         say(f"{where}: does not say {_LOWERCASE}; text is {done}")
@@ -196,7 +196,7 @@ def _looks_uncased(vocabulary: Iterable[str]) -> bool:
 def _read_vocabulary(path: Path) -> tuple[str, ...]:
     lines = read_lines(path, VocabularyError)
     if any("\r" in line for line in lines):
-        # as old machines ended lines
+        # line endings of old Macs
         lines = [part for line in lines for part in line.split("\r")]
     if lines[-1] == "":
         lines.pop()
@@ -207,7 +207,7 @@ def _read_vocabulary(path: Path) -> tuple[str, ...]:
 def files_of(
     vocabulary: Sequence[str], rules: BasicRules, *, longest: int | None
 ) -> dict[str, bytes]:
-    """The contents of the four files."""
+    """Return the contents of the four files."""
     names = dict(zip(NAMES, SPECIALS, strict=True))
     settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",

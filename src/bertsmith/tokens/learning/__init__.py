@@ -1,6 +1,6 @@
-"""Vocabularies learned from a corpus: a module a kind.
+"""Learning of vocabularies from a corpus: one module per kind.
 
-`counting` counts words in bounded memory, `alphabet` decides which characters are kept, `mining`
-looks for pieces that would save most, `extension` adds them to a vocabulary there is, and
-`statistics` tells how well a vocabulary fits a text.
+`counting` counts words in bounded memory, `alphabet` chooses the characters to keep, `mining` finds
+the pieces that save most, `extension` adds them to an existing vocabulary, and `statistics`
+measures how well a vocabulary fits a text.
 """

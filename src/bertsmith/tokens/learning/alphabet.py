@@ -1,8 +1,8 @@
-"""Decides from a text whether an uncased vocabulary strips accents.
+"""The alphabet of a vocabulary: which characters to keep, and whether to strip accents.
 
-BERT's uncased models decompose every character (NFD) and drop the combining marks. In English that
-makes café cafe. In Hindi it takes vowels away, in Japanese the voicing of kana, in Vietnamese the
-tones, and Korean syllables fall into their letters: other words, or none.
+BERT's uncased models decompose every character (NFD) and drop the combining marks. In English this
+turns café into cafe. In Hindi it removes vowels, in Japanese the voicing of kana, in Vietnamese the
+tones, and Korean syllables are split into their letters: other words, or none.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 
 COVERAGE: Final = 0.9995
-"""The share of a text's characters that are known, unless another is asked for."""
+"""Default share of a text's characters to keep."""
 
-_CHEAP = 16  # rarer characters are known too when all take but this part of a vocabulary
+_CHEAP = 16  # rarer characters are kept too, up to one in 16 entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alphabet:
-    """The characters kept, of those of a text."""
+    """The characters of a text that are kept."""
 
     kept: frozenset[str]
     left_out: int
-    """Kinds of characters that are not."""
+    """Number of distinct characters that are not."""
     share: float
-    """The share of the text's characters that is kept, 0 to 1."""
+    """Share of the text's characters that are kept, 0 to 1."""
     entries: int
-    """Entries of the vocabulary that the characters take."""
+    """Number of vocabulary entries that the characters take."""
 
     def describe(self, unknown: str) -> str:
-        """Return a line that says what is known of the text's characters, and what is not."""
+        """Return a line about the characters that are kept and left out."""
         if not self.left_out:
             return f"alphabet: all {len(self.kept):,} kinds of characters in the text"
         noun = "kind of character" if self.left_out == 1 else "kinds of characters"
@@ -47,7 +47,7 @@ class Alphabet:
 
 
 def check_coverage(coverage: float | None) -> None:
-    """Raise `VocabularyError` for a share that is none."""
+    """Raise `VocabularyError` unless the coverage is None or in (0, 1]."""
     if coverage is not None and not 0 < coverage <= 1:
         raise VocabularyError(
             f"a character coverage of {coverage}",
@@ -77,7 +77,7 @@ def choose_characters(
 
 
 def alphabet_of(counts: Mapping[str, int], kept: frozenset[str], *, entries: int) -> Alphabet:
-    """Return what is kept of the characters of a text, in so many entries."""
+    """Return the alphabet of a text's characters, which takes `entries` entries."""
     total = sum(counts.values())
     known = sum(counts.get(character, 0) for character in kept)
     return Alphabet(
@@ -97,27 +97,27 @@ def refuse_small(size: int, least: int) -> VocabularyError:
 
 
 _DIACRITIC_SCRIPTS: Final = frozenset(["Latin", "Greek", "Cyrillic", "Combining"])
-"""Scripts in which a few marks come with names and loans; elsewhere they are part of the script."""
+"""Scripts in which marks are rare, in names and loanwords; in others they belong to the script."""
 _SELECTORS: Final = frozenset(map(chr, range(0xFE00, 0xFE10)))
-"""Marks that say how an emoji is drawn."""
+"""Variation selectors, which determine how an emoji is drawn."""
 _RARE_DIACRITICS = 0.005
 _RARE_MARKS = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccentDecision:
-    """Whether accents are stripped, and the figures that it was decided by."""
+    """The decision whether accents are stripped, and the figures behind it."""
 
     strip: bool
     asked: bool
-    """Whether an option said so, and not the text."""
+    """True if an option decided, and not the text."""
     changed: float
-    """The share of the letters and marks that stripping changes, 0 to 1."""
+    """Share of the letters and marks that stripping changes, 0 to 1."""
     scripts: tuple[str, ...]
-    """The scripts that most of these belong to."""
+    """Scripts that most of these belong to."""
 
     def describe(self) -> str:
-        """Return a line that says what was decided and why."""
+        """Return a line about the decision and its reason."""
         scripts = f" ({', '.join(self.scripts)})" if self.scripts else ""
         share = f"{100 * self.changed:.2f} % of the letters{scripts}"
         if self.strip:
@@ -131,11 +131,11 @@ class AccentDecision:
 def decide_accents(
     characters: Mapping[str, int], *, lowercase: bool, asked: bool | None = None
 ) -> AccentDecision:
-    """Decide whether to strip the accents of a text, from how often its characters occur.
+    """Decide whether to strip the accents of a text, from the counts of its characters.
 
-    They are stripped when the text is lower-cased, as in BERT's uncased models, and next to none of
-    its letters would change: under 0.5 % in the Latin, Greek and Cyrillic scripts, and under 0.1 %
-    in all others. What is `asked` for goes before.
+    They are stripped if the text is lower-cased, as in BERT's uncased models, and hardly any of its
+    letters would change: under 0.5 % in the Latin, Greek and Cyrillic scripts, and under 0.1 % in
+    all others. `asked` takes precedence.
     """
     letters = 0
     changed: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def decide_accents(
 
 
 def _changes(character: str) -> bool:
-    """Return whether stripping makes a character something else."""
+    """Return whether stripping changes a character."""
     stripped, kept = (
         BasicRules(lowercase=True, strip_accents=strip).words(character) for strip in (True, False)
     )
@@ -166,5 +166,5 @@ def _changes(character: str) -> bool:
 
 
 def _script(character: str) -> str:
-    """Return the script of a letter, as the first word of its Unicode name says it."""
+    """Return the script of a letter, the first word of its Unicode name."""
     return unicodedata.name(character, "unnamed").split()[0].title()

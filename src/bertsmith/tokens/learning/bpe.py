@@ -1,7 +1,7 @@
-"""A byte-level vocabulary learned from a stream of texts.
+"""Learning of a byte-level BPE vocabulary from a stream of texts.
 
-Deterministic: the words are counted here, in bounded memory, and the compiled trainer is given all
-256 bytes beforehand, so that it numbers nothing in the order of a hash table.
+Deterministic: the words are counted here, in bounded memory, and the compiled trainer receives all
+256 bytes beforehand, so that no ids depend on the order of a hash table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES
 
 _LONGEST_WORD = 100
-# as RoBERTa numbers them, but for the mask, which it has last
+# RoBERTa's order, except for the mask, which RoBERTa has last
 _ORDER = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
@@ -32,12 +32,11 @@ def learn_byte_bpe(
     min_frequency: int = 2,
     observer: LearningObserver = SILENT,
 ) -> Tokenizer:
-    """Learn at most `size` pieces, of them 5 special tokens and the 256 bytes.
+    """Learn at most `size` pieces, including 5 special tokens and the 256 bytes.
 
     `texts` is read once, in bounded memory; words of over 100 characters, such as sentences without
-    blanks, are learned from in parts. A pair of pieces is joined when it is met at least
-    `min_frequency` times. Raises `VocabularyError` when
-    there is no text or `size` cannot hold the bytes.
+    blanks, are split. A pair of pieces is merged if it occurs at least `min_frequency` times.
+    Raises `VocabularyError` if there is no text or `size` cannot hold the bytes.
     """
     start = len(BYTE_SPECIALS) + len(byte_letters())
     if not start < size <= MOST_PIECES:

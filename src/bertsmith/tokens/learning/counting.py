@@ -1,4 +1,4 @@
-"""Counting the words of a corpus in bounded memory."""
+"""Counting of a corpus's words in bounded memory, and observation of the learning."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _STEP = 1000
 
 
 class LearningObserver:
-    """Is told how far learning has come and what it decided. This one does nothing with it."""
+    """Observer of the progress and decisions of learning. The base class does nothing."""
 
     def phase(self, name: str, total: float | None, unit: str = "") -> None:
-        """Begin a phase of so many steps; None where nobody can tell."""
+        """Begin a phase of `total` steps, None if unknown."""
 
     def advance(self, amount: float = 1) -> None:
-        """Move on in the present phase."""
+        """Advance the current phase."""
 
     def decided(self, accents: AccentDecision) -> None:
-        """Take note of what was decided about accents."""
+        """Receive the decision about accents."""
 
     def covered(self, alphabet: Alphabet) -> None:
-        """Take note of the characters that are kept."""
+        """Receive the characters that are kept."""
 
     def each(self, items: Collection[_Item]) -> Iterator[_Item]:
-        """Yield items, one step each."""
+        """Yield items, advancing by one step each."""
         for number, item in enumerate(items, 1):
             yield item
             if number % _STEP == 0:
@@ -48,10 +48,10 @@ _PART = 10_000
 
 
 class BoundedCounter:
-    """Counts as a `Counter` does, in `counts`; of over two million the rarest are forgotten.
+    """A `Counter` in `counts` of at most two million entries, which drops the rarest.
 
-    So what is rare is counted low. The characters of what is forgotten stay counted, in
-    `forgotten`: a text without blanks is rare stretches all over.
+    So rare entries are undercounted. The characters of dropped entries are counted in `forgotten`:
+    a text without blanks consists of rare chunks.
     """
 
     def __init__(self) -> None:
@@ -71,17 +71,17 @@ class BoundedCounter:
             lowest *= 2
 
     def characters(self) -> Counter[str]:
-        """How often each character occurs, in what is forgotten too."""
+        """Return the count of each character, including dropped chunks."""
         characters = characters_of(self.counts)
         characters.update(self.forgotten)
         return characters
 
 
 class WordCounter:
-    """Counts the words of texts as they come, in bounded memory.
+    """Counts the words of a stream of texts in bounded memory.
 
-    Counts stretches between blanks first, so the rules run once for each different one. With
-    `ideographs` each of these is a stretch, as a text of them has few blanks.
+    It counts chunks between blanks first, so the rules run once for each distinct one. With
+    `ideographs` each of these is a chunk, as a text of them has few blanks.
     """
 
     def __init__(self, *, ideographs: bool = True) -> None:
@@ -97,19 +97,19 @@ class WordCounter:
 
     @property
     def stretches(self) -> Mapping[str, int]:
-        """How often each stretch between blanks occurs."""
+        """Return the count of each chunk between blanks."""
         return self._stretches.counts
 
     def characters(self) -> Counter[str]:
-        """How often each character occurs, as it was given."""
+        """Return the count of each character, before normalisation."""
         return self._stretches.characters()
 
     def forgotten(self) -> Counter[str]:
-        """The characters of stretches that are no longer counted."""
+        """Return the character counts of dropped chunks."""
         return self._stretches.forgotten
 
     def words(self, rules: BasicRules, observer: LearningObserver = SILENT) -> Counter[str]:
-        """How often each word occurs, in order of first occurrence; none of over 100 characters."""
+        """Return the count of each word of up to 100 characters, in order of first occurrence."""
         words: Counter[str] = Counter()
         observer.phase("splitting words", len(self.stretches))
         for stretch, number in observer.each(self.stretches.items()):
@@ -120,7 +120,7 @@ class WordCounter:
 
 
 def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
-    """How often each word occurs, in order of first occurrence; see `WordCounter`."""
+    """Return the count of each word, in order of first occurrence; see `WordCounter`."""
     counter = WordCounter(ideographs=rules.space_cjk)
     for text in texts:
         counter.add(text)
@@ -128,7 +128,7 @@ def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
 
 
 def characters_of(chunks: Mapping[str, int]) -> Counter[str]:
-    """How often each character occurs in chunks that occur so many times."""
+    """Return the count of each character in chunks with counts."""
     characters: Counter[str] = Counter()
     for chunk, number in chunks.items():
         for character in chunk:
@@ -138,9 +138,9 @@ def characters_of(chunks: Mapping[str, int]) -> Counter[str]:
 
 @cache
 def _stretches() -> re.Pattern[str]:
-    """Single ideographs, and what else stands between blanks.
+    """Return a pattern of single ideographs, and of other runs between blanks.
 
-    Code points that are not assigned are removed by the rules and separate nothing.
+    Unassigned code points are removed by the rules and separate nothing.
     """
     assigned = "".join(
         chr(code)
@@ -153,7 +153,7 @@ def _stretches() -> re.Pattern[str]:
 
 
 def _runs(characters: str) -> Iterator[str]:
-    """Stretches of characters whose code points follow each other."""
+    """Yield runs of characters with consecutive code points."""
     start = 0
     for place in range(1, len(characters) + 1):
         if place == len(characters) or ord(characters[place]) != ord(characters[place - 1]) + 1:
@@ -162,9 +162,9 @@ def _runs(characters: str) -> Iterator[str]:
 
 
 def repeated(words: Mapping[str, int], observer: LearningObserver = SILENT) -> Iterator[str]:
-    """Each word as often as it was counted: the compiled trainers take text, not counts.
+    """Yield each word as often as it was counted: the compiled trainers take text, not counts.
 
-    What a trainer does once it has them all, joining pairs, cannot be watched from outside.
+    The trainer's next phase, merging pairs, cannot be observed from outside.
     """
     observer.phase("counting pairs", sum(words.values()), "words")
     for word, number in words.items():

@@ -1,8 +1,7 @@
-"""More pieces for a vocabulary that exists: those that save most in some text.
+"""Extension of an existing vocabulary by the pieces that save most in some text.
 
-They go behind the vocabulary's own, which keep their ids, [unusedN] among them; into the table that
-cuts words itself, not beside it as added tokens, so text is tokenised by the same rules and as
-fast.
+New pieces follow the vocabulary's own, which keep their ids, [unusedN] included. They become part
+of the WordPiece table, not added tokens, so text is tokenised by the same rules and as fast.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from bertsmith.tokens.vocabulary import MOST_PIECES
 from bertsmith.tokens.wordpiece import CONTINUES
 
 RAREST = 5
-"""A piece met less often than this is not added: its vector would not be learned."""
+"""Minimum count of an added piece: the embedding of a rarer one would not be learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """A vocabulary with more pieces.
+    """An extended vocabulary.
 
-    `added` are the new pieces, best first, in the order of their ids; `replaced[i]` are the ids,
-    all old, that stood for `added[i]` before: [UNK] where no old pieces did.
+    `added` are the new pieces, best first, in the order of their ids; `replaced[i]` are the old ids
+    that represented `added[i]` before, [UNK] if none did.
     """
 
     tokenizer: Tokenizer
@@ -43,12 +42,12 @@ def extend_vocabulary(
     rarest: int = RAREST,
     observer: LearningObserver = SILENT,
 ) -> Extension:
-    """Add up to `count` pieces to a vocabulary, those that save most pieces in the words.
+    """Add the up to `count` pieces to a vocabulary that save most pieces in the words.
 
-    `words` are words by the tokenizer's rules and how often each occurs; one that is [UNK] counts
-    as many pieces as it has characters, so what makes it legible is worth adding. Fewer pieces are
-    added when no others occur `rarest` times and save any. Raises `VocabularyError` when there are
-    none, or when the vocabulary would be too large.
+    `words` are the counts of words by the tokenizer's rules; an [UNK] word counts as many pieces as
+    it has characters, so pieces that make it known are worth adding. Fewer pieces are added if no
+    others occur `rarest` times and save any. Raises `VocabularyError` if there are none, or if the
+    vocabulary would be too large.
     """
     assert isinstance(tokenizer.rules, BasicRules)
     if not 1 <= count <= MOST_PIECES - tokenizer.size:
@@ -65,11 +64,11 @@ def extend_vocabulary(
             f"no piece that occurs {rarest} times in this text would save any",
             remedy="the vocabulary fits already, or give more text",
         )
-    pieces = (*tokenizer.vocabulary, *(each.piece for each in added))
+    pieces = (*tokenizer.vocabulary, *(item.piece for item in added))
     return Extension(
         tokenizer=Tokenizer(pieces, tokenizer.rules),
         added=added,
-        replaced=_replaced(tokenizer, [each.piece for each in added]),
+        replaced=_replaced(tokenizer, [item.piece for item in added]),
     )
 
 
@@ -80,14 +79,14 @@ def _watched(mined: Iterator[MinedPiece], observer: LearningObserver) -> Iterato
 
 
 def _replaced(tokenizer: Tokenizer, added: list[str]) -> tuple[tuple[int, ...], ...]:
-    """The old ids each piece was cut into, as the beginning or the continuation of a word."""
+    """Return the old ids that each piece was split into, as the start or continuation of a word."""
     table = PieceTable(tokenizer.vocabulary)
     ids = {piece: number for number, piece in enumerate(tokenizer.vocabulary)}
-    found: list[tuple[int, ...]] = []
+    replaced: list[tuple[int, ...]] = []
     for piece in added:
         goes_on = piece.startswith(CONTINUES)
-        # any character before it makes it a continuation
+        # any preceding character makes it a continuation
         word = f"x{piece.removeprefix(CONTINUES)}" if goes_on else piece
         old = table.cut(word, 1 if goes_on else 0)
-        found.append(tuple(ids[each] for each in old or ()) or (tokenizer.unknown_id,))
-    return tuple(found)
+        replaced.append(tuple(ids[part] for part in old or ()) or (tokenizer.unknown_id,))
+    return tuple(replaced)

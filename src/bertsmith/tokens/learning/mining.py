@@ -1,9 +1,9 @@
-"""The pieces that a vocabulary lacks most, for the words of some text.
+"""Mining of the pieces that save most in a vocabulary, for the words of some text.
 
-A piece is worth what it saves: the pieces all words are cut into without it, less those they are
-cut into with it, longest match first. A piece is taken even where it spoils what comes after it in
-a word, and that counts against it. The best is added, the words that it changes are cut again, and
-so on: greedily, but with the exact saving of every candidate at every step.
+The saving of a piece is the number of pieces all words are split into without it, minus the number
+with it, longest match first. A piece matches even where it leads to more pieces after it in a word,
+which reduces its saving. The best piece is added, the words that it changes are split again, and so
+on: greedily, but with the exact saving of every candidate at every step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD
 
 
 class PieceTable:
-    """The pieces of a growing vocabulary, and how they cut a word, longest match first."""
+    """The pieces of a growing vocabulary, which split words by longest match first."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._first: set[str] = set()
@@ -31,18 +31,18 @@ class PieceTable:
             self.add(piece)
 
     def add(self, piece: str) -> None:
-        """Add a piece; one that goes on a word begins with ##."""
+        """Add a piece; one that continues a word begins with ##."""
         bare = piece.removeprefix(CONTINUES)
         (self._later if piece.startswith(CONTINUES) else self._first).add(bare)
         self._longest = max(self._longest, len(bare))
 
     def remove(self, piece: str) -> None:
-        """Take out a piece that is there."""
+        """Remove an existing piece."""
         goes_on = piece.startswith(CONTINUES)
         (self._later if goes_on else self._first).remove(piece.removeprefix(CONTINUES))
 
     def end(self, word: str, start: int) -> int:
-        """Where the longest piece at a place ends; the place itself if there is none."""
+        """Return the end of the longest piece at `start`, or `start` if there is none."""
         pieces = self._later if start else self._first
         end = min(len(word), start + self._longest)
         while end > start and word[start:end] not in pieces:
@@ -50,47 +50,47 @@ class PieceTable:
         return end
 
     def cut(self, word: str, start: int = 0) -> list[str] | None:
-        """The pieces of a word from a place on; None where it cannot be told, and is [UNK]."""
-        found: list[str] = []
+        """Return the pieces of a word from `start` on; None if no pieces match, for [UNK]."""
+        pieces: list[str] = []
         while start < len(word):
             end = self.end(word, start)
             if end == start:
                 return None
-            found.append(CONTINUES + word[start:end] if start else word[:end])
+            pieces.append(CONTINUES + word[start:end] if start else word[:end])
             start = end
-        return found
+        return pieces
 
     def cost(self, word: str) -> int:
-        """Pieces of a word; as many as it has characters where it cannot be told."""
+        """Return the number of pieces of a word, or of its characters if no pieces match."""
         pieces = self.cut(word)
         return len(word) if pieces is None else len(pieces)
 
     def savings(self, word: str, lengths: Sequence[int]) -> dict[str, int]:
-        """The pieces that would change how a word is cut, and how many pieces each would save.
+        """Return the candidate pieces that would change a word's split, with their savings.
 
-        `lengths` (characters,) are the longest candidates to consider at each place. Some save 0
-        or less. A word of one piece is changed by none.
+        `lengths` (characters,) are the lengths of the longest candidates at each position. Savings
+        may be 0 or less. A word of one piece has no candidates.
         """
         path = _Path(self, word)
         whole = path.starts(0)
         cost = len(word) if whole is None else len(whole)
-        found: dict[str, int] = {}
+        savings: dict[str, int] = {}
         before = start = 0
         while start < len(word):
             end = path.end(start)
             for stop in range(end + 1, min(len(word), start + lengths[start]) + 1):
                 bare = word[start:stop]
                 piece = CONTINUES + bare if start else bare
-                if piece not in found:
-                    found[piece] = cost - path.cost_after(before + 1, stop, bare if start else "")
+                if piece not in savings:
+                    savings[piece] = cost - path.cost_after(before + 1, stop, bare if start else "")
             if end == start:
                 break
             before, start = before + 1, end
-        return found
+        return savings
 
 
 class _Path:
-    """How one word is cut from any place on, worked out once for each place."""
+    """The split of one word from any position on, computed once for each position."""
 
     def __init__(self, table: PieceTable, word: str) -> None:
         self._table = table
@@ -104,7 +104,7 @@ class _Path:
         return end
 
     def starts(self, start: int, more: str = "") -> list[int] | None:
-        """Where pieces begin from a place on, with one more ## piece; None if it cannot be told."""
+        """Return the piece starts from `start` on, with one more ## piece; None if none match."""
         starts: list[int] = []
         while start < len(self._word):
             starts.append(start)
@@ -117,7 +117,7 @@ class _Path:
         return starts
 
     def cost_after(self, before: int, stop: int, more: str) -> int:
-        """Pieces of the word when `before` of them reach up to `stop`."""
+        """Return the number of pieces of the word if `before` of them end at `stop`."""
         rest = self.starts(stop, more)
         return len(self._word) if rest is None else before + len(rest)
 
@@ -125,10 +125,10 @@ class _Path:
 def frequent_lengths(
     words: Sequence[str], counts: Sequence[int], rarest: int
 ) -> tuple[bytes, list[int]]:
-    """For every place in every word, the longest stretch from there that occurs `rarest` times.
+    """Return the length of the longest substring that occurs `rarest` times, for every position.
 
-    The places of all words end to end, and where each word begins. Stretches at the beginning of a
-    word are counted apart from those that go on one.
+    The positions of all words are concatenated; the second value are the starts of the words.
+    Substrings at the beginning of a word are counted separately from others.
     """
     sizes = np.fromiter(map(len, words), np.int64, len(words))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -151,7 +151,7 @@ def frequent_lengths(
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele et al. 2014): 64 bits that collide no sooner than chance would."""
+    """Hash by SplitMix64 (Steele et al. 2014): 64 bits that collide only by chance."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -159,27 +159,27 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _totals(hashes: NDArray[np.uint64], weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each entry the weight of all entries with its hash."""
+    """Return for each entry the total weight of all entries with its hash."""
     _, inverse = np.unique(hashes, return_inverse=True)
     totals = np.zeros(len(hashes), np.int64)
     np.add.at(totals, inverse, weights)
     return totals[inverse]
 
 
-# a candidate has to occur a fair share as often as the words that would save enough by themselves
+# a candidate must occur at least this fraction as often as the words that save enough as a whole
 _SHARE_OF_RIVAL = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinedPiece:
-    """A piece that was added, and the pieces it saved in the text at that moment."""
+    """A piece that was added, and the number of pieces it saved in the text at that moment."""
 
     piece: str
     saved: int
 
 
 class PieceMiner:
-    """Finds the pieces to add to a vocabulary for words that occur so and so often."""
+    """Finds the pieces to add to a vocabulary for words with counts."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class PieceMiner:
         self._counts = [words[word] for word in self._words]
         self._lengths, self._offsets = frequent_lengths(self._words, self._counts, rarest)
         self._saved: dict[str, int] = {}
-        # every word after a line break, to be searched for pieces
+        # all words, each after a line break, to search for pieces
         self._flat = "".join(f"\n{word}" for word in self._words)
         self._begins = [each + number for number, each in enumerate(self._offsets, start=1)]
         observer.phase("finding pieces", len(self._words), "words")
@@ -209,13 +209,13 @@ class PieceMiner:
         heapq.heapify(self._heap)
 
     def mine(self, count: int) -> Iterator[MinedPiece]:
-        """Add up to `count` pieces, best first; fewer when none would save anything."""
+        """Add up to `count` pieces, best first; fewer if no others would save anything."""
         done = 0
         while done < count and self._heap:
             claimed, piece = heapq.heappop(self._heap)
             saved = self._saved.get(piece, 0)
             if saved != -claimed:
-                # it has lost since; where it gained, it stands in the heap once more
+                # outdated: it has lost since, or has gained and is in the heap once more
                 if 0 < saved < -claimed:
                     heapq.heappush(self._heap, (-saved, piece))
                 continue
@@ -235,9 +235,9 @@ class PieceMiner:
                 heapq.heappush(self._heap, (-saved, each))
 
     def _cut_by(self, piece: str) -> Iterator[int]:
-        """The words in which a new piece would be the longest from some place on.
+        """Yield the words in which a new piece would be the longest match at some position.
 
-        It need not change them by itself to change what some other piece would save.
+        Even if it does not change a word, it may change what another piece would save.
         """
         bare, goes_on = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
         sought, last = bare if goes_on else f"\n{bare}", -1
@@ -258,7 +258,7 @@ class PieceMiner:
         return self._table.savings(word, self._lengths[start : start + len(word)])
 
     def _record(self, number: int, new: Mapping[str, int], old: Mapping[str, int]) -> set[str]:
-        """Exchange what a word says of its candidates; those that gained by it."""
+        """Replace a word's savings of its candidates; return the candidates that gained."""
         count, saved, gained = self._counts[number], self._saved, set()
         for piece, each in old.items():
             saved[piece] -= count * each
@@ -272,10 +272,11 @@ class PieceMiner:
 def rarest_worth_adding(
     words: Mapping[str, int], vocabulary: Iterable[str], *, count: int, rarest: int
 ) -> int:
-    """How often a piece must occur to be among the best `count`, at least `rarest`.
+    """Return the minimum count for a piece to be among the best `count`, at least `rarest`.
 
-    Whole words save a known number of pieces; what occurs but an eighth as often as the last of the
-    best `count` of them saves will not be among the best. Bounds the work on large corpora.
+    Whole words save a known number of pieces; a piece that occurs less than an eighth as often as
+    the last of the best `count` words saves will not be among the best. Bounds the work on large
+    corpora.
     """
     table = PieceTable(vocabulary)
     savings = np.array([number * (table.cost(word) - 1) for word, number in words.items()])

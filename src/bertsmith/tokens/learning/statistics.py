@@ -1,8 +1,8 @@
-"""How well a vocabulary fits a text: pieces a word, or a character, and the share of [UNK].
+"""The fit of a vocabulary to a text: pieces per word, or per character, and the share of [UNK].
 
-These are defined here once, for all kinds of vocabularies and all verbs: pieces a word are the
-tokens of a text, without special tokens, divided by the words that white space separates in it.
-They are what `len(tokenizer.tokenize(text)) / len(text.split())` is with `transformers`.
+Defined once for all kinds of vocabularies and all commands: pieces per word are the tokens of a
+text, without special tokens, divided by the words separated by white space, as in
+`len(tokenizer.tokenize(text)) / len(text.split())` with `transformers`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyFit:
-    """Counts over a text: its size, the pieces it is cut into, and how many of them are [UNK]."""
+    """Counts over a text: its size, its number of pieces, and how many of them are [UNK]."""
 
     size: TextSize
     pieces: int
@@ -27,18 +27,18 @@ class VocabularyFit:
 
     @property
     def unit(self) -> Literal["word", "character"]:
-        """Characters where a quarter or more are of scripts without blanks between words."""
+        """Unit: characters if more than a quarter are of scripts without blanks between words."""
         return "character" if 4 * self.size.unspaced > self.size.characters else "word"
 
     @property
     def pieces_per_unit(self) -> float:
-        """Pieces a word, or a character; 0.0 when there is no text."""
+        """Pieces per word, or per character; 0.0 if there is no text."""
         units = self.size.words if self.unit == "word" else self.size.characters
         return self.pieces / units if units else 0.0
 
     @property
     def unknown_share(self) -> float:
-        """The share of the pieces that are [UNK], 0 to 1."""
+        """Share of the pieces that are [UNK], 0 to 1."""
         return self.unknown / self.pieces if self.pieces else 0.0
 
     def describe(self, digits: int = 2) -> str:
@@ -62,7 +62,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
 
 
 def measure_words(tokenizer: Tokenizer, words: Mapping[str, int]) -> VocabularyFit:
-    """Measure how a WordPiece vocabulary fits words between blanks that occur so many times."""
+    """Measure how well a WordPiece vocabulary fits words between blanks with counts."""
     assert tokenizer.kind == "wordpiece", "with other kinds a word depends on what is before it"
     size, pieces, unknown = TextSize(), 0, 0
     for word, number in words.items():

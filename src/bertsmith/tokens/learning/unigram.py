@@ -1,4 +1,4 @@
-"""A vocabulary for the likeliest cutting learned from a stream of texts (Kudo 2018, section 3.2).
+"""Learning of a unigram vocabulary from a stream of texts (Kudo 2018, section 3.2).
 
 Deterministic, unlike the compiled trainers: their sums depend on the order of a hash table.
 """
@@ -46,11 +46,11 @@ LONGEST_PIECE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Substrings:
-    """The frequent stretches of some words: `pieces` by number, with how often each occurs.
+    """The frequent substrings of some words: `pieces` by number, with their counts.
 
-    `at` (lengths, places): the number of the stretch of each length that begins at each place of
-    the words end to end, -1 for none; row 0 is of length 1. `begins` (words,) are their first
-    places, and one more; `first` (pieces,) is a place of each piece.
+    `at` (lengths, positions): the number of the substring of each length at each position of the
+    concatenated words, -1 for none; row 0 is of length 1. `begins` (words + 1,) are the words'
+    first positions, and the end; `first` (pieces,) is a position of each piece.
     """
 
     pieces: list[str]
@@ -63,9 +63,9 @@ class Substrings:
 def frequent_substrings(
     words: Sequence[str], counts: Sequence[int], *, rarest: int, most: int
 ) -> Substrings:
-    """All single characters, and of longer stretches those that make up most of the text.
+    """Return all single characters, and the longer substrings that cover most of the text.
 
-    They occur `rarest` times; the `most` of them with the largest product of length and count.
+    These occur `rarest` times, and are the `most` with the largest product of length and count.
     """
     text = "".join(words)
     sizes = np.fromiter(map(len, words), np.int64, len(words))
@@ -74,8 +74,8 @@ def frequent_substrings(
     weights = np.repeat(np.asarray(counts, np.float64), sizes)
     _, codes = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True)
     at = np.full((LONGEST_PIECE, len(text)), -1, np.int32)
-    found_counts: list[Numbers] = []
-    found_first: list[Integers] = []
+    all_counts: list[Numbers] = []
+    all_first: list[Integers] = []
     places, keys, known = np.arange(len(text)), codes.astype(np.int64), 0
     for length in range(1, LONGEST_PIECE + 1):
         _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
@@ -83,16 +83,16 @@ def frequent_substrings(
         kept = totals >= (rarest if length > 1 else 0)
         renumbered = np.where(kept, np.cumsum(kept) - 1 + known, -1)[numbers]
         at[length - 1, places] = renumbered
-        found_counts.append(totals[kept])
-        found_first.append(places[first[kept]])
+        all_counts.append(totals[kept])
+        all_first.append(places[first[kept]])
         known += int(kept.sum())
         going_on = (renumbered >= 0) & (left[places] > length)
         places = places[going_on]
         keys = renumbered[going_on] * (int(codes.max()) + 1) + codes[places + length]
         if not len(places):
             break
-    lengths = np.repeat(np.arange(1, len(found_first) + 1), list(map(len, found_first)))
-    first, totals = np.concatenate(found_first), np.concatenate(found_counts)
+    lengths = np.repeat(np.arange(1, len(all_first) + 1), list(map(len, all_first)))
+    first, totals = np.concatenate(all_first), np.concatenate(all_counts)
     order = np.lexsort((first, -lengths * totals, lengths > 1))
     chosen = order[: int((lengths == 1).sum()) + most]
     numbers = np.full(len(first) + 1, -1, np.int32)
@@ -107,10 +107,10 @@ def frequent_substrings(
 
 
 class Lattice:
-    """The edges of some stretches of the words, in the order of their ends and of their starts."""
+    """The segmentation lattice of some substrings of the words, for forward and backward passes."""
 
     def __init__(self, found: Substrings, starts: Integers, sizes: Integers) -> None:
-        """Stretches that begin at these places of the words."""
+        """The substrings begin at `starts` in the words and have `sizes` characters."""
         nodes = np.concatenate([[0], np.cumsum(sizes + 1)])
         inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         places = np.repeat(starts, sizes) + inside
@@ -139,11 +139,11 @@ class Lattice:
         self.owner = np.repeat(np.arange(len(sizes)), sizes + 1)
 
     def without(self, gone: NDArray[np.bool_]) -> None:
-        """Take out the edges of the pieces (pieces,) that are gone."""
+        """Remove the edges of the pieces (pieces,) that are gone."""
         self._keep(~gone[self.piece])
 
     def without_whole(self) -> None:
-        """Take out the edges that are the whole of stretch i and piece i."""
+        """Remove the edges that span all of substring i with piece i."""
         self._keep(self.piece != self.owner[self.start])
 
     def _keep(self, kept: NDArray[np.bool_]) -> None:
@@ -151,7 +151,7 @@ class Lattice:
             setattr(self, name, getattr(self, name)[kept])
 
     def expected(self, shares: Numbers, weights: Numbers) -> Numbers:
-        """How often each piece is expected, over all cuttings of all stretches."""
+        """Return the expected count of each piece, over all segmentations of all substrings."""
         chance = shares[self.piece]
         forward, backward = np.zeros(self.nodes), np.zeros(self.nodes)
         forward[self.first] = backward[self.last] = 1
@@ -166,27 +166,27 @@ class Lattice:
         return np.bincount(self.piece, each, len(shares)).astype(np.float64, copy=False)
 
     def best(self, scores: Numbers) -> Numbers:
-        """The score of the best cutting of each stretch."""
+        """Return the score of the best segmentation of each substring."""
         sums = np.full(self.nodes, -np.inf)
         sums[self.first] = 0
         for edges in _levels(self._to):
             step = sums[self.start[edges]] + scores[self.piece[edges]]
             np.maximum.at(sums, self.end[edges], step)
-        found: Numbers = sums[self.last]
-        return found
+        best_sums: Numbers = sums[self.last]
+        return best_sums
 
 
 def _levels(places: NDArray[np.int32]) -> list[Integers]:
-    """The edges of each place within a word, in their order."""
+    """Return the edges of each position within a word, in order."""
     order = np.argsort(places, kind="stable")
     bounds = np.flatnonzero(np.diff(places[order])) + 1
     return np.split(order, bounds)
 
 
 _MOST_WORDS = 100_000
-_LONGEST_RUN = 24  # products of probabilities over more could vanish
+_LONGEST_RUN = 24  # products of probabilities over more could underflow
 _SEEDS = 10  # times the size
-_ROUNDS = 2  # of estimation before pieces are taken out
+_ROUNDS = 2  # of estimation before pieces are removed
 _KEPT = 0.75  # of the pieces, each time
 _SPARE = 1.1
 _LEAST_EXPECTED = 0.5
@@ -202,14 +202,14 @@ def learn_unigram(
     min_frequency: int = 2,
     observer: LearningObserver = SILENT,
 ) -> Tokenizer:
-    """Learn `size` pieces, of them 5 special tokens and the text's characters.
+    """Learn `size` pieces, including 5 special tokens and the text's characters.
 
-    `texts` is read once, in bounded memory, and learned from the commonest words. Begins with ten
-    times as many stretches of text as are wanted, each met `min_frequency` times, estimates their
-    probabilities, and takes out those that are missed least. `strip_accents` is decided from the
-    text unless given: see `decide_accents`. The most frequent characters that make up a share
-    `character_coverage` of the text are kept (see `choose_characters`); others are unknown. Raises
-    `VocabularyError` when there is no text or `size` cannot hold the characters.
+    `texts` is read once, in bounded memory, and the most common words are used. Learning begins
+    with ten times as many substrings as needed, each occurring `min_frequency` times, estimates
+    their probabilities, and removes those with the smallest loss of likelihood. `strip_accents` is
+    decided from the text unless given: see `decide_accents`. The most frequent characters that make
+    up a share `character_coverage` of the text are kept (see `choose_characters`); others are
+    unknown. Raises `VocabularyError` if there is no text or `size` cannot hold the characters.
     """
     if not len(UNIGRAM_SPECIALS) < size <= MOST_PIECES:
         raise VocabularyError(
@@ -235,9 +235,9 @@ def learn_unigram(
         raise refuse_small(size, len(UNIGRAM_SPECIALS) + len(characters))
     observer.covered(alphabet_of(counts, chosen, entries=len(characters)))
     common = _commonest(runs, characters)
-    # a character that is in none of these is a piece all the same
-    met = {SPACE, *"".join(common)}
-    common |= {each: counts[each] for each in sorted(characters - met)}
+    # a character that is in none of these is a piece nevertheless
+    seen = {SPACE, *"".join(common)}
+    common |= {character: counts[character] for character in sorted(characters - seen)}
     pieces, scores = _learned(common, characters, wanted, min_frequency, observer)
     names = (*UNIGRAM_SPECIALS, *pieces)
     every = array("f", [0.0] * len(UNIGRAM_SPECIALS) + scores)
@@ -247,9 +247,9 @@ def learn_unigram(
 def _count_runs(
     stretches: Mapping[str, int], rules: UnigramRules, observer: LearningObserver
 ) -> Counter[str]:
-    """How often each run of letters, digits or marks occurs, the first of a word marked.
+    """Return the count of each run of letters, digits or marks, the first of a word marked.
 
-    Longer runs, such as sentences without blanks, come in parts.
+    Long runs, such as sentences without blanks, are split.
     """
     runs: Counter[str] = Counter()
     observer.phase("splitting words", len(stretches))
@@ -257,7 +257,7 @@ def _count_runs(
         given = lowered(stretch) if rules.lowercase else stretch
         made = normalised(rules, (), tidied(rules, given), prefix=True)
         for run in _runs(made.text):
-            # SentencePiece ends a piece at a zero
+            # SentencePiece ends a piece at a zero character
             if "\0" not in run:
                 for start in range(0, len(run), _LONGEST_RUN):
                     runs[run[start : start + _LONGEST_RUN]] += number
@@ -267,7 +267,7 @@ def _count_runs(
 def _character_counts(
     runs: Counter[str], forgotten: Mapping[str, int], rules: UnigramRules
 ) -> Counter[str]:
-    """How often each character occurs, in stretches that are no longer counted too; no blanks."""
+    """Return the count of each character except the blank, including dropped chunks."""
     counts = characters_of(runs)
     del counts[SPACE]
     for character, number in forgotten.items():
@@ -277,9 +277,9 @@ def _character_counts(
 
 
 def _commonest(runs: Counter[str], characters: frozenset[str]) -> dict[str, int]:
-    """The runs to learn from: all that are known, or the commonest.
+    """Return the most common runs without unknown characters, to learn from.
 
-    Of those that are equally common, a choice that favours no letters.
+    Ties are broken by a hash, which favours no letters.
     """
     known = ((run, number) for run, number in runs.items() if characters.issuperset(run))
     return dict(nlargest(_MOST_WORDS, known, key=_importance))
@@ -291,7 +291,7 @@ def _importance(item: tuple[str, int]) -> tuple[int, int, str]:
 
 
 def _runs(text: str) -> Iterator[str]:
-    """Letters with their marks, digits, and what else there is: no piece holds two of these."""
+    """Yield runs of letters with marks, of digits, and of others: no piece mixes them."""
     space = ""
     for kind, letters in groupby(text, _kind):
         run = "".join(letters)
@@ -314,8 +314,8 @@ def _learned(
     min_frequency: int,
     observer: LearningObserver,
 ) -> tuple[list[str], list[float]]:
-    """Pieces and the logarithms of their probabilities, the likeliest first."""
-    words = [SPACE, *runs]  # the mark by itself is a piece in any case
+    """Return pieces and the logarithms of their probabilities, the most probable first."""
+    words = [SPACE, *runs]  # the mark itself is always a piece
     found = frequent_substrings(
         words, [1, *runs.values()], rarest=min_frequency, most=_SEEDS * wanted
     )
@@ -358,7 +358,7 @@ def _learned(
 
 
 def _rounds(count: int, wanted: int) -> int:
-    """The most rounds of estimation until so many pieces are nearly as many as wanted."""
+    """Return the maximum number of estimation rounds until `count` pieces are nearly `wanted`."""
     fewer = log(max(count, 1) / (_SPARE * wanted)) / -log(_KEPT)
     return _ROUNDS * (1 + max(0, ceil(fewer)))
 
@@ -368,7 +368,7 @@ def _shares(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
 
 
 def _scores(expected: Numbers, alive: NDArray[np.bool_]) -> Numbers:
-    """Logarithms of probabilities that favour few pieces (variational Bayes, Liang et al. 2007)."""
+    """Return log-probabilities that favour few pieces (variational Bayes, Liang et al. 2007)."""
     from scipy.special import digamma
 
     counts = np.maximum(expected, _LEAST_EXPECTED)

@@ -1,7 +1,7 @@
-"""A WordPiece vocabulary learned from a stream of texts.
+"""Learning of a WordPiece vocabulary from a stream of texts.
 
 Deterministic: the trainer of the compiled library numbers characters in the order of a hash table
-and breaks ties by those numbers, so it is handed the whole alphabet, in order, beforehand.
+and breaks ties by those numbers, so it receives the whole alphabet, in order, beforehand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bertsmith.tokens.vocabulary import MOST_PIECES, SPECIALS
 from bertsmith.tokens.wordpiece import CONTINUES
 
 _SHARE = 0.5
-# the commonest words, which are nearly all of any text; bounds the work on large corpora
+# the most common words, which are nearly all of any text; bounds the work on large corpora
 _MOST_WORDS = 250_000
 
 
@@ -49,10 +49,10 @@ def refine(
     rarest: int,
     observer: LearningObserver = SILENT,
 ) -> list[str]:
-    """As many pieces, half of those not `fixed` chosen anew, for fewer pieces in the words.
+    """Replace up to half of the pieces that are not `fixed`, for fewer pieces in the words.
 
-    The half goes that would be missed least, each taken by itself; those that save most come in its
-    place, if they occur `rarest` times. What cannot be replaced by anything useful stays.
+    The half with the smallest individual losses is replaced by the pieces that save most, if they
+    occur `rarest` times. Pieces without a useful replacement are kept.
     """
     if len(words) > _MOST_WORDS:
         words = dict(nlargest(_MOST_WORDS, words.items(), key=lambda item: (item[1], item[0])))
@@ -80,7 +80,7 @@ def _losses(
     fixed: Collection[str],
     observer: LearningObserver,
 ) -> dict[str, int]:
-    """How many pieces more the words would be cut into without each of the pieces."""
+    """Return how many more pieces the words would have without each of the pieces."""
     table = PieceTable(pieces)
     losses = dict.fromkeys((piece for piece in pieces if piece not in fixed), 0)
     observer.phase("weighing pieces", len(words), "words")
@@ -111,12 +111,12 @@ def learn_wordpiece(
 ) -> Tokenizer:
     """Learn at most `size` pieces, special tokens [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4.
 
-    `texts` is read once, in bounded memory. A pair of pieces is joined when it is met at least
-    `min_frequency` times; then the pieces that are missed least are exchanged for those that save
+    `texts` is read once, in bounded memory. A pair of pieces is merged if it occurs at least
+    `min_frequency` times; then the pieces with the smallest losses are replaced by those that save
     most (see `refine`). `strip_accents` is decided from the text unless given: see
     `decide_accents`. The most frequent characters that make up a share `character_coverage` of the
     text are kept (see `choose_characters`), and words with others become [UNK]. Raises
-    `VocabularyError` when there is no text or `size` cannot hold the alphabet.
+    `VocabularyError` if there is no text or `size` cannot hold the alphabet.
     """
     if not len(SPECIALS) < size <= MOST_PIECES:
         raise VocabularyError(
@@ -150,7 +150,7 @@ def learn_wordpiece(
 def _with_forgotten(
     counts: Counter[str], forgotten: Mapping[str, int], rules: BasicRules
 ) -> Counter[str]:
-    """Add what the rules make of the characters of forgotten stretches."""
+    """Add the counts of the characters of dropped chunks, after the rules."""
     for character, number in forgotten.items():
         for word in rules.words(character):
             for each in word:
@@ -165,7 +165,7 @@ def _train(
     min_frequency: int,
     observer: LearningObserver,
 ) -> list[str]:
-    """The pieces in order of id, joined by the compiled trainer."""
+    """Return the pieces in order of id, learned by the compiled trainer."""
     trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,

@@ -1,4 +1,4 @@
-"""The likeliest cutting of a text into pieces that each have a probability (Kudo 2018).
+"""Unigram tokenisation: the most probable segmentation of a text into pieces (Kudo 2018).
 
-`rules` is what text becomes before it is cut, `pieces` the cutting, `text` the ids.
+`rules` normalises text, `pieces` segments it, `text` gives the ids.
 """

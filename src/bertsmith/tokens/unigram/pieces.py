@@ -1,7 +1,7 @@
-"""The likeliest cutting of a text into pieces that each have a probability (Kudo 2018).
+"""The most probable segmentation of a text into pieces with probabilities (Kudo 2018).
 
-As SentencePiece finds it, to the rounding of its sums: they are of 32 bits, from the beginning of
-the text on, so that in a long text it takes for equal what a little tells apart.
+Equal to SentencePiece's, including the rounding of its sums: they have 32 bits and start at the
+beginning of the text, so that in a long text nearly equal segmentations compare as equal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SPACE = "\u2581"
-"""What stands for a blank in pieces."""
+"""The character that represents a blank in pieces."""
 
 _UNKNOWN_PENALTY = 10.0
 _LEAST_FLOAT = 2.0**-126
@@ -22,7 +22,7 @@ _PREFIX = 2
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """The pieces of a text, their score, and by how much the closest other cutting is worse."""
+    """The pieces of a text, their score, and the margin over the second-best segmentation."""
 
     pieces: tuple[str, ...]
     score: float
@@ -30,12 +30,12 @@ class Cutting:
 
 
 class Unigram:
-    """Cuts texts by the scores of pieces, which are logarithms of probabilities."""
+    """Segments texts by the scores of pieces, which are logarithms of probabilities."""
 
     def __init__(
         self, pieces: Sequence[str], scores: Sequence[float], *, wanted: Collection[str] = ()
     ) -> None:
-        """`pieces` are those a text may be cut into; `wanted` of them are always cut out."""
+        """`pieces` are those a text may be split into; those in `wanted` are always split off."""
         self._scores = dict(zip(pieces, scores, strict=True))
         ordinary = [score for piece, score in self._scores.items() if piece not in wanted]
         best = max([_LEAST_FLOAT, *ordinary])
@@ -48,9 +48,9 @@ class Unigram:
         return piece in self._scores
 
     def cut(self, text: str, *, rounded: bool = False) -> Cutting:
-        """The best cutting of a text, in which unknown characters stand alone.
+        """Return the best segmentation of a text, with each unknown character a separate piece.
 
-        Its sums are of 64 bits, or `rounded` to 32 as SentencePiece's.
+        Its sums have 64 bits, or are `rounded` to 32 as SentencePiece's.
         """
         size = len(text)
         best = _Best([0.0] * (size + 1), [-1] * (size + 1), [-math.inf] * (size + 1))
@@ -74,14 +74,14 @@ class Unigram:
 
 
 class _Best(NamedTuple):
-    """At each place where pieces end, the best sum, where its piece starts, the second-best sum."""
+    """For each end position, the best sum, the start of its last piece, and the second-best sum."""
 
     sums: list[float]
     starts: list[int]
     second: list[float]
 
     def offer(self, score: float, start: int, end: int) -> None:
-        """Let a piece compete for the place where it ends; of equals the first stays."""
+        """Offer a piece for its end position; of equal scores the first is kept."""
         if self.starts[end] < 0:
             self.sums[end], self.starts[end] = score, start
         elif score > self.sums[end]:
@@ -90,7 +90,7 @@ class _Best(NamedTuple):
             self.second[end] = score
 
     def traced(self, text: str) -> Cutting:
-        """The cutting that ends with the text."""
+        """Return the segmentation of the whole text."""
         pieces: list[str] = []
         end, margin = len(text), math.inf
         while end > 0:
@@ -101,17 +101,17 @@ class _Best(NamedTuple):
 
 
 def joined_unknowns(pieces: Iterable[str], known: Unigram) -> list[str]:
-    """Unknown pieces side by side as one."""
-    found: list[str] = []
+    """Merge adjacent unknown pieces."""
+    merged: list[str] = []
     before = False
     for piece in pieces:
         unknown = piece not in known
         if unknown and before:
-            found[-1] += piece
+            merged[-1] += piece
         else:
-            found.append(piece)
+            merged.append(piece)
         before = unknown
-    return found
+    return merged
 
 
 def _rounded(value: float) -> float:
@@ -119,8 +119,8 @@ def _rounded(value: float) -> float:
 
 
 def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The sizes of pieces that begin with each two characters, and of single ones."""
+    """Return the sizes of pieces by their first two characters, including single characters."""
     sizes: dict[str, set[int]] = {}
     for piece in pieces:
         sizes.setdefault(piece[:_PREFIX], {1}).add(len(piece))
-    return {prefix: tuple(sorted(found)) for prefix, found in sizes.items()}
+    return {prefix: tuple(sorted(lengths)) for prefix, lengths in sizes.items()}

@@ -1,8 +1,8 @@
-"""Text to what the likeliest cutting cuts, by the rules of ALBERT and SentencePiece.
+"""The normalisation of text before unigram segmentation, by the rules of ALBERT and SentencePiece.
 
 They are those of `transformers` 4.57's AlbertTokenizer and of SentencePiece's normaliser: white
-space is one blank, accents and capitals go, rules exchange characters, and a mark stands for each
-blank and before the text.
+space is collapsed, accents are stripped, text is lower-cased, rules replace characters, and a
+marker replaces each blank and precedes the text.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LONGEST_MATCH, _LARGEST = 256, 2**20
 
 
 class CharsMap:
-    """Rules in the bytes that a SentencePiece model holds; none at all when there are none."""
+    """The character replacement rules of a SentencePiece model; no rules for no bytes."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises `ValueError` for bytes that hold no rules."""
+        """Raises `ValueError` for bytes that contain no valid rules."""
         if len(data) > _LARGEST:
             raise ValueError("they are longer than 1 MiB")
         size = int.from_bytes(data[:_HEAD], "little")
@@ -46,7 +46,7 @@ class CharsMap:
         return bool(self._trie)
 
     def exchange(self, text: bytes, start: int) -> tuple[str, int]:
-        """What stands for the longest match at a place, and how many bytes it takes: 0 if none."""
+        """Return the replacement of the longest match at a position, and its bytes: 0 if none."""
         trie, length, found = self._trie, 0, 0
         if not trie:
             return "", 0
@@ -67,7 +67,7 @@ class CharsMap:
 
     @cached_property
     def crosses_blanks(self) -> bool:
-        """Whether a rule holds a blank beside anything else, so that stretches of text depend."""
+        """Return whether a rule matches a blank with other characters, across words."""
         units = self._units.astype(np.int64)
         nodes = np.arange(len(units))
         bases = nodes ^ (units >> 10 << ((units & 1 << 9) >> 6))
@@ -75,7 +75,7 @@ class CharsMap:
         level, depth = nodes[:1], 0
         while len(level):
             if depth > _LONGEST_MATCH:
-                return True  # so deep only rules that lead in a circle
+                return True  # only cyclic rules are this deep
             after = nodes[(labels < 256) & np.isin(nodes ^ labels, bases[level])]
             if depth and (labels[after] == _BLANK).any():
                 return True
@@ -100,38 +100,38 @@ _ANY: Final = re.compile(".*", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramRules:
-    """How text becomes pieces of the likeliest cutting."""
+    """The rules that normalise text, and the scores of its pieces."""
 
     scores: tuple[float, ...]
-    """Of each piece the logarithm of its probability, in 32 bits."""
+    """Logarithm of the probability of each piece, in 32 bits."""
     control: frozenset[int] = frozenset()
-    """The ids of pieces that no text is cut into; special tokens are none in any case."""
+    """Ids of pieces that no text is split into, besides the special tokens."""
     wanted: frozenset[int] = frozenset()
-    """The ids of pieces that are cut out wherever they stand (SentencePiece: user defined)."""
+    """Ids of pieces that are split off wherever they occur (SentencePiece: user defined)."""
     charsmap: bytes = b""
-    """Compiled rules of normalisation; none if empty."""
+    """Compiled replacement rules; none if empty."""
     prefix_space: bool = True
-    """Put a blank before a text."""
+    """Prepend a blank to a text."""
     lowercase: bool = True
-    """Take capitals away."""
+    """Lower-case the text."""
     keep_accents: bool = False
-    """Leave combining marks, and characters that others make up, as they are."""
+    """Keep combining marks and compatibility characters."""
     remove_space: bool = True
-    """Make all white space one blank."""
+    """Collapse white space to one blank."""
     number_commas: bool = True
-    """Cut a comma behind a digit off."""
+    """Split off a comma after a digit."""
     mask_takes_blank: bool = True
-    """The blanks before a literal mask belong to it."""
+    """True if the blanks before a literal mask belong to it."""
 
     @cached_property
     def exchanges(self) -> CharsMap:
-        """The rules of normalisation, unpacked."""
+        """The unpacked replacement rules."""
         return CharsMap(self.charsmap)
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A text that was made from another; `starts` and `ends` (characters,) are places in that."""
+    """A text with the `starts` and `ends` (characters,) of its characters in the original."""
 
     text: str
     starts: Sequence[int]
@@ -139,12 +139,12 @@ class Traced:
 
 
 def lowered(text: str) -> str:
-    """Every character in lower case by itself."""
+    """Lower-case each character by itself."""
     return text.lower() if text.isascii() else "".join(map(str.lower, text))
 
 
 def tidied(rules: UnigramRules, text: str) -> str:
-    """A text as AlbertTokenizer hands it to SentencePiece."""
+    """Normalise a text as AlbertTokenizer does before it calls SentencePiece."""
     if rules.remove_space:
         text = " ".join(text.split())
     text = text.replace("``", '"').replace("''", '"')
@@ -155,7 +155,7 @@ def tidied(rules: UnigramRules, text: str) -> str:
 
 
 def traced(rules: UnigramRules, text: str) -> Traced:
-    """What `tidied` makes of a text that is not lowered yet, with the places in that."""
+    """Return the result of `tidied` for a text not lower-cased yet, with positions in that text."""
     parts: list[_Part] = []
     stretches = _STRETCH.finditer(text) if rules.remove_space else [_ANY.search(text)]
     for found in filter(None, stretches):
@@ -163,7 +163,7 @@ def traced(rules: UnigramRules, text: str) -> Traced:
             parts.append((" ", found.start() - 1, found.start()))
         parts += _unquoted(rules, found[0], found.start())
     if not rules.keep_accents:
-        # all that would be put into another order goes
+        # all marks that would be reordered are removed
         parts = [
             (each, start, end)
             for part, start, end in parts
@@ -178,7 +178,7 @@ def traced(rules: UnigramRules, text: str) -> Traced:
 
 
 def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
-    """The characters of a stretch with their places, two quotes as one."""
+    """Yield the characters of a word with their positions, two quotes as one."""
     place = 0
     while place < len(stretch):
         size = 2 if stretch[place : place + 2] in ("``", "''") else 1
@@ -189,16 +189,16 @@ def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
 
 
 def normalised(rules: UnigramRules, wanted: Sequence[bytes], text: str, *, prefix: bool) -> Traced:
-    """A text as SentencePiece cuts it: exchanged, its blanks single and marked.
+    """Normalise a text as SentencePiece does: replacements, single blanks, blanks marked.
 
-    `wanted` are stretches that stay as they are, in UTF-8, the longest first.
+    `wanted` are texts that are kept unchanged, in UTF-8, the longest first.
     """
     letters: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
     after_blank = True
-    for found, start, end in _exchanged(rules.exchanges, wanted, text):
-        part = found.lstrip(" ") if after_blank else found
+    for replaced, start, end in _exchanged(rules.exchanges, wanted, text):
+        part = replaced.lstrip(" ") if after_blank else replaced
         if part:
             letters += part
             starts += [start] * len(part)
@@ -215,7 +215,7 @@ def normalised(rules: UnigramRules, wanted: Sequence[bytes], text: str, *, prefi
 def _exchanged(
     rules: CharsMap, wanted: Sequence[bytes], text: str
 ) -> Iterator[tuple[str, int, int]]:
-    """A text in parts, each character or stretch as the rules have it, with its place."""
+    """Yield the parts of a text after replacement, with their positions."""
     data = text.encode("utf-8", "surrogatepass")
     place = letter = 0
     while place < len(data):
@@ -234,5 +234,5 @@ def _exchanged(
 
 
 def _is_half(character: str) -> bool:
-    """Half a surrogate pair: three bytes that are no UTF-8."""
+    """Return whether a character is a lone surrogate: three bytes that are not valid UTF-8."""
     return "\ud800" <= character <= "\udfff"

@@ -1,8 +1,8 @@
-"""Text to the ids of the likeliest cutting, stretch by stretch between blanks, each remembered.
+"""Text to ids by unigram segmentation, word by word with a cache.
 
-No piece reaches over a blank, so a stretch is cut alike wherever it stands, but for the rounding of
-sums from the beginning of the text on. A stretch whose two best cuttings are so close that rounding
-could change their order has its whole text cut as SentencePiece does it.
+No piece crosses a blank, so a word is segmented independently of its context, except for the
+rounding of sums from the beginning of the text on. If rounding could change the order of the two
+best segmentations of a word, its whole text is segmented as SentencePiece does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 _MASK = UNIGRAM_SPECIALS[-1]
 _STRETCH = re.compile(r"\S+")
-# what rounding to 32 bits may change, of a sum, at each of the pieces of two cuttings
+# the relative error of rounding to 32 bits, for each piece of two segmentations
 _ROUNDING = 2.0**-23
 
 
@@ -28,7 +28,7 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class _Cut(NamedTuple):
-    """A stretch as ids; its score, and how large a sum may be before rounding matters."""
+    """The ids of a word, their score, and the size of a sum from which on rounding matters."""
 
     ids: tuple[int, ...]
     score: float
@@ -36,7 +36,7 @@ class _Cut(NamedTuple):
 
 
 class UnigramText:
-    """Texts as ids by ALBERT's rules and the likeliest cutting."""
+    """Encodes texts by ALBERT's rules and unigram segmentation."""
 
     def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
         ids = {piece: number for number, piece in enumerate(vocabulary)}
@@ -47,7 +47,7 @@ class UnigramText:
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
         self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
         self._rules = rules
-        # once capitals are gone, more texts are those special tokens that have none
+        # after lower-casing, more texts match the special tokens without capitals
         small = "|".join(piece for piece in UNIGRAM_SPECIALS if piece == piece.lower())
         large = "|".join(re.escape(p) for p in UNIGRAM_SPECIALS if p != p.lower())
         self._literal = re.compile(f"{large}|(?{'i' * rules.lowercase}:{small})")
@@ -68,19 +68,19 @@ class UnigramText:
     def ids(
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
-        """The ids of a text, in parts."""
+        """Yield the ids of a text, in parts."""
         if not specials_in_text or ("[" not in text and "<" not in text):
             yield from self._plain(text, prefix=not inside or text[:1] == " ")
             return
-        for start, end, special in self._parted(text):
+        for start, end, special in self._parts(text):
             if special:
                 yield (self._special[special],)
             else:
                 yield from self._plain(text[start:end], prefix=True)
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
-        """The same with the places of the pieces; blanks around them belong to none."""
-        parts = self._parted(text) if specials_in_text else iter([(0, len(text), "")])
+        """Yield the ids with the positions of the pieces, without surrounding blanks."""
+        parts = self._parts(text) if specials_in_text else iter([(0, len(text), "")])
         for start, end, special in parts:
             if special:
                 yield Stretch(start, (self._special[special],), (0,), (end - start,))
@@ -89,24 +89,24 @@ class UnigramText:
             if self._rounding_matters(part):
                 yield Stretch(start, *self._spans_of(part, rounded=True))
                 continue
-            for found in _STRETCH.finditer(part):
-                yield Stretch(start + found.start(), *self._stretch_spans[found[0]])
+            for match in _STRETCH.finditer(part):
+                yield Stretch(start + match.start(), *self._stretch_spans[match[0]])
 
-    def _parted(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Where parts of a text stand, and what special token each is.
+    def _parts(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield the start and end of parts of a text, and the special token or "" of each.
 
-        Special tokens are found before capitals go, and again after.
+        Special tokens are matched before lower-casing, and again after it.
         """
         before = 0
-        for found in self._literal.finditer(text):
-            special = found[0] if found[0] in self._special else found[0].lower()
-            end = found.start()
+        for match in self._literal.finditer(text):
+            special = match[0] if match[0] in self._special else match[0].lower()
+            end = match.start()
             if self._rules.mask_takes_blank and special == _MASK:
                 end = before + len(text[before:end].rstrip())
             if end > before:
                 yield before, end, ""
-            yield found.start(), found.end(), special
-            before = found.end()
+            yield match.start(), match.end(), special
+            before = match.end()
         if before < len(text):
             yield before, len(text), ""
 
@@ -118,7 +118,7 @@ class UnigramText:
         return iter([self._stretches[stretch].ids for stretch in text.split()])
 
     def _rounding_matters(self, text: str) -> bool:
-        """Whether a text must be cut as a whole, as SentencePiece does it."""
+        """Return whether a text must be segmented as a whole, as SentencePiece does."""
         if not self._by_stretch or SPACE in text:
             return True
         cut = [self._stretches[stretch] for stretch in text.split()]
@@ -128,12 +128,12 @@ class UnigramText:
     def _stretch(self, stretch: str) -> _Cut:
         given = lowered(stretch) if self._rules.lowercase else stretch
         made = self._normalised(tidied(self._rules, given), prefix=True)
-        found = self._unigram.cut(made.text)
-        reach = found.margin / (len(made.text) + 2) / _ROUNDING
-        return _Cut(self._ids_of(joined_unknowns(found.pieces, self._unigram)), found.score, reach)
+        best = self._unigram.cut(made.text)
+        reach = best.margin / (len(made.text) + 2) / _ROUNDING
+        return _Cut(self._ids_of(joined_unknowns(best.pieces, self._unigram)), best.score, reach)
 
     def _spans_of(self, text: str, *, rounded: bool = False) -> _Spans:
-        """The ids of a text, and where the pieces stand in it."""
+        """Return the ids of a text, and the starts and ends of its pieces."""
         whole = traced(self._rules, text)
         made = self._normalised(whole.text, prefix=True)
         starts: list[int] = []
@@ -164,7 +164,7 @@ class UnigramText:
         return tuple(self._ids.get(part, self._unknown) for part in parts)
 
     def _without_comma(self, piece: str) -> list[str]:
-        """A piece that ends in a digit and a comma as two or more (google-research/bert)."""
+        """Split the comma off a piece that ends in digit and comma (google-research/bert)."""
         if not self._rules.number_commas or not (
             len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
         ):
@@ -178,7 +178,7 @@ class UnigramText:
 
 
 def _place(made: Traced, start: int, end: int) -> tuple[int, int]:
-    """Where a piece stands in the text that was normalised, without the blank it begins with."""
+    """Return a piece's start and end in the text before normalisation, without its blank."""
     first = start + (made.text[start] == SPACE)
     if first < end:
         return made.starts[first], made.ends[end - 1]
