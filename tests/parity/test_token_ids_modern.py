@@ -238,12 +238,12 @@ def entry(content: str, **changes: object) -> dict[str, object]:
 
 WHOLE: dict[str, tuple[str, object]] = {
     "has a normalizer": ("normalizer", {"type": "NFKC"}),
-    "pre_tokenizer is no ByteLevel": ("pre_tokenizer", {"type": "Whitespace"}),
-    "decoder is no ByteLevel": ("decoder", None),
+    "pre_tokenizer is not a ByteLevel": ("pre_tokenizer", {"type": "Whitespace"}),
+    "decoder is not a ByteLevel": ("decoder", None),
     "post_processor is not ModernBERT's": ("post_processor", None),
-    "no short list": ("added_tokens", {}),
-    "is none": ("added_tokens", [{"id": 0, "content": "x"}]),
-    r"\[PAD\] is none of its added_tokens": ("added_tokens", []),
+    "not a short list": ("added_tokens", {}),
+    "is invalid": ("added_tokens", [{"id": 0, "content": "x"}]),
+    r"\[PAD\] is not among its added_tokens": ("added_tokens", []),
 }
 
 
@@ -259,7 +259,7 @@ INSIDE: dict[str, tuple[str, dict[str, object]]] = {
     "dropout is '0.1'": ("model", {"dropout": 0.1}),
     "unk_token is '<unk>'": ("model", {"unk_token": "<unk>"}),
     "ignore_merges is 'True'": ("model", {"ignore_merges": True}),
-    "is no pair": ("model", {"merges": ["a"]}),
+    "is not a pair": ("model", {"merges": ["a"]}),
     "lacks the byte": ("model", {"vocab": {"a": 0}}),
 }
 

@@ -159,7 +159,7 @@ NO_SLOW = without(*SLOW, "special_tokens_map.json")
 NO_TABLE = unsaid("added_tokens_decoder")
 GENERIC = settings(tokenizer_class="PreTrainedTokenizerFast")
 NO_NORMALIZER = compiled(normalizer=None)
-ENDS, ADDED, SAME = "post_processor", "'covid19' was added", "not of one tokenizer with"
+ENDS, ADDED, SAME = "post_processor", "'covid19' was added", "not of the same tokenizer as"
 TRUNCATION = {"max_length": 5, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
 PADDING = {
     "strategy": {"Fixed": 40}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
@@ -376,4 +376,4 @@ def test_a_guessed_casing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     without(COMPILED)(folder)
     guessed = Tokenizer.load(folder)
     assert said.pieces("The hand") == guessed.pieces("The hand") == ["The", "hand"]
-    assert capsys.readouterr().err.count("does not say do_lower_case; text is not lower-cased") == 2
+    assert capsys.readouterr().err.count("does not set do_lower_case; text is not lower-cased") == 2

@@ -112,7 +112,7 @@ def test_casing_is_guessed_from_a_vocabulary_alone(
 HOSTILE_VOCABULARIES = {
     "empty": (b"", None, "holds no pieces"),
     "not UTF-8": (b"[PAD]\n[UNK]\n\xff\xfe\n", 3, "not UTF-8"),
-    "a double": ("\n".join((*LOWER, "the")).encode(), 14, "'the' stands on line 6"),
+    "a double": ("\n".join((*LOWER, "the")).encode(), 14, "'the' is already on line 6"),
     "a blank line": ("\n".join((*LOWER, "", "x")).encode(), 14, "empty"),
     "truncated": ("\n".join(LOWER)[:20].encode(), None, r"lacks the special tokens .*\[MASK\]"),
     "no [UNK]": ("\n".join(p for p in LOWER if p != "[UNK]").encode(), None, r"lacks .* \[UNK\]"),

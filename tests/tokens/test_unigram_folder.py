@@ -132,7 +132,7 @@ HOSTILE_MODELS: dict[str, tuple[bytes, str]] = {
         model(normaliser=bytes_field(2, struct.pack("<II", 4, (1 << 31) + 9) + b"x\0")),
         "beyond their texts",
     ),
-    "no number": (model(pieces=piece(b"b", float_field(2, float("nan")))), "score no number"),
+    "no number": (model(pieces=piece(b"b", float_field(2, float("nan")))), "score is not a number"),
     "not UTF-8": (model(pieces=piece(b"\xff")), "not UTF-8"),
     "a double": (model(pieces=piece(b"a")), "stands"),
     "no [MASK]": (model().replace(b"[MASK]", b"[mask]"), r"lacks the special tokens \[MASK\]"),

@@ -41,7 +41,7 @@ class MaskingConfig(Config):
             raise ConfigError(f"the masked share is {self.share}", remedy="it must be in (0, 1)")
         if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
             raise ConfigError(
-                f"as_mask {self.as_mask} and as_random {self.as_random} are no shares of one whole"
+                f"as_mask {self.as_mask} and as_random {self.as_random} are not shares of one whole"
             )
         if self.span < 1:
             raise ConfigError(f"span is {self.span}", remedy="it must be at least 1 word")

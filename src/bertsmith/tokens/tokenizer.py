@@ -115,7 +115,7 @@ class Tokenizer(TokenInventory):
         """
         for number in ids:
             if not 0 <= number < self.size:
-                raise VocabularyError(f"id {number} is none of a vocabulary of {self.size}")
+                raise VocabularyError(f"id {number} is outside a vocabulary of {self.size}")
         return self._joined([self.vocabulary[number] for number in ids])
 
     def shown(self, number: int) -> str:

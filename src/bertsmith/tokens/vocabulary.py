@@ -58,10 +58,10 @@ def check_vocabulary(
             )
         if piece in places:
             raise VocabularyError(
-                f"the piece {piece[:50]!r} stands on line {places[piece]} already",
+                f"the piece {piece[:50]!r} is already on line {places[piece]}",
                 where=where,
                 line=line if lines else None,
-                remedy="a piece has one id: remove the double",
+                remedy="a piece has one id: remove the duplicate",
             )
         places[piece] = line
     missing = [special for special in specials if special not in places]

@@ -49,13 +49,13 @@ class Failed(NamedTuple):
 
 def failure(error: Exception) -> Failed:
     """Return the message that describes the exception being handled."""
-    said = None
+    parts = None
     error = out_of_memory(error) or error
     system_error = error if isinstance(error, OSError) else None
     if isinstance(error, UserError):
-        said = (type(error), error.what, error.where, error.line, error.remedy)
+        parts = (type(error), error.what, error.where, error.line, error.remedy)
         system_error = error.__cause__ if isinstance(error.__cause__, OSError) else None
-    return Failed(said, system_error, traceback.format_exc())
+    return Failed(parts, system_error, traceback.format_exc())
 
 
 class Gone(Exception):

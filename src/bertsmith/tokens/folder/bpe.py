@@ -68,13 +68,13 @@ def read_compiled_bytes(
     check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
     added = added_in(data)
     check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False)
-    said = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
+    compiled_settings = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=2)
-    return vocabulary, merges_in(model.get("merges"), where), said
+    return vocabulary, merges_in(model.get("merges"), where), compiled_settings
 
 
 def merges_in(table: object, where: Path) -> Merges:
@@ -83,7 +83,7 @@ def merges_in(table: object, where: Path) -> Merges:
     Raises `ModelFolderError`.
     """
     if not isinstance(table, list) or len(table) > MOST_PIECES:
-        raise refused("its merges are no list of pairs", where, "save the tokenizer again")
+        raise refused("its merges are not a list of pairs", where, "save the tokenizer again")
     pairs: list[tuple[str, str]] = []
     for entry in table:
         pair = entry.split(" ") if isinstance(entry, str) else entry
@@ -91,7 +91,7 @@ def merges_in(table: object, where: Path) -> Merges:
             isinstance(pair, list) and len(pair) == 2 and all(isinstance(p, str) for p in pair)
         ):
             raise refused(
-                f"the merge {str(entry)[:50]!r} is no pair", where, "save the tokenizer again"
+                f"the merge {str(entry)[:50]!r} is not a pair", where, "save the tokenizer again"
             )
         pairs.append((pair[0], pair[1]))
     return tuple(pairs)
@@ -155,21 +155,23 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
     vocabulary: tuple[str, ...] = ()
     merges: Merges = ()
-    said: dict[str, Any] = {}
+    compiled_settings: dict[str, Any] = {}
     where = compiled if fast else place / MERGES_FILE
     if not fast:
         vocabulary, merges = dense(read_json(path), path), _read_merges(where)
         check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
         check_merges(merges, vocabulary, where)
     if compiled.is_file():
-        pieces, joins, said = read_compiled_bytes(read_json(compiled), compiled)
+        pieces, joins, compiled_settings = read_compiled_bytes(read_json(compiled), compiled)
         if not fast:
             check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
         vocabulary, merges = pieces, joins
     check_merges(merges, vocabulary, where)
-    prefix = _prefix(settings, said)
-    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4], said.get("added"))
+    prefix = _prefix(settings, compiled_settings)
+    takes_blank = settings.takes_blank(
+        "mask_token", BYTE_SPECIALS[4], compiled_settings.get("added")
+    )
     return vocabulary, ByteRules(
         merges=merges,
         prefix_blank=prefix,
@@ -179,20 +181,20 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     )
 
 
-def _prefix(settings: Settings, said: Mapping[str, Any]) -> bool:
+def _prefix(settings: Settings, compiled_settings: Mapping[str, Any]) -> bool:
     """Return whether a blank is prepended to a text.
 
     RobertaTokenizer reads it from tokenizer_config.json, false by default; a generic class reads it
     from tokenizer.json, in version 5 regardless of the other file.
     """
     prefix = settings.switch("add_prefix_space")
-    if not settings.generic or not said:
+    if not settings.generic or not compiled_settings:
         return prefix is True
-    if prefix not in (None, said["add_prefix_space"]):
+    if prefix not in (None, compiled_settings["add_prefix_space"]):
         raise settings.refuse(
             f"add_prefix_space is {prefix}", f"it must be what {COMPILED_FILE} says"
         )
-    return bool(said["add_prefix_space"])
+    return bool(compiled_settings["add_prefix_space"])
 
 
 def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
@@ -200,7 +202,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
         raise ModelFolderError(
             f"has no {MERGES_FILE}",
             where=path.parent,
-            remedy=f"put it beside {VOCABULARY_FILE}: it says how pieces are joined",
+            remedy=f"put it next to {VOCABULARY_FILE}: it defines how pieces are merged",
         )
     first, *lines = read_lines(path)
     # transformers skips the first line and whatever follows the last line feed
@@ -214,7 +216,7 @@ def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:
     for number, merge in enumerate(merges, start=2):
         if len(merge) != 2:
             raise ModelFolderError(
-                "is no pair of pieces with a blank between them",
+                "is not a pair of pieces separated by a blank",
                 where=path,
                 line=number,
                 remedy=_DAMAGED,
@@ -227,18 +229,18 @@ def check_merges(merges: Sequence[tuple[str, str]], vocabulary: Sequence[str], w
     known = set(vocabulary)
     if len(merges) > MOST_PIECES or len(set(merges)) < len(merges):
         raise ModelFolderError(
-            f"a pair is joined twice, or more than {MOST_PIECES:,} are",
+            f"a pair is merged twice, or more than {MOST_PIECES:,} are",
             where=where,
             remedy=_DAMAGED,
         )
     for first, second in merges:
         if (first + second).split() != [first + second]:
             raise ModelFolderError(
-                "a pair that is joined holds white space", where=where, remedy=_DAMAGED
+                "a merged pair contains white space", where=where, remedy=_DAMAGED
             )
         if not {first, second, first + second} <= known:
             raise ModelFolderError(
-                f"{first[:30]!r} and {second[:30]!r} are joined, but not all three are pieces",
+                f"{first[:30]!r} and {second[:30]!r} are merged, but not all three are pieces",
                 where=where,
                 remedy="vocabulary and merges must be of one tokenizer",
             )

@@ -18,7 +18,7 @@ def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str,
     # old files do not contain the type of their model
     usual = kind if key == "model" else None
     if not isinstance(component, dict) or component.get("type", usual) != kind:
-        raise refused(f"its {key} is no {kind}", where, "only BERT's own kinds can be followed")
+        raise refused(f"its {key} is not a {kind}", where, "only BERT's own kinds are supported")
     return component
 
 
@@ -42,7 +42,7 @@ def _same(value: object, expected: object) -> bool:
 def dense(table: object, where: Path) -> tuple[str, ...]:
     """Return the pieces by id, which must be exactly 0 to n-1. Raises `ModelFolderError`."""
     if not isinstance(table, dict) or len(table) > MOST_PIECES:
-        raise refused("its vocabulary is no table of pieces", where, "save the tokenizer again")
+        raise refused("its vocabulary is not a table of pieces", where, "save the tokenizer again")
     pieces: list[str | None] = [None] * len(table)
     for piece, number in table.items():
         if type(number) is not int or not 0 <= number < len(pieces) or pieces[number] is not None:
@@ -72,7 +72,7 @@ def check_same(
         repr(each[place])[:50] if place < len(each) else "nothing" for each in (pieces, compiled)
     )
     raise refused(
-        f"is not of one tokenizer with {name}: entry {place} is {other} here and {one} there",
+        f"is not of the same tokenizer as {name}: entry {place} is {other} here and {one} there",
         where,
         f"remove the one that the model was not trained with, this file or {name}",
     )

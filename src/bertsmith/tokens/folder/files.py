@@ -82,12 +82,12 @@ SPECIALS_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
-_CHANGES_IDS = "it changes the ids and is not followed: remove it and train again"
-_NOT_ADDED = "added tokens are not followed: use a folder whose vocabulary holds every token"
+_CHANGES_IDS = "it changes the ids and is not supported: remove it and train again"
+_NOT_ADDED = "added tokens are not supported: use a folder whose vocabulary holds every token"
 
 
 class Settings:
-    """The tokenizer settings of a folder's files; `said` are those of tokenizer_config.json.
+    """The tokenizer settings of a folder's files; `config` are those of tokenizer_config.json.
 
     Special tokens must be those of the kind, and no other tokens may have been added.
     """
@@ -109,19 +109,19 @@ class Settings:
         if blanks:  # kinds with names for beginning and end have them for [CLS] and [SEP]
             names |= {"bos_token": specials[2], "eos_token": specials[3]}
         self.where = folder / SETTINGS_FILE
-        self.said = read_json(self.where) if self.where.is_file() else {}
-        self.generic = is_generic(self.said)
-        self.followed = followed(folder, self.said, self.where)
+        self.config = read_json(self.where) if self.where.is_file() else {}
+        self.generic = is_generic(self.config)
+        self.followed = followed(folder, self.config, self.where)
         for key in ("split_special_tokens", "init_inputs"):
-            if self.said.get(key):
+            if self.config.get(key):
                 raise self.refuse(f"{key} is set", _CHANGES_IDS)
         beside = folder / SPECIALS_FILE
         self._beside = read_json(beside) if beside.is_file() else {}
-        _check_specials(self.said, names, self.where)
+        _check_specials(self.config, names, self.where)
         _check_specials(self._beside, names, beside)
         extra = folder / ADDED_FILE
         added: dict[str, Any] = dict.fromkeys(read_json(extra)) if extra.is_file() else {}
-        table = self.said.get("added_tokens_decoder") or {}
+        table = self.config.get("added_tokens_decoder") or {}
         for entry in table.values() if isinstance(table, dict) else [table]:
             known = isinstance(entry, dict)
             added[str(entry.get("content") if known else entry)] = entry if known else None
@@ -131,7 +131,7 @@ class Settings:
 
     def switch(self, key: str) -> bool | None:
         """Return a boolean setting, None if it is not set. Raises `ModelFolderError`."""
-        value = self.said.get(key)
+        value = self.config.get(key)
         if value is not None and not isinstance(value, bool):
             raise ModelFolderError(
                 f"{key} is {value!r}", where=self.where, remedy="it must be true or false"
@@ -146,7 +146,7 @@ class Settings:
         `compiled` are the added tokens of tokenizer.json, used if the table of
         tokenizer_config.json does not state it.
         """
-        beside = (self.said.get(name), self._beside.get(name))
+        beside = (self.config.get(name), self._beside.get(name))
         for entry in (self._added.get(token), (compiled or {}).get(token), *beside):
             if isinstance(entry, dict) and isinstance(entry.get("lstrip"), bool):
                 return bool(entry["lstrip"])
@@ -185,9 +185,9 @@ def check_added(
                 raise ModelFolderError(f"{token} is {flag}", where=where, remedy=_NOT_ADDED)
 
 
-def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path) -> None:
+def _check_specials(config: dict[str, Any], names: Mapping[str, str], where: Path) -> None:
     for key, expected in names.items():
-        value = said.get(key)
+        value = config.get(key)
         name = value.get("content") if isinstance(value, dict) else value
         if name not in (None, expected):
             raise ModelFolderError(
@@ -195,7 +195,7 @@ def _check_specials(said: dict[str, Any], names: Mapping[str, str], where: Path)
             )
     known = set(names.values())
     for key in ("additional_special_tokens", "extra_special_tokens"):
-        value = said.get(key)
+        value = config.get(key)
         more = value if isinstance(value, list) else [value] if value else []
         # version 5 repeats some of the special tokens there
         tokens = [each.get("content") if isinstance(each, dict) else each for each in more]

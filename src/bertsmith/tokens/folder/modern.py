@@ -49,7 +49,7 @@ def read_added(
     file: the compiled tokenizers assign them so regardless of the file. Raises `ModelFolderError`.
     """
     if not isinstance(table, list) or len(table) > _MOST_ADDED:
-        raise refused("its added_tokens are no short list", where, "save the tokenizer again")
+        raise refused("its added_tokens are not a short list", where, "save the tokenizer again")
     ids = {piece: number for number, piece in enumerate(learned)}
     seen: set[str] = set()
     entries: list[dict[str, Any]] = []
@@ -61,12 +61,12 @@ def read_added(
             raise refused(
                 f"the added token {piece[:50]!r} has the id {str(number)[:20]}, or is there twice",
                 where,
-                f"it must have {expected}: the ids go on behind the vocabulary's in order",
+                f"it must have {expected}: the ids continue after the vocabulary's, in order",
             )
         seen.add(piece)
     if missing := [piece for piece in SPECIALS if piece not in seen]:
         raise refused(
-            f"{missing[0]} is none of its added_tokens", where, "all special tokens must be"
+            f"{missing[0]} is not among its added_tokens", where, "all special tokens must be"
         )
     entries.sort(key=lambda each: int(each["id"]))
     return tuple(
@@ -86,7 +86,7 @@ def _checked(entry: object, where: Path) -> dict[str, Any]:
         and all(isinstance(entry[flag], bool) for flag in _FLAGS)
     ):
         raise refused(
-            f"the added token {str(entry)[:80]!r} is none", where, "save the tokenizer again"
+            f"the added token {str(entry)[:80]!r} is invalid", where, "save the tokenizer again"
         )
     piece = entry["content"]
     for flag in (*_NEVER, *(["lstrip"] if piece != _MASK else [])):
@@ -182,9 +182,9 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
         raise settings.refuse("add_prefix_space is set", "ModernBERT's own rules have none")
     if settings.takes_blank("mask_token", SPECIALS[4]) not in (None, takes_blank):
         raise settings.refuse(
-            f"the mask's lstrip is not {takes_blank}", f"it is so in {COMPILED_FILE}"
+            f"the mask's lstrip is not {takes_blank}", f"it is in {COMPILED_FILE}"
         )
-    table = settings.said.get("added_tokens_decoder")
+    table = settings.config.get("added_tokens_decoder")
     expected = _by_id(entries)
     if table and table != expected:  # invalid tables were refused above
         keys = sorted(set(table) | set(expected))

@@ -70,7 +70,7 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
         CharsMap(charsmap)
     except ValueError as error:
         raise ModelFolderError(
-            f"no SentencePiece model: {error}", where=path, remedy=_DAMAGED
+            f"not a SentencePiece model: {error}", where=path, remedy=_DAMAGED
         ) from error
     types = [piece.type for piece in pieces]
     if _WANTED + 2 in types:
@@ -89,12 +89,12 @@ def read_spiece(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
 
 
 def _piece(data: bytes) -> Piece:
-    said = dict(fields(data))
-    score = as_float(said.get(_SCORE, bytes(4)))
-    text = as_text(said.get(_TEXT, b""))
+    values = dict(fields(data))
+    score = as_float(values.get(_SCORE, bytes(4)))
+    text = as_text(values.get(_TEXT, b""))
     if not text or not math.isfinite(score):
-        raise Damaged("a piece is empty or its score no number")
-    return Piece(text=text, score=score, type=as_number(said.get(_TYPE, _NORMAL)))
+        raise Damaged("a piece is empty or its score is not a number")
+    return Piece(text=text, score=score, type=as_number(values.get(_TYPE, _NORMAL)))
 
 
 def _check(trainer: Mapping[int, Value], normaliser: Mapping[int, Value], path: Path) -> None:
@@ -112,7 +112,7 @@ def _check(trainer: Mapping[int, Value], normaliser: Mapping[int, Value], path: 
 
 def _refused(what: str, path: Path) -> ModelFolderError:
     return ModelFolderError(
-        what, where=path, remedy="only unigram models as ALBERT's can be followed"
+        what, where=path, remedy="only unigram models like ALBERT's are supported"
     )
 
 

@@ -81,24 +81,28 @@ def _place(vocabulary: Sequence[str], piece: str) -> int:
 def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Return the pieces and their scores, in 32 bits."""
     if not isinstance(table, list) or len(table) > MOST_PIECES:
-        raise refused("its vocabulary is no list of pieces", where, "save the tokenizer again")
+        raise refused("its vocabulary is not a list of pieces", where, "save the tokenizer again")
     try:
         pairs = [(str.__str__(piece), float(score)) for piece, score in table]
         scores = array("f", [score for _, score in pairs])
     except (TypeError, ValueError, OverflowError) as error:
         raise refused(
-            "its vocabulary is no list of pieces with scores", where, "save the tokenizer again"
+            "its vocabulary is not a list of pieces with scores", where, "save the tokenizer again"
         ) from error
     if not all(map(math.isfinite, scores)):
-        raise refused("a score is no number", where, "save the tokenizer again")
+        raise refused("a score is not a number", where, "save the tokenizer again")
     return tuple(piece for piece, _ in pairs), tuple(scores)
 
 
-def _normaliser(said: object, where: Path) -> dict[str, Any]:
+def _normaliser(normalizer: object, where: Path) -> dict[str, Any]:
     """Return the settings of the rules that follow from the sequence of normalisers."""
-    steps: Any = part({"normalizer": said}, "normalizer", "Sequence", where).get("normalizers")
+    steps: Any = part({"normalizer": normalizer}, "normalizer", "Sequence", where).get(
+        "normalizers"
+    )
     if not isinstance(steps, list):
-        raise refused("its normalizer is no list of them", where, "only ALBERT's can be followed")
+        raise refused(
+            "its normalizer is not a list of normalizers", where, "only ALBERT's are supported"
+        )
     kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     wanted: list[dict[str, Any]] = [
         *_QUOTES,
@@ -114,13 +118,13 @@ def _normaliser(said: object, where: Path) -> dict[str, Any]:
         raise refused(
             f"its normalizers are {', '.join(map(str, kinds))[:80]}",
             where,
-            "only ALBERT's can be followed",
+            "only ALBERT's are supported",
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
     if rest not in ([], [_JOIN_SPACES]):
         raise refused(
-            f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's can be followed"
+            f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's are supported"
         )
     return settings
 
@@ -136,14 +140,14 @@ def _charsmap(encoded: object, where: Path) -> bytes:
     return data
 
 
-def _prefix(said: object, where: Path) -> bool:
+def _prefix(pre_tokenizer: object, where: Path) -> bool:
     """Return whether a blank is prepended to a text; older files split words at blanks first."""
-    steps = said.get("pretokenizers") if isinstance(said, dict) else None
+    steps = pre_tokenizer.get("pretokenizers") if isinstance(pre_tokenizer, dict) else None
     several: list[Any] = steps if isinstance(steps, list) else []
     kinds = [step.get("type") if isinstance(step, dict) else None for step in several]
     if kinds == ["WhitespaceSplit", "Metaspace"]:
-        said = several[1]
-    marks = part({"pre_tokenizer": said}, "pre_tokenizer", "Metaspace", where)
+        pre_tokenizer = several[1]
+    marks = part({"pre_tokenizer": pre_tokenizer}, "pre_tokenizer", "Metaspace", where)
     check_settings(marks, {"replacement": SPACE, "split": True}, where)
     check_settings(marks, {"add_prefix_space": (True, False)}, where)
     check_settings(marks, {"prepend_scheme": ("always", "never")}, where)
@@ -213,7 +217,7 @@ def read_file(path: Path) -> tuple[tuple[str, ...], UnigramRules]:
 def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, UNIGRAM_SPECIALS, blanks=True, normalizes=True)
-    if settings.said.get("sp_model_kwargs"):
+    if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
     model, compiled = place / MODEL_FILE, place / COMPILED_FILE
     if not model.is_file() and not compiled.is_file():
@@ -262,7 +266,7 @@ def _check_agreement(settings: Settings, compiled: UnigramRules) -> None:
         stated = settings.switch(key)
         if (default if stated is None else stated) != found:
             raise settings.refuse(
-                f"{key} is {'not said' if stated is None else stated}",
+                f"{key} is {'not set' if stated is None else stated}",
                 f"{COMPILED_FILE} has {found}: both must be the same",
             )
 
@@ -272,7 +276,7 @@ def _check_scores(
 ) -> None:
     """Raise `ModelFolderError` unless tokenizer.json has the model's scores and replacements."""
     if rules.charsmap != compiled.charsmap:
-        raise refused(f"exchanges other characters than {MODEL_FILE}", where, "save both again")
+        raise refused(f"replaces other characters than {MODEL_FILE}", where, "save both again")
     for piece, one, other in zip(vocabulary, rules.scores, compiled.scores, strict=True):
         # pieces with a comma after a digit have a penalty there
         apart = min(abs(one - other), abs(one - other - NUMBER_COMMA_PENALTY))

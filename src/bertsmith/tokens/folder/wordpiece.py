@@ -111,12 +111,12 @@ def read_file(path: Path) -> tuple[tuple[str, ...], BasicRules]:
 def read_folder(place: Path) -> tuple[tuple[str, ...], BasicRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, SPECIALS, blanks=False, normalizes=True)
-    if settings.said.get("do_basic_tokenize") not in (None, True) or settings.said.get(
+    if settings.config.get("do_basic_tokenize") not in (None, True) or settings.config.get(
         "never_split"
     ):
         raise settings.refuse(
             "do_basic_tokenize or never_split is set",
-            "they change the ids and are not followed: remove them and train again",
+            "they change the ids and are not supported: remove them and train again",
         )
     words, compiled = place / VOCABULARY_FILE, place / COMPILED_FILE
     if not words.is_file() and not compiled.is_file():
@@ -149,11 +149,15 @@ def _rules(
     whether to lower-case, the default is not used, and `_with_notice` prints a line.
     """
     stated = {key: settings.switch(key) for key in _CASING}
-    said = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
+    compiled_switches = {
+        key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()
+    }
     if settings.generic and normalizer is not None:
-        stated = said
+        stated = compiled_switches
     elif stated[_LOWERCASE] is None:
-        stated = {key: said[key] if stated[key] is None else stated[key] for key in _CASING}
+        stated = {
+            key: compiled_switches[key] if stated[key] is None else stated[key] for key in _CASING
+        }
         guess = _looks_uncased(vocabulary)
         stated[_LOWERCASE] = guess if stated[_LOWERCASE] is None else stated[_LOWERCASE]
         return _with_notice(_basic_rules(stated), settings.where)
@@ -171,13 +175,13 @@ def _basic_rules(switches: Mapping[str, bool | None]) -> BasicRules:
 def _with_notice(rules: BasicRules, where: Path) -> BasicRules:
     """Return the rules; print a line if they differ from the defaults of `transformers`."""
     if rules != BasicRules(lowercase=True):
-        done = f"lower-cased as {COMPILED_FILE} says" if rules.lowercase else "not lower-cased"
-        say(f"{where}: does not say {_LOWERCASE}; text is {done}")
+        done = f"lower-cased as in {COMPILED_FILE}" if rules.lowercase else "not lower-cased"
+        say(f"{where}: does not set {_LOWERCASE}; text is {done}")
     return rules
 
 
-def _switch(said: dict[str, Any], name: str, where: Path) -> bool | None:
-    value = said.get(name)
+def _switch(normalizer: dict[str, Any], name: str, where: Path) -> bool | None:
+    value = normalizer.get(name)
     if value is not None and not isinstance(value, bool):
         raise ModelFolderError(
             f"{name} is {str(value)[:50]!r}", where=where, remedy="it must be true or false"
