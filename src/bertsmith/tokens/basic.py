@@ -108,7 +108,7 @@ class _Table(dict[int, str]):
 def _cleaning(lowercase: bool, space_cjk: bool) -> _Table:
     def clean(character: str) -> str:
         lowered = character.lower() if lowercase else character
-        return "".join(_cleaned(each, space_cjk) for each in lowered)
+        return "".join(_cleaned(part, space_cjk) for part in lowered)
 
     return _Table(clean)
 

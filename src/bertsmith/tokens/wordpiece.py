@@ -154,13 +154,13 @@ def _take_parts(character: str, waiting: list[_Character]) -> _Character:
 def _bare(rules: BasicRules, word: list[_Character]) -> list[_Character]:
     """Lower-case again and strip accents, as `BasicRules` does."""
     if rules.lowercase:
-        word = [part for each in word for part in _spread(each, each.text.lower())]
+        word = [part for item in word for part in _spread(item, item.text.lower())]
     if not rules.strips:
         return word
     parts = [
-        part for each in word for part in _spread(each, unicodedata.normalize("NFD", each.text))
+        part for item in word for part in _spread(item, unicodedata.normalize("NFD", item.text))
     ]
-    return [each for each in _ordered(parts) if unicodedata.category(each.text) != "Mn"]
+    return [item for item in _ordered(parts) if unicodedata.category(item.text) != "Mn"]
 
 
 def _spread(before: _Character, after: str) -> Iterator[_Character]:
@@ -177,12 +177,12 @@ def _ordered(parts: Iterator[_Character] | list[_Character]) -> list[_Character]
     """Sort into canonical order: runs of combining characters by class (Unicode, D108)."""
     ordered: list[_Character] = []
     run: list[_Character] = []
-    for each in parts:
-        if unicodedata.combining(each.text):
-            run.append(each)
+    for character in parts:
+        if unicodedata.combining(character.text):
+            run.append(character)
             continue
         ordered += sorted(run, key=_class) if len(run) > 1 else run
-        ordered.append(each)
+        ordered.append(character)
         run = []
     return [*ordered, *sorted(run, key=_class)]
 
@@ -195,35 +195,35 @@ def _words(text: list[_Character]) -> list[list[_Character]]:
     words: list[list[_Character]] = []
     for stretch in _parted(text, str.isspace):
         word: list[_Character] = []
-        for each in stretch:
-            if is_punctuation(each.text):
-                words += [word, [each]] if word else [[each]]
+        for character in stretch:
+            if is_punctuation(character.text):
+                words += [word, [character]] if word else [[character]]
                 word = []
             else:
-                word.append(each)
+                word.append(character)
         words += [word] if word else []
     return words
 
 
 def _parted(text: list[_Character], blank: Callable[[str], bool]) -> list[list[_Character]]:
     stretches: list[list[_Character]] = [[]]
-    for each in text:
-        if blank(each.text):
+    for character in text:
+        if blank(character.text):
             stretches.append([])
         else:
-            stretches[-1].append(each)
+            stretches[-1].append(character)
     return [stretch for stretch in stretches if stretch]
 
 
 def _text(characters: Sequence[_Character]) -> str:
-    return "".join(each.text for each in characters)
+    return "".join(character.text for character in characters)
 
 
 def _aligned(word: list[_Character]) -> AlignedWord:
     return AlignedWord(
         _text(word),
-        tuple(min(each.places) for each in word),
-        tuple(max(each.places) + 1 for each in word),
+        tuple(min(character.places) for character in word),
+        tuple(max(character.places) + 1 for character in word),
     )
 
 

@@ -58,7 +58,7 @@ def to_save(tensors: Mapping[str, Tensor], *, first: bool) -> dict[str, Tensor]:
     own = {
         name: own_share(tensor) for name, tensor in tensors.items() if first or in_shares(tensor)
     }
-    return {name: each for name, each in own.items() if each.dim() == 0 or len(each)}
+    return {name: share for name, share in own.items() if share.dim() == 0 or len(share)}
 
 
 def first_rows(tensors: Mapping[str, Tensor]) -> dict[str, int]:

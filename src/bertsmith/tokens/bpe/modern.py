@@ -80,9 +80,9 @@ def _decomposed(text: str) -> Iterator[_Mark]:
     """Yield the characters of a text in NFD, with runs of marks ordered by class."""
     marks: list[_Mark] = []
     for character in text:
-        for place, each in enumerate(unicodedata.normalize("NFD", character)):
-            part = _Mark(each, int(place > 0))
-            if unicodedata.combining(each):
+        for place, letter in enumerate(unicodedata.normalize("NFD", character)):
+            part = _Mark(letter, int(place > 0))
+            if unicodedata.combining(letter):
                 marks.append(part)
                 continue
             yield from sorted(marks, key=_class)
@@ -139,7 +139,7 @@ class ModernText:
         self._ids = {piece: ids[piece] for piece in vocabulary[: rules.learned]}
         takes_blank = _MASK if rules.mask_takes_blank else None
         self._given, self._composed = (
-            _Finder([each for each in rules.added if each.composed == late], ids, takes_blank)
+            _Finder([token for token in rules.added if token.composed == late], ids, takes_blank)
             for late in (False, True)
         )
         self._pairs = BytePairs(rules.merges)
@@ -181,8 +181,8 @@ class ModernText:
                 yield Stretch(
                     start,
                     ids,
-                    tuple(other.starts[place + each] for each in starts),
-                    tuple(other.ends[place + each - 1] for each in ends),
+                    tuple(other.starts[place + at] for at in starts),
+                    tuple(other.ends[place + at - 1] for at in ends),
                 )
 
     def _between(self, text: str, specials_in_text: bool) -> Iterator[Stretch]:
@@ -219,8 +219,8 @@ class _Finder:
     def __init__(
         self, added: Sequence[AddedPiece], ids: Mapping[str, int], takes_blank: str | None
     ) -> None:
-        self._ids = {each.piece: ids[each.piece] for each in added}
-        self._specials = {each.piece for each in added if each.special}
+        self._ids = {token.piece: ids[token.piece] for token in added}
+        self._specials = {token.piece for token in added if token.special}
         self._takes_blank = takes_blank
         self._pattern = re.compile(_pattern(list(self._ids))) if added else None
 

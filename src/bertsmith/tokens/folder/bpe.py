@@ -258,8 +258,8 @@ def files_of(
         "tokenizer_class": "RobertaTokenizer",
         "add_prefix_space": rules.prefix_blank,
         "added_tokens_decoder": {
-            str(each["id"]): {key: value for key, value in each.items() if key != "id"}
-            for each in added
+            str(token["id"]): {key: value for key, value in token.items() if key != "id"}
+            for token in added
         },
         **({FOLLOWS: "fast"} if rules.prefix_parts else {}),
         **names,

@@ -29,7 +29,7 @@ def check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], whe
     """
     for key, value in expected.items():
         values = value if isinstance(value, tuple) else (value,)
-        if key in settings and not any(_same(settings[key], each) for each in values):
+        if key in settings and not any(_same(settings[key], allowed) for allowed in values):
             raise refused(
                 f"{key} is {str(settings[key])[:50]!r}", where, f"it must be {values[0]!r}"
             )
@@ -69,7 +69,8 @@ def check_same(
         min(len(pieces), len(compiled)),
     )
     one, other = (
-        repr(each[place])[:50] if place < len(each) else "nothing" for each in (pieces, compiled)
+        repr(listed[place])[:50] if place < len(listed) else "nothing"
+        for listed in (pieces, compiled)
     )
     raise refused(
         f"is not of the same tokenizer as {name}: entry {place} is {other} here and {one} there",

@@ -198,7 +198,7 @@ def _check_specials(config: dict[str, Any], names: Mapping[str, str], where: Pat
         value = config.get(key)
         more = value if isinstance(value, list) else [value] if value else []
         # version 5 repeats some of the special tokens there
-        tokens = [each.get("content") if isinstance(each, dict) else each for each in more]
+        tokens = [item.get("content") if isinstance(item, dict) else item for item in more]
         if not all(isinstance(token, str) and token in known for token in tokens):
             raise ModelFolderError(f"{key} are set", where=where, remedy=_NOT_ADDED)
 
@@ -229,7 +229,7 @@ def followed(folder: Path, settings: Mapping[str, Any], where: Path) -> Followed
     Raises `ModelFolderError`.
     """
     stated = settings.get(FOLLOWS)
-    known: Followed | None = next((each for each in _FOLLOWED if each == stated), None)
+    known: Followed | None = next((choice for choice in _FOLLOWED if choice == stated), None)
     if known is not None:
         return known
     if stated is not None:

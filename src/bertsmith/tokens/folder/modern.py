@@ -68,10 +68,10 @@ def read_added(
         raise refused(
             f"{missing[0]} is not among its added_tokens", where, "all special tokens must be"
         )
-    entries.sort(key=lambda each: int(each["id"]))
+    entries.sort(key=lambda entry: int(entry["id"]))
     return tuple(
-        AddedPiece(piece=each["content"], special=each["special"], composed=each["normalized"])
-        for each in entries
+        AddedPiece(piece=entry["content"], special=entry["special"], composed=entry["normalized"])
+        for entry in entries
     ), entries
 
 
@@ -105,15 +105,15 @@ def added_entries(rules: ModernRules, ids: Mapping[str, int]) -> list[dict[str, 
     """Return tokenizer.json's entries of the added tokens."""
     return [
         {
-            "id": ids[each.piece],
-            "content": each.piece,
+            "id": ids[token.piece],
+            "content": token.piece,
             "single_word": False,
-            "lstrip": rules.mask_takes_blank and each.piece == _MASK,
+            "lstrip": rules.mask_takes_blank and token.piece == _MASK,
             "rstrip": False,
-            "normalized": each.composed,
-            "special": each.special,
+            "normalized": token.composed,
+            "special": token.special,
         }
-        for each in rules.added
+        for token in rules.added
     ]
 
 
@@ -148,12 +148,12 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
             f"its vocabulary lacks the byte {lacking[0]!r}", where, "all 256 must be pieces"
         )
     added, entries = read_added(data.get("added_tokens"), learned, where)
-    vocabulary = (*learned, *(each.piece for each in added if each.piece not in known))
+    vocabulary = (*learned, *(token.piece for token in added if token.piece not in known))
     check_vocabulary(vocabulary, where, specials=SPECIALS, lines=False)
     merges = merges_in(model.get("merges"), where)
     check_merges(merges, learned, where)
     _check_template(data.get("post_processor"), vocabulary, where)
-    mask = next(each for each in entries if each["content"] == SPECIALS[4])
+    mask = next(entry for entry in entries if entry["content"] == SPECIALS[4])
     _check_settings(place, entries, bool(mask["lstrip"]))
     return vocabulary, ModernRules(
         merges=merges, learned=len(learned), added=added, mask_takes_blank=mask["lstrip"]
@@ -163,7 +163,7 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ModernRules]:
 def _check_template(found: object, vocabulary: Sequence[str], where: Path) -> None:
     """Raise `ModelFolderError` unless pairs become `[CLS] a [SEP] b [SEP]`, with any segments."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    if found not in [surrounded(_CLS, _SEP, ids, segments=each) for each in (True, False)]:
+    if found not in [surrounded(_CLS, _SEP, ids, segments=flag) for flag in (True, False)]:
         raise refused(
             "its post_processor is not ModernBERT's", where, "it must put [CLS] a [SEP] b [SEP]"
         )
@@ -176,7 +176,7 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
         SPECIALS,
         blanks=True,
         normalizes=False,
-        more=[str(each["content"]) for each in entries],
+        more=[str(entry["content"]) for entry in entries],
     )
     if settings.switch("add_prefix_space"):
         raise settings.refuse("add_prefix_space is set", "ModernBERT's own rules have none")
@@ -198,8 +198,8 @@ def _check_settings(place: Path, entries: Sequence[Mapping[str, Any]], takes_bla
 
 def _by_id(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        str(each["id"]): {key: value for key, value in each.items() if key != "id"}
-        for each in entries
+        str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
+        for entry in entries
     }
 
 

@@ -112,7 +112,7 @@ def _normaliser(normalizer: object, where: Path) -> dict[str, Any]:
         "lowercase": "Lowercase" in kinds,
         "keep_accents": "NFKD" not in kinds,
     }
-    expected = [each for each in wanted if each["type"] in ("Replace", *kinds)]
+    expected = [step for step in wanted if step["type"] in ("Replace", *kinds)]
     rest = steps[len(expected) :]
     if steps[: len(expected)] != expected or ("NFKD" in kinds) != ("StripAccents" in kinds):
         raise refused(
@@ -301,8 +301,8 @@ def files_of(
         _ACCENTS: rules.keep_accents,
         _SPACES: rules.remove_space,
         "added_tokens_decoder": {
-            str(each["id"]): {key: value for key, value in each.items() if key != "id"}
-            for each in compiled["added_tokens"]
+            str(token["id"]): {key: value for key, value in token.items() if key != "id"}
+            for token in compiled["added_tokens"]
         },
         **({} if rules.prefix_space else {"add_prefix_space": False}),
         **names,

@@ -230,9 +230,9 @@ class PieceMiner:
         for number, old in before:
             changed |= self._record(number, self._savings(number), old)
         del self._saved[piece]
-        for each in sorted(changed - {piece}):
-            if (saved := self._saved[each]) > 0:
-                heapq.heappush(self._heap, (-saved, each))
+        for other in sorted(changed - {piece}):
+            if (saved := self._saved[other]) > 0:
+                heapq.heappush(self._heap, (-saved, other))
 
     def _cut_by(self, piece: str) -> Iterator[int]:
         """Yield the words in which a new piece would be the longest match at some position.

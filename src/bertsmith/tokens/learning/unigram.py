@@ -271,8 +271,8 @@ def _character_counts(
     counts = characters_of(runs)
     del counts[SPACE]
     for character, number in forgotten.items():
-        for each in tidied(rules, lowered(character) if rules.lowercase else character):
-            counts[each] += number
+        for letter in tidied(rules, lowered(character) if rules.lowercase else character):
+            counts[letter] += number
     return counts
 
 

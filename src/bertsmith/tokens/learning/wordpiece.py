@@ -153,8 +153,8 @@ def _with_forgotten(
     """Add the counts of the characters of dropped chunks, after the rules."""
     for character, number in forgotten.items():
         for word in rules.words(character):
-            for each in word:
-                counts[each] += number
+            for letter in word:
+                counts[letter] += number
     return counts
 
 

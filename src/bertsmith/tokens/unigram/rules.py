@@ -150,7 +150,7 @@ def tidied(rules: UnigramRules, text: str) -> str:
     text = text.replace("``", '"').replace("''", '"')
     if not rules.keep_accents:
         decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(each for each in decomposed if not unicodedata.combining(each))
+        text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     return text.lower() if rules.lowercase else text
 
 
@@ -165,13 +165,13 @@ def traced(rules: UnigramRules, text: str) -> Traced:
     if not rules.keep_accents:
         # all marks that would be reordered are removed
         parts = [
-            (each, start, end)
+            (letter, start, end)
             for part, start, end in parts
-            for each in unicodedata.normalize("NFKD", part)
-            if not unicodedata.combining(each)
+            for letter in unicodedata.normalize("NFKD", part)
+            if not unicodedata.combining(letter)
         ]
     if rules.lowercase:
-        parts = [(each, start, end) for part, start, end in parts for each in part.lower()]
+        parts = [(letter, start, end) for part, start, end in parts for letter in part.lower()]
     whole = tidied(rules, lowered(text) if rules.lowercase else text)
     assert len(whole) == len(parts)
     return Traced(whole, [start for _, start, _ in parts], [end for _, _, end in parts])
@@ -183,8 +183,8 @@ def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
     while place < len(stretch):
         size = 2 if stretch[place : place + 2] in ("``", "''") else 1
         character = '"' if size == 2 else stretch[place]
-        for each in character.lower() if rules.lowercase else character:
-            yield each, start + place, start + place + size
+        for letter in character.lower() if rules.lowercase else character:
+            yield letter, start + place, start + place + size
         place += size
 
 

@@ -122,8 +122,8 @@ class UnigramText:
         if not self._by_stretch or SPACE in text:
             return True
         cut = [self._stretches[stretch] for stretch in text.split()]
-        total = math.fsum(each.score for each in cut)
-        return min((each.reach for each in cut), default=math.inf) < 1 - total
+        total = math.fsum(word.score for word in cut)
+        return min((word.reach for word in cut), default=math.inf) < 1 - total
 
     def _stretch(self, stretch: str) -> _Cut:
         given = lowered(stretch) if self._rules.lowercase else stretch
