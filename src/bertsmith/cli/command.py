@@ -21,7 +21,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, UserError
-from bertsmith.core.json_files import NestedTooDeep, parse_json
+from bertsmith.core.json_files import parse_json
 from bertsmith.core.output import print_line
 
 if typing.TYPE_CHECKING:
@@ -309,9 +309,12 @@ def _read(file: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             # a pipe is welcome, a device without an end is not
             content = stream.read(_LARGEST_CONFIG + 1)
-        if len(content) > _LARGEST_CONFIG:
-            remedy = "name a file of settings"
-            raise ConfigError("is over 1 MiB", where=file, remedy=remedy)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(what, where=file, remedy="check the path") from error
+    if len(content) > _LARGEST_CONFIG:
+        raise ConfigError("is over 1 MiB", where=file, remedy="name a file of settings")
+    try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
         values = tomllib.loads(text) if file.suffix == ".toml" else parse_json(text)
     except tomllib.TOMLDecodeError as error:
@@ -322,13 +325,11 @@ def _read(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         what, remedy = f"not JSON: {error.msg}", _CONFIG
         raise ConfigError(what, where=file, line=error.lineno, remedy=remedy) from error
-    except NestedTooDeep as error:
-        raise ConfigError(f"is {error}", where=file, remedy=_CONFIG) from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8", where=file, remedy="save it as UTF-8") from error
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(what, where=file, remedy="check the path") from error
+    except (ValueError, RecursionError) as error:
+        # numbers of thousands of digits, thousands of levels
+        raise ConfigError(f"cannot be read: {error}", where=file, remedy=_CONFIG) from error
     if not isinstance(values, dict):
         raise ConfigError("holds no JSON object", where=file, remedy=_CONFIG)
     return values

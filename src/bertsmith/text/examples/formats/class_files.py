@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from os.path import commonprefix
@@ -68,21 +68,12 @@ def fasttext_examples(
     path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
     """Lines of fastText: labels, each after ``__label__``, and a text."""
-    file = TextFile(path, ExampleError, columns.encoding)
-    before, empty = bad.count, True
-    with bad.of(path) as refuse:
-        for line, written in _lines(file, refuse):
-            labels, text = fasttext_line(written)
-            try:
-                value = _fasttext_value(file, line, labels, text, kind)
-                example = checked(file, _example(file, line, text, value, kind), check)
-            except UserError as error:
-                refuse(error, written)
-                continue
-            empty = False
-            yield example
-    if empty:
-        raise examples_missing(file, bad, before)
+
+    def parse(file: TextFile, line: int, written: str) -> tuple[object, str]:
+        labels, text = fasttext_line(written)
+        return _fasttext_value(file, line, labels, text, kind), text
+
+    return _examples_of_lines(path, columns, kind, check, bad, parse)
 
 
 def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kind: Kind) -> object:
@@ -106,13 +97,29 @@ def label_first(
     path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
     """Lines of a label, white space and a text, such as ``LOC:city What county is this ?``."""
+
+    def parse(file: TextFile, line: int, written: str) -> tuple[object, str]:
+        label, _, text = written.replace("\t", " ", 1).partition(" ")
+        return label_until(label, columns.label_until), text
+
+    return _examples_of_lines(path, columns, kind, check, bad, parse)
+
+
+def _examples_of_lines(
+    path: Path,
+    columns: Columns,
+    kind: Kind,
+    check: Check | None,
+    bad: BadRows,
+    parse: Callable[[TextFile, int, str], tuple[object, str]],
+) -> Iterator[Example]:
+    """Yield the example of each line, which `parse` splits into the label's value and the text."""
     file = TextFile(path, ExampleError, columns.encoding)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
         for line, written in _lines(file, refuse):
-            label, _, text = written.replace("\t", " ", 1).partition(" ")
             try:
-                value = label_until(label, columns.label_until)
+                value, text = parse(file, line, written)
                 example = checked(file, _example(file, line, text, value, kind), check)
             except UserError as error:
                 refuse(error, written)
