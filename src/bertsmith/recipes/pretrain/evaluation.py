@@ -81,7 +81,7 @@ def evaluate_objective(
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutPlan(Config):
-    """How often held-out text is read, and how much of it."""
+    """The number and size of measurements on held-out text."""
 
     measurements: int
     """Number of measurements during training."""

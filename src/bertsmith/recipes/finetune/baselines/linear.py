@@ -18,7 +18,7 @@ _FOLDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Choosing:
-    """How the regularisation strength is chosen."""
+    """The cross-validation that chooses the regularisation strength."""
 
     folds: int = _FOLDS
     """Number of the three folds that are predicted from the other two."""
