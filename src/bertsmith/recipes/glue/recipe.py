@@ -139,11 +139,9 @@ def glue(
     files that are not GLUE's, `ConfigError` for a missing task, and what `finetune` raises.
     """
     folder, available = model_folder(model), find_glue(data)
-    for name in tasks:
-        if name not in available:
-            raise ConfigError(
-                f"no task {name!r} in {data}", remedy=f"there is {', '.join(available)}"
-            )
+    if missing := [name for name in tasks if name not in available]:
+        remedy = f"there is {', '.join(available)}"
+        raise ConfigError(f"no task {missing[0]!r} in {data}", remedy=remedy)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with made_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, tuple[float, float | None]]] = {}
