@@ -119,6 +119,26 @@ def test_the_case_is_that_of_the_folders_name(tmp_path: Path, folder: str, lower
     assert load_model(tmp_path / "out")[1].lowercase is lowercase
 
 
+@pytest.mark.parametrize("above", [("vocab.txt",), ("vocab.txt", "bert_config.json")])
+def test_what_lies_one_folder_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], above: tuple[str, ...]
+) -> None:
+    theirs, home = bert(BertForPreTraining), tmp_path / "cased_L-3_H-32_A-4"
+    source = checkpoint(home / "checkpoint-70", arrays(theirs))
+    for name in above:
+        (source / name).rename(home / name)
+    convert(source, tmp_path / "out")
+    assert "has no vocabulary: taken from the folder above it" in capsys.readouterr().err
+    ours, tokenizer = load_model(tmp_path / "out")
+    assert compared(ours, theirs) == {"hidden", "masked_lm", "next_sentence"}
+    assert not tokenizer.lowercase  # by the name of the folder in which the vocabulary lies
+    if above == ("vocab.txt",):
+        return
+    (home / "bert_config.json").unlink()
+    with pytest.raises(ModelFolderError, match=r"no bert_config\.json beside it or one folder up"):
+        convert(source, tmp_path / "none")
+
+
 def google_albert(state: dict[str, Any]) -> Arrays:
     """An ALBERT's weights by the names in google-research/albert, one by one."""
     layer, inner = (

@@ -27,7 +27,9 @@ from bertsmith.weights.conversion.staging import (
     Moves,
     copy_file,
     copy_files,
+    homes,
     read_settings,
+    vocabulary_home,
     write_json,
 )
 from bertsmith.weights.conversion.tensor_bundle import (
@@ -261,10 +263,11 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
         check_file(path, home.resolve())
     bundle = TensorBundle(prefix)
     kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
-    place = home / CONFIG_FILES[kind]
-    if not place.exists():
+    name = CONFIG_FILES[kind]
+    place = next((each / name for each in homes(prefix) if (each / name).exists()), None)
+    if place is None:
         raise ModelFolderError(
-            f"has no {place.name} beside it",
+            f"has no {name} beside it or one folder up",
             where=prefix,
             remedy="put it there with the vocabulary: Google's folders have both",
         )
@@ -277,7 +280,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
         )
     write_json(folder / "config.json", hub_config(read_settings(place), kind, tensors))
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    _carry_vocabulary(home, folder)
+    _carry_vocabulary(prefix, folder)
     return moves
 
 
@@ -336,12 +339,19 @@ def _renamed(bundle: TensorBundle, kind: Family) -> tuple[Moves, dict[str, Tenso
     return moves, tensors
 
 
-def _carry_vocabulary(home: Path, folder: Path) -> None:
+def _carry_vocabulary(prefix: Path, folder: Path) -> None:
     """Copy the vocabulary; with the case that the folder's name tells, as Google's code does."""
+    home = vocabulary_home(prefix, "*.model")
+    if home is None:
+        return
     copy_files(home, folder)
     for path in sorted(home.glob("*.model"))[:1]:
         copy_file(path, folder / "spiece.model")
-    name = home.resolve().name
-    lowercase = bool(_LOWERCASE.search(name))
-    if not (folder / "tokenizer_config.json").exists() and (lowercase or _CASED.search(name)):
+    for name in (home.resolve().name, prefix.resolve().parent.name):
+        lowercase = bool(_LOWERCASE.search(name))
+        if lowercase or _CASED.search(name):
+            break
+    else:
+        return
+    if not (folder / "tokenizer_config.json").exists():
         write_json(folder / "tokenizer_config.json", {"do_lower_case": lowercase})

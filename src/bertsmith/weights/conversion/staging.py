@@ -25,7 +25,7 @@ def config_beside(weights: Path) -> Path:
 
     `ModelFolderError` where there is none, or it is that of another kind of model.
     """
-    place = next((home / _CONFIG for home in _homes(weights) if (home / _CONFIG).exists()), None)
+    place = next((home / _CONFIG for home in homes(weights) if (home / _CONFIG).exists()), None)
     if place is None:
         raise ModelFolderError(
             "has no config.json beside it",
@@ -44,12 +44,21 @@ def carry_settings(weights: Path, folder: Path) -> None:
     """
     config = read_settings(config_beside(weights))
     write_json(folder / _CONFIG, _without_invented_labels(config))
-    for home in _homes(weights):
-        if has_vocabulary(home):
+    if (home := vocabulary_home(weights)) is not None:
+        copy_files(home, folder)
+
+
+def vocabulary_home(weights: Path, others: str = "") -> Path | None:
+    """Return the folder of a vocabulary: that of some weights or, which is said, the one above it.
+
+    Files that match the pattern `others` are vocabularies too.
+    """
+    for home in homes(weights):
+        if has_vocabulary(home) or (others and any(home.glob(others))):
             if home.resolve() != weights.parent.resolve():
                 say(f"{weights.parent} has no vocabulary: taken from the folder above it")
-            copy_files(home, folder)
-            return
+            return home
+    return None
 
 
 def has_vocabulary(folder: Path) -> bool:
@@ -62,8 +71,8 @@ def vocabulary_above(folder: Path) -> bool:
     return not has_vocabulary(folder) and has_vocabulary(folder.resolve().parent)
 
 
-def _homes(weights: Path) -> tuple[Path, Path]:
-    """The folder of some weights, and the one above it."""
+def homes(weights: Path) -> tuple[Path, Path]:
+    """Return the folder of some weights, and the one above it."""
     return weights.parent, weights.parent.resolve().parent
 
 
