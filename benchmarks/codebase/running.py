@@ -33,6 +33,8 @@ def observe(frame, event, argument, add=called.add):
 threading.setprofile(observe)
 sys.setprofile(observe)
 main = __import__(package + ".cli", fromlist=["main"]).main
+# a module where the command has a folder
+main = getattr(main, "main", main)
 status = main(arguments)
 sys.setprofile(None)
 ours = [
