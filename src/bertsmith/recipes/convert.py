@@ -61,20 +61,20 @@ def largest_differences(one: Model, other: Model) -> dict[str, float]:
 def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
     with forward_only(model, "fp32"):
         encoded = model.encoder(batch)
-        found = {"hidden states": encoded.last}
+        outputs = {"hidden states": encoded.last}
         if "masked_lm" in model.heads:
-            found["masked tokens"] = model.masked_lm(encoded.last)
+            outputs["masked tokens"] = model.masked_lm(encoded.last)
         if "next_sentence" in model.heads:
-            found["next sentence"] = model.next_sentence(encoded, batch)
+            outputs["next sentence"] = model.next_sentence(encoded, batch)
         if "classify" in model.heads:
-            found["classes"] = model.classify(encoded, batch)
+            outputs["classes"] = model.classify(encoded, batch)
         if "tag" in model.heads:
-            found["tags"] = model.tag(encoded.last)
+            outputs["tags"] = model.tag(encoded.last)
         if "span" in model.heads:
-            found["spans"] = model.span(encoded.last)
+            outputs["spans"] = model.span(encoded.last)
         if "choose" in model.heads:
-            found["choices"] = model.choose(encoded, batch)
-    return found
+            outputs["choices"] = model.choose(encoded, batch)
+    return outputs
 
 
 def _drawn(one: Model, other: Model) -> Batch:

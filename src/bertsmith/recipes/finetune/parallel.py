@@ -38,8 +38,7 @@ from bertsmith.training.interruption import Interrupted, interruptions
 from bertsmith.training.processes import Worker, pickled
 
 AtOnce = int | Literal["auto"]
-# exponent of a training's tokens/s by its threads: 1.54 times as many with two
-# as docs/experiments/fine-tuning.md has it
+# exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
 _GAIN = 0.62
 # share of the free memory used, the rest being reserve
 _TAKEN = 0.8

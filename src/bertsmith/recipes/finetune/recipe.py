@@ -235,8 +235,8 @@ def hash_of(path: Path) -> str:
             return file_hash(path)
         except OSError as error:
             raise ExampleError(f"cannot be read: {error.strerror}", where=path) from error
-    files = sorted(each for each in path.rglob("*") if each.is_file())
-    listed = "".join(f"{file_hash(each)}  {each.relative_to(path)}\n" for each in files)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
     return text_hash(listed)
 
 

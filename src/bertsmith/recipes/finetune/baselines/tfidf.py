@@ -30,9 +30,9 @@ FORCE = "--baseline_seconds 0 tries it all the same"
 _WORDS = r"(?u)\b\w+\b|[^\w\s]"
 # with fewer texts rare character n-grams are kept, as there are few others
 _FEW_TEXTS = 1000
-# measured on one core (docs/experiments/fine-tuning.md): seconds a character of counting words, and
-# characters besides; seconds a fit, for each value that is not zero and class; values that are not
-# zero a character
+# measured on one core (docs/experiments/fine-tuning.md): seconds per character to count words with
+# and without character n-grams; seconds per fit, non-zero value and class; non-zero values per
+# character
 _COUNTING = {"characters": 6e-6, "words": 2e-6}
 _FITTING, _VALUES = 1e-6, {"characters": 3.0, "words": 0.4}
 # of the solver: bytes per feature and class, with its ten stored updates
