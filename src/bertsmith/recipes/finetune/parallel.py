@@ -49,7 +49,7 @@ _EXAMPLE = 1500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abreast:
+class ParallelTrials:
     """The distribution chosen: trainings at once, threads of each, and why; "" for no choice."""
 
     at_once: int
@@ -74,13 +74,13 @@ class Machine:
     device: str
 
 
-def abreast(
+def parallel_trials(
     asked: AtOnce,
     counts: Sequence[int],
     need: int,
     machine: Machine,
     threads: int | None = None,
-) -> Abreast:
+) -> ParallelTrials:
     """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
 
     A number in `asked` is kept; auto chooses the fastest distribution that fits into memory.
@@ -93,17 +93,17 @@ def abreast(
         at_once = min(asked, max(counts))
         each = threads or max(1, cores // at_once)
         why = "as asked for" if max(counts) > 1 else ""
-        return Abreast(at_once=at_once, threads=each, why=why)
+        return ParallelTrials(at_once=at_once, threads=each, why=why)
     if max(counts) == 1:
-        return Abreast(at_once=1, threads=threads or cores, why="")
+        return ParallelTrials(at_once=1, threads=threads or cores, why="")
     alone = _why_alone(need, machine)
     if alone:
-        return Abreast(at_once=1, threads=threads or cores, why=alone)
+        return ParallelTrials(at_once=1, threads=threads or cores, why=alone)
     assert machine.free is not None
     most = min(cores // (threads or 1), max(counts), int(_TAKEN * machine.free) // need)
     choices = range(1, max(1, most) + 1)
     at_once = min(choices, key=lambda number: _time(number, counts, threads or cores // number))
-    return Abreast(
+    return ParallelTrials(
         at_once=at_once,
         threads=threads or cores // at_once,
         why=f"{cores} cores, and each may take {gigabytes(need)} of {gigabytes(machine.free)} free",

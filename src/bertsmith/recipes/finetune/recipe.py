@@ -34,10 +34,10 @@ from bertsmith.recipes.finetune.inputs import Inputs, ReadingLength, read_inputs
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.parallel import (
-    Abreast,
     AtOnce,
     Machine,
-    abreast,
+    ParallelTrials,
+    parallel_trials,
     threads_of_torch,
     trainers,
     training_need,
@@ -136,7 +136,7 @@ def finetune(
     run = _resolved(model, train, dev, data, asked, settings, place)
     prepared = inputs.prepared(settings)
     with folder.owned():
-        how = _abreast(side_by_side, asked, base, prepared, settings, place, folder)
+        how = _parallel_trials(side_by_side, asked, base, prepared, settings, place, folder)
         run = replace(run, threads=how.threads)
         notes = (length.told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
@@ -165,7 +165,7 @@ def _length(
     return inputs.length(settings, asked, place)
 
 
-def _abreast(
+def _parallel_trials(
     side_by_side: AtOnce,
     asked: Asked,
     base: Model,
@@ -173,13 +173,15 @@ def _abreast(
     settings: FinetuneConfig,
     place: torch.device,
     folder: RunFolder,
-) -> Abreast:
+) -> ParallelTrials:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
     # a different number of threads would change rounding in the rest of the run
     kept = (folder.settings("finetune") or {}).get("threads")
     counts = asked.counts(settings, len(prepared.data.train))
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
-    return abreast(side_by_side, counts, training_need(base, prepared, settings), machine, kept)
+    return parallel_trials(
+        side_by_side, counts, training_need(base, prepared, settings), machine, kept
+    )
 
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:

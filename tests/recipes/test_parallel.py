@@ -15,7 +15,7 @@ from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.parallel import (
     AtOnce,
     Machine,
-    abreast,
+    parallel_trials,
     threads_of_torch,
     training_need,
 )
@@ -49,14 +49,14 @@ ROOMY = Machine(cores=16, free=10**12, device="cpu")
 def test_auto_takes_what_should_be_fastest(
     cores: int, seeds: int, at_once: int, threads: int
 ) -> None:
-    chosen = abreast("auto", [seeds], GIGABYTE, replace(ROOMY, cores=cores))
+    chosen = parallel_trials("auto", [seeds], GIGABYTE, replace(ROOMY, cores=cores))
     assert (chosen.at_once, chosen.threads) == (at_once, threads)
 
 
 def test_auto_takes_no_more_than_there_is_room_for() -> None:
     # four fifths of 6 GB have room for four of 1.2
     few = replace(ROOMY, free=6 * GIGABYTE)
-    chosen = abreast("auto", [5], 12 * GIGABYTE // 10, few)
+    chosen = parallel_trials("auto", [5], 12 * GIGABYTE // 10, few)
     assert (chosen.at_once, chosen.threads) == (3, 5)
     assert str(chosen) == (
         "3 trainings side by side, with 5 threads each: 16 cores, and each may take 1.2 GB of "
@@ -74,7 +74,7 @@ def test_auto_takes_no_more_than_there_is_room_for() -> None:
     ],
 )
 def test_in_turn_where_there_is_a_reason(machine: Machine, why: str) -> None:
-    chosen = abreast("auto", [5], 3 * GIGABYTE, machine)
+    chosen = parallel_trials("auto", [5], 3 * GIGABYTE, machine)
     assert (chosen.at_once, chosen.threads, chosen.why) == (1, machine.cores, why)
     assert str(chosen).startswith("one training after the other, with ")
 
@@ -87,28 +87,28 @@ def test_what_is_asked_for_holds(
     asked: AtOnce, counts: list[int], at_once: int, threads: int
 ) -> None:
     none_free = replace(ROOMY, free=1)
-    chosen = abreast(asked, counts, GIGABYTE, none_free)
+    chosen = parallel_trials(asked, counts, GIGABYTE, none_free)
     assert (chosen.at_once, chosen.threads, chosen.why) == (at_once, threads, "as asked for")
 
 
 def test_of_a_single_training_there_is_nothing_to_say() -> None:
     for asked in ("auto", 4):
-        chosen = abreast(asked, [1, 0], GIGABYTE, ROOMY)
+        chosen = parallel_trials(asked, [1, 0], GIGABYTE, ROOMY)
         assert (chosen.at_once, chosen.threads, str(chosen)) == (1, 16, "")
 
 
 def test_a_run_that_goes_on_keeps_its_threads() -> None:
     # four at once would need as many rounds as three
-    assert abreast("auto", [5], GIGABYTE, ROOMY, 4).at_once == 3
-    assert abreast("auto", [5], GIGABYTE, ROOMY, 16).at_once == 1
-    assert abreast("auto", [5], GIGABYTE, replace(ROOMY, cores=2), 16).at_once == 1
+    assert parallel_trials("auto", [5], GIGABYTE, ROOMY, 4).at_once == 3
+    assert parallel_trials("auto", [5], GIGABYTE, ROOMY, 16).at_once == 1
+    assert parallel_trials("auto", [5], GIGABYTE, replace(ROOMY, cores=2), 16).at_once == 1
     for asked, machine in (("auto", ROOMY), (2, ROOMY), ("auto", replace(ROOMY, cores=1))):
-        assert abreast(asked, [5], GIGABYTE, machine, 4).threads == 4  # type: ignore[arg-type]
+        assert parallel_trials(asked, [5], GIGABYTE, machine, 4).threads == 4  # type: ignore[arg-type]
 
 
 def test_fewer_than_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="--side-by-side is 0; give auto, or at least 1"):
-        abreast(0, [5], GIGABYTE, ROOMY)
+        parallel_trials(0, [5], GIGABYTE, ROOMY)
 
 
 def test_all_that_is_to_be_trained_is_counted() -> None:
