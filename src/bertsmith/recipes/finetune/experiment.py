@@ -66,7 +66,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class Experiment:
     """The trainings of one run, all on the same rows and from the same model."""
 
     folder: RunFolder
@@ -75,7 +75,7 @@ class Contest:
     trials: Trials
     make_model: Callable[[int], Model]
 
-    def hold(self, asked: Asked) -> FinetuneOutcome:
+    def run(self, asked: Asked) -> FinetuneOutcome:
         """Run all trainings that have no result yet, and return the outcome."""
         searched = self._searched(asked) if asked.grid else None
         chosen = self if searched is None else replace(self, settings=searched.settings)

@@ -29,7 +29,7 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.experiment import Asked, Contest
+from bertsmith.recipes.finetune.experiment import Asked, Experiment
 from bertsmith.recipes.finetune.inputs import Inputs, ReadingLength, read_inputs
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
@@ -141,14 +141,14 @@ def finetune(
         notes = (length.told, "" if _has_ended(folder, run) else str(how))
         workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
-            contest = Contest(
+            experiment = Experiment(
                 folder=folder,
                 settings=settings,
                 prepared=prepared,
                 trials=Trials(folder, trainers=processes, tensorboard=tensorboard),
                 make_model=model_maker(run.model, inputs.task, data.labels, place),
             )
-            return _carry_out(contest, asked, run, notes)
+            return _carry_out(experiment, asked, run, notes)
 
 
 def _length(
@@ -262,20 +262,20 @@ class _FromFolder:
 
 
 def _carry_out(
-    contest: Contest, asked: Asked, run: FinetuneRun, notes: tuple[str, str]
+    experiment: Experiment, asked: Asked, run: FinetuneRun, notes: tuple[str, str]
 ) -> FinetuneOutcome:
-    bad = contest.settings.reading.bad_rows.told()
+    bad = experiment.settings.reading.bad_rows.told()
     length, how = notes
-    for line in filter(None, (bad, length, *describe(contest.prepared), how)):
+    for line in filter(None, (bad, length, *describe(experiment.prepared), how)):
         say(line)
     try:
-        outcome = contest.hold(asked)
+        outcome = experiment.run(asked)
     except Interrupted as stopped:
         raise Interrupted(f"{stopped}, saved; go on with the same command") from None
     card = write_card(outcome, run.to_dict())
-    contest.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
+    experiment.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
     write_record(outcome.folder / "results.json", outcome.to_dict())
-    write_report(outcome, contest.folder.report, run.to_dict())
+    write_report(outcome, experiment.folder.report, run.to_dict())
     tell(outcome)
     say(f"next: bertsmith predict {outcome.model} FILE")
     return outcome

@@ -28,10 +28,10 @@ QUICK = FinetuneConfig(
 
 
 @pytest.fixture(scope="module")
-def contest(
+def experiment(
     tmp_path_factory: pytest.TempPathFactory, base_folder: Path, labelled_rows: list[str]
 ) -> tuple[Path, FinetuneOutcome]:
-    folder = tmp_path_factory.mktemp("contest")
+    folder = tmp_path_factory.mktemp("experiment")
     train = folder / "train.tsv"
     train.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
     outcome = finetune(
@@ -42,9 +42,9 @@ def contest(
 
 
 def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
-    contest: tuple[Path, FinetuneOutcome],
+    experiment: tuple[Path, FinetuneOutcome],
 ) -> None:
-    _, found = contest
+    _, found = experiment
     assert found.grid is not None
     assert len(found.grid.cells) == found.grid.of == 4
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
@@ -59,9 +59,9 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
 
 
 def test_the_model_comes_first_and_the_others_are_compared_with_it(
-    contest: tuple[Path, FinetuneOutcome],
+    experiment: tuple[Path, FinetuneOutcome],
 ) -> None:
-    _, found = contest
+    _, found = experiment
     written = (found.folder / "rivals.json").stat().st_mtime_ns
     results = list((found.folder / "seeds").glob("seed-*/result.json"))
     assert len(results) == 2
@@ -95,8 +95,8 @@ def test_minutes_end_the_grid_after_its_first_cell(
         finetune(base_folder, labelled, out=tmp_path / "other", settings=QUICK, minutes=1.0)
 
 
-def test_every_contestant_is_measured(contest: tuple[Path, FinetuneOutcome]) -> None:
-    _, found = contest
+def test_every_contestant_is_measured(experiment: tuple[Path, FinetuneOutcome]) -> None:
+    _, found = experiment
     names = [rival.name for rival in found.rivals]
     layers = ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2"]
     assert names == [TFIDF, STATIC, *layers, "frozen, mix of the layers", RANDOM]
@@ -107,16 +107,16 @@ def test_every_contestant_is_measured(contest: tuple[Path, FinetuneOutcome]) -> 
     assert len(found.rivals[-1].scores) == 2
 
 
-def test_the_curve_ends_with_all_rows(contest: tuple[Path, FinetuneOutcome]) -> None:
-    _, found = contest
+def test_the_curve_ends_with_all_rows(experiment: tuple[Path, FinetuneOutcome]) -> None:
+    _, found = experiment
     assert [point.rows for point in found.curve] == [36, 72, 144]
     assert [len(point.results) for point in found.curve] == [2, 2, 2]
     assert curve_points(10_000) == [312, 625, 1250, 2500, 5000]
     assert curve_points(40) == []
 
 
-def test_the_report_tells_all_of_it(contest: tuple[Path, FinetuneOutcome]) -> None:
-    page = (contest[1].folder / "report.html").read_text(encoding="utf-8")
+def test_the_report_tells_all_of_it(experiment: tuple[Path, FinetuneOutcome]) -> None:
+    page = (experiment[1].folder / "report.html").read_text(encoding="utf-8")
     for title in (
         "Scores on dev", "Contestants", "Grid", "Learning curve", "Confusion on dev",
         "Calibration on dev", "Most confident mistakes", "Weight change", "Settings",
@@ -125,12 +125,12 @@ def test_the_report_tells_all_of_it(contest: tuple[Path, FinetuneOutcome]) -> No
 
 
 def test_a_run_goes_on_in_the_middle_of_everything(
-    contest: tuple[Path, FinetuneOutcome],
+    experiment: tuple[Path, FinetuneOutcome],
     base_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    train, found = contest
+    train, found = experiment
     folder = tmp_path / "run"
     shutil.copytree(found.folder, folder)
     for gone in ("seeds/seed-1", "curve/72/seed-0", "grid/rate-0.003-batch-16-epochs-1"):
@@ -157,12 +157,12 @@ def test_a_run_goes_on_in_the_middle_of_everything(
 
 
 def test_runs_on_the_same_dev_rows_are_compared(
-    contest: tuple[Path, FinetuneOutcome],
+    experiment: tuple[Path, FinetuneOutcome],
     base_folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    train, found = contest
+    train, found = experiment
     bad = replace(QUICK, rate=1e-6, baseline=False)
     other = finetune(base_folder, train, out=tmp_path / "bad", seeds=1, settings=bad)
     capsys.readouterr()
@@ -189,9 +189,9 @@ def test_runs_on_the_same_dev_rows_are_compared(
 
 
 def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
-    contest: tuple[Path, FinetuneOutcome], base_folder: Path, labelled: Path, tmp_path: Path
+    experiment: tuple[Path, FinetuneOutcome], base_folder: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    _, found = contest
+    _, found = experiment
     with pytest.raises(RunFolderError, match="is not a finished fine-tuning run"):
         compare(found.folder, tmp_path)
     labelled.write_text(labelled.read_text() + "up\tword1 good\n", encoding="utf-8")
