@@ -14,7 +14,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.recipe import model_maker
-from bertsmith.recipes.finetune.starting import met_rows, prepare_model
+from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
 from bertsmith.recipes.finetune.trial import Prepared, measure, prepare, run_trial
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
@@ -130,7 +130,7 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: 
         learned.data.train, learned.data.labels, settings.label_loss
     )
 
-    with met_rows(net, prepared.train) as examples:
+    with trimmed_embeddings(net, prepared.train) as examples:
         source = ExampleBatches(examples, units_per_batch=settings.batch, seed=seed)
 
         class Timed:

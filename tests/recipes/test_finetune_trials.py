@@ -17,7 +17,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.starting import check_layers, met_rows, prepare_model
+from bertsmith.recipes.finetune.starting import check_layers, prepare_model, trimmed_embeddings
 from bertsmith.recipes.finetune.trial import Prepared, TrialResult, prepare, run_trial
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Room
@@ -145,7 +145,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     model = make_model(1)
     table = model.encoder.embeddings.tokens
     before = table.weight.detach().clone()
-    with met_rows(model, few.train) as examples:
+    with trimmed_embeddings(model, few.train) as examples:
         part = model.encoder.embeddings.tokens
         assert part.weight.shape == (len(met), 24)
         for ids, known in zip(examples.ids, few.train.ids, strict=True):

@@ -25,7 +25,7 @@ _MOST = 0.7
 
 
 @contextmanager
-def met_rows(model: Model, examples: EncodedExamples) -> Iterator[EncodedExamples]:
+def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[EncodedExamples]:
     """Yield the examples with new ids, for a token table trimmed to the tokens that they use.
 
     The table is restored afterwards. Nothing is trimmed if most rows are used, if the table is not

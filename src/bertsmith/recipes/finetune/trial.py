@@ -20,7 +20,7 @@ from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
-from bertsmith.recipes.finetune.starting import met_rows, prepare_model
+from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
 from bertsmith.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
@@ -154,7 +154,11 @@ def run_trial(
     objective = task.objective(data.train, data.labels, config.label_loss)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
-    part = nullcontext(prepared.train) if config.patience else met_rows(model, prepared.train)
+    part = (
+        nullcontext(prepared.train)
+        if config.patience
+        else trimmed_embeddings(model, prepared.train)
+    )
     with part as examples:
         fitting = Clock()
         state = fit(
