@@ -15,7 +15,7 @@ from bertsmith.evaluation.squad import squad_v1, squad_v2
 from bertsmith.objectives.texts import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.words import Tag as TagObjective
 from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.scores import told_long
+from bertsmith.recipes.finetune.scores import truncation_note
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.starting import check_task
 from bertsmith.recipes.finetune.trial import prepare
@@ -144,7 +144,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
         task=Span(), labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
     )
     prepared = prepare(data, tiny_tokenizer, Room(longest=128))
-    assert told_long(prepared) == (
+    assert truncation_note(prepared) == (
         "1 of 4 texts (25.0 %) were longer than 128 tokens: they were read in windows; "
         "of 1 questions themselves only the beginning was read"
     )

@@ -69,7 +69,7 @@ class TaskOutcome:
     def rows(self) -> list[tuple[str, str, str]]:
         """Return method, mean and spread, and single scores, in per cent."""
         return [
-            (name, told(scores), ", ".join(f"{100 * score:.1f}" for score in scores))
+            (name, format_mean(scores), ", ".join(f"{100 * score:.1f}" for score in scores))
             for name, scores in self.accuracies.items()
         ]
 
@@ -92,7 +92,7 @@ class TaskOutcome:
         return figures
 
 
-def told(scores: list[float]) -> str:
+def format_mean(scores: list[float]) -> str:
     """Return mean and spread in per cent."""
     mean, spread = mean_and_spread(scores)
     return f"{100 * mean:.1f}" if spread is None else f"{100 * mean:.1f} ± {100 * spread:.1f}"

@@ -14,7 +14,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.baselines.rivals import CERTAIN, RESAMPLES, difference_of
-from bertsmith.recipes.finetune.formatting import in_words, percent, told
+from bertsmith.recipes.finetune.formatting import format_mean, percent, score_label
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial_folder import DEV
 from bertsmith.tasks.table import task_named
@@ -77,10 +77,10 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
     for run in (one, other):
         values = [seed["scores"][name] for seed in run.results["seeds"]]
         best = run.results["best_seed"]
-        say(f"{run.path}: {in_words(name)} {told(values)} %, best seed {best}")
+        say(f"{run.path}: {score_label(name)} {format_mean(values)} %, best seed {best}")
     for score, result in scores.items():
         say(
-            f"{in_words(score)} of the best seeds: {percent(result['first'])} and "
+            f"{score_label(score)} of the best seeds: {percent(result['first'])} and "
             f"{percent(result['second'])}, difference {100 * result['difference']:+.2f} (95 %: "
             f"{100 * result['low']:+.2f} to {100 * result['high']:+.2f}; p = {result['p']:.3g})"
         )

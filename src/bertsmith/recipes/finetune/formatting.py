@@ -21,7 +21,7 @@ WORDS = {
 }
 
 
-def in_words(name: str) -> str:
+def score_label(name: str) -> str:
     """Return the display name of a score."""
     return WORDS.get(name, name.replace("_", " "))
 
@@ -31,12 +31,12 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
-def told_scores(scores: Mapping[str, float]) -> str:
+def format_scores(scores: Mapping[str, float]) -> str:
     """Return scores in one line: ``accuracy 91.20 %, macro F1 90.87 %``."""
-    return ", ".join(f"{in_words(name)} {percent(value)} %" for name, value in scores.items())
+    return ", ".join(f"{score_label(name)} {percent(value)} %" for name, value in scores.items())
 
 
-def told(values: Sequence[float]) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """Return mean and spread in per cent: ``91.20 ± 0.34``."""
     mean, spread = mean_and_spread(values)
     return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertsmith.core.log import say
 from bertsmith.core.streams import Purpose, permuted, stream
-from bertsmith.recipes.finetune.formatting import percent, told_scores
+from bertsmith.recipes.finetune.formatting import format_scores, percent
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.recipes.finetune.trial_folder import Trial
@@ -99,5 +99,5 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
             tried.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
     best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
     searched = Searched(cells=tuple(tried), settings=cells[best].settings, of=len(cells))
-    say(f"grid: {searched.note()}; {told_scores(tried[best].result.scores)}")
+    say(f"grid: {searched.note()}; {format_scores(tried[best].result.scores)}")
     return searched

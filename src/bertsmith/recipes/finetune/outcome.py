@@ -10,7 +10,7 @@ from typing import Any
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.baselines.rivals import TF_IDF, Difference, Rival
-from bertsmith.recipes.finetune.formatting import in_words, median, percent, told
+from bertsmith.recipes.finetune.formatting import format_mean, median, percent, score_label
 from bertsmith.recipes.finetune.grid import Searched
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.trial import TrialResult
@@ -115,7 +115,7 @@ class FinetuneOutcome:
 
     def header(self) -> tuple[str, ...]:
         """Return the header of the table of scores."""
-        return ("", *(f"{in_words(name)} %" for name in self.names), "seconds")
+        return ("", *(f"{score_label(name)} %" for name in self.names), "seconds")
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table of scores: every seed, mean and spread, and the baselines."""
@@ -126,12 +126,14 @@ class FinetuneOutcome:
         if (count := len(self.seeds)) > 1:
             seconds = mean_and_spread([seed.seconds for seed in self.seeds])[0]
             columns = [self.values(name) for name in self.names]
-            rows.append((f"mean ± spread of {count}", *map(told, columns), f"{seconds:.1f}"))
+            rows.append((f"mean ± spread of {count}", *map(format_mean, columns), f"{seconds:.1f}"))
             rows.append((f"median of {count}", *(percent(median(of)) for of in columns), ""))
         for rival in self.rivals:
             columns = [rival.values(name) for name in self.names]
             seconds = rival.seconds
-            rows.append((rival.name, *(told(of) if of else "" for of in columns), f"{seconds:.1f}"))
+            rows.append(
+                (rival.name, *(format_mean(of) if of else "" for of in columns), f"{seconds:.1f}")
+            )
         if self.floor is not None:
             name, value = self.floor
             rows.append((name, percent(value), *[""] * len(self.names)))
@@ -190,8 +192,8 @@ class FinetuneOutcome:
         """Return a sentence on the uncertainty of the best seed's score."""
         low, high = percent(self.interval.low), percent(self.interval.high)
         return (
-            f"seed {self.best.seed}: {in_words(self.names[0])} {percent(self.best.score)} %, 95 % "
-            f"interval over dev sets of this size {low} to {high}"
+            f"seed {self.best.seed}: {score_label(self.names[0])} {percent(self.best.score)} %, "
+            f"95 % interval over dev sets of this size {low} to {high}"
         )
 
 

@@ -43,7 +43,7 @@ from bertsmith.recipes.finetune.parallel import (
     training_need,
 )
 from bertsmith.recipes.finetune.report import write_report
-from bertsmith.recipes.finetune.scores import describe, tell, write_card
+from bertsmith.recipes.finetune.scores import describe, print_outcome, write_card
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Prepared
 from bertsmith.recipes.finetune.trials import Trials
@@ -276,6 +276,6 @@ def _carry_out(
     experiment.trials.move_model(f"seeds/seed-{outcome.best.seed}", card)
     write_record(outcome.folder / "results.json", outcome.to_dict())
     write_report(outcome, experiment.folder.report, run.to_dict())
-    tell(outcome)
+    print_outcome(outcome)
     say(f"next: bertsmith predict {outcome.model} FILE")
     return outcome

@@ -14,7 +14,7 @@ from bertsmith.core.log import say
 from bertsmith.evaluation.calibration import calibration
 from bertsmith.evaluation.metrics import confusion_matrix
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.formatting import in_words, percent, told
+from bertsmith.recipes.finetune.formatting import format_mean, percent, score_label
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.scores import conclusions
 from bertsmith.recipes.finetune.trial_folder import DEV
@@ -125,7 +125,7 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
 
 def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     """Add the details of the baselines, the grid, and the learning curve."""
-    score = in_words(outcome.names[0])
+    score = score_label(outcome.names[0])
     detailed = [rival for rival in outcome.rivals if rival.detail]
     if detailed:
         rows = [(rival.name, percent(rival.mean), rival.detail) for rival in detailed]
@@ -141,7 +141,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
         report.table("Grid", header, table, note=outcome.grid.note())
     if outcome.curve:
         means = [(float(point.rows), float(np.mean(point.values))) for point in outcome.curve]
-        points = [f"{point.rows:,}: {told(point.values)} %" for point in outcome.curve]
+        points = [f"{point.rows:,}: {format_mean(point.values)} %" for point in outcome.curve]
         report.curves(
             "Learning curve",
             {score: means},

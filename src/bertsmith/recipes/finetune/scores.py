@@ -8,7 +8,7 @@ from typing import Any
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.printable import markdown
 from bertsmith.hub.models import origin
-from bertsmith.recipes.finetune.formatting import in_words, percent, told
+from bertsmith.recipes.finetune.formatting import format_mean, percent, score_label
 from bertsmith.recipes.finetune.labelled import overlap
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.trial import Prepared
@@ -24,7 +24,7 @@ _LONG = {
 }
 
 
-def tell(outcome: FinetuneOutcome) -> None:
+def print_outcome(outcome: FinetuneOutcome) -> None:
     """Print the table of scores and the conclusions, on standard error."""
     table = Table(*outcome.header())
     for column in table.columns[1:]:
@@ -34,7 +34,7 @@ def tell(outcome: FinetuneOutcome) -> None:
     console.print(table)
     if outcome.curve:
         for point in outcome.curve:
-            say(f"{point.rows:>9,} {outcome.data.task.unit}: {told(point.values)} %")
+            say(f"{point.rows:>9,} {outcome.data.task.unit}: {format_mean(point.values)} %")
     for line in conclusions(outcome):
         say(line)
 
@@ -58,7 +58,9 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     if outcome.grid is not None:
         settings = outcome.grid.settings.to_dict()
     beside = "".join(f"; {rival.name} {percent(rival.mean)} %" for rival in outcome.rivals[:1])
-    scores = ", ".join(f"{in_words(name)} {told(outcome.values(name))} %" for name in outcome.names)
+    scores = ", ".join(
+        f"{score_label(name)} {format_mean(outcome.values(name))} %" for name in outcome.names
+    )
     seconds = sum(seed.seconds for seed in outcome.seeds)
     names = (
         f"Outputs, in their order: {', '.join(map(markdown, data.labels))}.\n\n"
@@ -101,12 +103,12 @@ def describe(prepared: Prepared) -> list[str]:
         lines[-1] += ", held out of the training file"
     if shared := overlap(data):
         lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
-    if line := told_long(prepared):
+    if line := truncation_note(prepared):
         lines.append(line)
     return lines
 
 
-def told_long(prepared: Prepared) -> str:
+def truncation_note(prepared: Prepared) -> str:
     """Return how many texts exceeded the limit, and how they were read; "" if none did."""
     parts, room, task = (prepared.train, prepared.dev), prepared.room, prepared.task
     total = sum(part.texts for part in parts)

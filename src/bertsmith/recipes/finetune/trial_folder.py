@@ -14,7 +14,7 @@ from typing import Any
 
 from bertsmith.core.log import say
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.formatting import told_scores
+from bertsmith.recipes.finetune.formatting import format_scores
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Measured, Prepared, TrialResult, run_trial
 from bertsmith.training.run.folder import RunFolder, read_record, write_record
@@ -55,7 +55,7 @@ def carry_out(
         save_model(place.model, model, trial.prepared.tokenizer)
     write_record(place.path / DEV, _dev(trial.prepared, measured))
     write_record(place.path / RESULT, {"run": place.identity, **result.to_dict()})
-    say(f"{trial.title}: {told_scores(result.scores)}, {result.seconds:.1f} s")
+    say(f"{trial.title}: {format_scores(result.scores)}, {result.seconds:.1f} s")
     return result
 
 

@@ -28,7 +28,7 @@ from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.formatting import told_scores
+from bertsmith.recipes.finetune.formatting import format_scores
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.parallel import AtOnce
@@ -214,7 +214,7 @@ class _Trained:
         labels = self._model.config.labels
         encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
         results = measure(self._task, self._model, encoded, rows, labels).scores
-        say(f"{split}: {told_scores(results)} (the best seed)")
+        say(f"{split}: {format_scores(results)} (the best seed)")
         return {name: (value, None) for name, value in results.items()}
 
     def answered(self, files: Files, task: GlueTask) -> dict[str, Predictions]:

@@ -13,7 +13,7 @@ from bertsmith.evaluation.entities import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.network.preprocessing import Fit
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.formatting import in_words, percent
+from bertsmith.recipes.finetune.formatting import percent, score_label
 from bertsmith.recipes.finetune.labelled import pick_classes, tell_rows
 from bertsmith.recipes.finetune.trial import measure
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
@@ -71,7 +71,7 @@ def evaluate(
     for name, value in found.scores.items():
         interval = interval_of(task, found.evidence, labels, name)
         low, high = percent(interval.low), percent(interval.high)
-        say(f"{in_words(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
+        say(f"{score_label(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
         figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
     for note in task.notes(found.evidence, labels):
         say(note)
@@ -87,7 +87,9 @@ def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float
         name = printable(label, 16) or "(no type)"
         say(f"{name:>16} {percent(each.f1):>7} %  F1 ({shares}; {each.true:,} true)")
     if len(scores) > 1:
-        say(f"{in_words('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1")
+        say(
+            f"{score_label('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1"
+        )
     return {
         label: {
             "f1": each.f1,
