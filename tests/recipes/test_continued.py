@@ -197,7 +197,7 @@ def test_a_parent_that_has_changed_is_another_run(
     pretrain(store, out=tmp_path / "run", parent=folder, steps=2, settings=quick(folder))
     config = load_model(folder)[0].config
     save_model(folder, build_model(config, seed=77), tokenizer)
-    with pytest.raises(RunFolderError, match="not the model any more"):
+    with pytest.raises(RunFolderError, match="no longer the model"):
         pretrain(None, out=tmp_path / "run")
     with pytest.raises(RunFolderError, match=r"parent\.files_hash: the contents have changed"):
         pretrain(store, out=tmp_path / "run", parent=folder, steps=2, settings=quick(folder))

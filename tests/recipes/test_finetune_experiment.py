@@ -179,7 +179,7 @@ def test_runs_on_the_same_dev_rows_are_compared(
     alone = sum(one and not two for one, two in zip(*rights, strict=True))
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told
-    assert "whether its recipe is better, one seed does not tell" in told
+    assert "one seed is not enough to compare the recipes" in told
     same = compare(found.folder, found.folder)
     assert same["scores"]["accuracy"]["difference"] == 0
     assert same["mcnemar"]["exact"] == 1

@@ -99,7 +99,7 @@ def test_failed_seeds_are_counted_and_the_choice_is_told(
     told = capsys.readouterr().err
     assert found.constant == 1
     assert found.best.seed == 1
-    assert "1 of 3 seeds say the same of everything" in told
+    assert "1 of 3 seeds predict the same for every row" in told
     assert "the best of 3 on dev: expect the mean on new texts, not its 90.00 %" in told
     assert "75.00 ± 18.03" in told
     assert "median of 3" in told
