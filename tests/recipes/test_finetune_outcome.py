@@ -10,7 +10,7 @@ from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Difference, Rival
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
-from bertsmith.recipes.finetune.scores import tell
+from bertsmith.recipes.finetune.scores import print_outcome
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.classify import Classify
 from bertsmith.text.examples.reading import Example
@@ -95,7 +95,7 @@ def test_failed_seeds_are_counted_and_the_choice_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = outcome([0.55, 0.90, 0.80], 0.7)
-    tell(found)
+    print_outcome(found)
     told = capsys.readouterr().err
     assert found.constant == 1
     assert found.best.seed == 1
