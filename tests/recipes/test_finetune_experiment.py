@@ -118,7 +118,7 @@ def test_the_curve_ends_with_all_rows(experiment: tuple[Path, FinetuneOutcome]) 
 def test_the_report_tells_all_of_it(experiment: tuple[Path, FinetuneOutcome]) -> None:
     page = (experiment[1].folder / "report.html").read_text(encoding="utf-8")
     for title in (
-        "Scores on dev", "Contestants", "Grid", "Learning curve", "Confusion on dev",
+        "Scores on dev", "Baselines", "Grid", "Learning curve", "Confusion on dev",
         "Calibration on dev", "Most confident mistakes", "Weight change", "Settings",
     ):  # fmt: skip
         assert f"<h2>{title}" in page, title

@@ -113,7 +113,7 @@ def write_report(
     )
     report.table(
         "Fine-tuning: which package is a docstring from?",
-        ["contestant", "accuracy %", "by seed"],
+        ["method", "accuracy %", "by seed"],
         topic.rows(),
         note=f"{topic.verdict()}; {TOPIC_MORAL}. {len(topic.task.dev)} docstrings of other modules "
         "than those learned from, names blanked out.",
@@ -140,7 +140,7 @@ def _add_missing_words(report: Report, missing: GapOutcome) -> None:
     task = missing.task
     report.table(
         "The missing word: which one, and where?",
-        ["contestant", *GAP_HEADER[1:]],
+        ["method", *GAP_HEADER[1:]],
         missing.rows(),
         note=f"Accuracy, with 95 % intervals, on {len(task.dev)} sentences of held-out documents, "
         f"each without its only one of: {', '.join(task.candidates)}. {_sentence(missing.moral())} "

@@ -129,7 +129,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     detailed = [rival for rival in outcome.rivals if rival.detail]
     if detailed:
         rows = [(rival.name, percent(rival.mean), rival.detail) for rival in detailed]
-        report.table("Contestants", ("", f"{score} %", "how"), rows)
+        report.table("Baselines", ("", f"{score} %", "how"), rows)
     if outcome.grid is not None:
         cells = sorted(outcome.grid.cells, key=lambda cell: cell.result.rank, reverse=True)
         table = [

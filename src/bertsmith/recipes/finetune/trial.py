@@ -1,4 +1,4 @@
-"""A single fine-tuning of a model, shared by all contestants and recipes."""
+"""A single fine-tuning of a model, shared by all recipes."""
 
 from __future__ import annotations
 
