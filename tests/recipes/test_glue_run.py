@@ -75,7 +75,7 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     assert set(figures) == {"RTE", "CoLA"}
     assert set(figures["CoLA"]) == {"matthews"}
     assert figures["RTE"]["accuracy"]["spread"] is not None
-    assert "QNLI: has no file to train on" in told
+    assert "QNLI: has no training file or no dev file; skipped" in told
     assert "the leaderboard also wants" in told
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as packed:
         assert packed.namelist() == ["RTE.tsv"]
@@ -90,7 +90,7 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     before = (tmp_path / "out" / "submission.zip").read_bytes()
     again = glue(base_folder, data, out=tmp_path / "out", tasks=("CoLA",), seeds=2, settings=QUICK)
     assert again == figures
-    assert "including RTE of earlier calls" in capsys.readouterr().err
+    assert "including RTE from earlier calls" in capsys.readouterr().err
     assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8") == table
     assert (tmp_path / "out" / "submission.zip").read_bytes() == before
     # a row of the table is of one model

@@ -176,7 +176,7 @@ def glue(
                 answers |= trained.answered(available[DIAGNOSTIC], TASKS[DIAGNOSTIC])
         earlier = read_earlier(out, weights_hash(folder), without=set(scores))
         if earlier.scores:
-            say(f"including {', '.join(earlier.scores)} of earlier calls")
+            say(f"including {', '.join(earlier.scores)} from earlier calls")
         return _write_results(out, folder, earlier.scores | scores, earlier.answers | answers)
 
 
