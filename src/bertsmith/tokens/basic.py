@@ -65,8 +65,7 @@ class BasicRules(Config):
     def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
         """Return the words, keeping whole those between blanks that are in `kept`.
 
-        BertTokenizer treats special tokens this way that appear after removing control characters
-        or accents.
+        BertTokenizer treats special tokens so that appear once control characters are removed.
         """
         words: list[str] = []
         for word in self._clean(text).split():

@@ -1,4 +1,4 @@
-"""All that batches and networks know of tokens, whatever the tokens stand for."""
+"""The token inventory: all that batches and networks need to know of tokens."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenInventory:
-    """The ids there are and what is special among them.
+    """The ids of a vocabulary, and the special ones among them.
 
     Tokens may be pieces of text (a `Tokenizer` is an inventory that also encodes), SMILES, codes or
-    clusters. A sequence stands as ``cls first sep``, a pair as ``cls first sep second sep`` with
-    `separators` of these in its middle; an inventory without `cls_id` or `sep_id` leaves it out.
+    clusters. A sequence is ``cls first sep``, a pair ``cls first sep second sep`` with `separators`
+    times ``sep`` in the middle; an inventory without `cls_id` or `sep_id` omits it.
     """
 
     size: int
     """Number of ids."""
     pad_id: int
-    """Id of padding, which only other programs need."""
+    """Id of padding, needed only by other programs."""
     unknown_id: int
-    """Id of what the inventory has no token for."""
+    """Id of unknown tokens."""
     cls_id: int | None = None
     """Id that begins a sequence."""
     sep_id: int | None = None
     """Id that ends a text."""
     mask_id: int | None = None
-    """Id that hides a token; masked language modelling needs one."""
+    """Id of the mask, required for masked language modelling."""
     special_ids: frozenset[int]
-    """Ids that are never predicted, nor drawn as a replacement."""
+    """Ids that are never predicted nor used as a random replacement."""
     ordinary_ids: NDArray[np.int64]
-    """Ids that a random replacement may draw (ordinary,): no specials, no placeholders."""
+    """Candidate ids of random replacement (ordinary,): no special tokens, no placeholders."""
     continues: NDArray[np.bool_]
-    """Whether a token goes on the word of the one before it (size,)."""
+    """True for tokens that continue the word of the previous token (size,)."""
     separators: int = 1
-    """Separators between the two texts of a pair."""
+    """Number of separators between the two texts of a pair."""
     segments: bool = True
-    """Whether the second text of a pair is of segment 1."""
+    """True if the second text of a pair has segment id 1."""
     fingerprint: str
-    """SHA-256 of all that decides the ids, which a token store keeps."""
+    """SHA-256 of all that determines the ids, recorded by a token store."""
 
     @property
     def begin(self) -> tuple[int, ...]:
-        """The ids before a text: the classification token, if there is one."""
+        """Ids before a text: the classification token, if there is one."""
         return () if self.cls_id is None else (self.cls_id,)
 
     @property
     def end(self) -> tuple[int, ...]:
-        """The ids after a text: the separator, if there is one."""
+        """Ids after a text: the separator, if there is one."""
         return () if self.sep_id is None else (self.sep_id,)
 
     def specials_around(self, *, pair: bool) -> int:

@@ -87,10 +87,7 @@ _OWN = "objective"
 
 
 class Trained(nn.Module):
-    """All that a run trains under one set of names: the parts of a model, and what terms own.
-
-    Names are those of the model; what terms own is below `objective`.
-    """
+    """The trained parameters: those of a model by its names, those of terms below `objective`."""
 
     def __init__(self, model: Model, own: nn.ModuleDict) -> None:
         super().__init__()
@@ -101,8 +98,8 @@ class Trained(nn.Module):
 
 
 def of_model(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that are the model's, without those that terms own."""
-    return {n: each for n, each in weights.items() if not n.startswith(f"{_OWN}.")}
+    """Return the model's weights, without those of terms."""
+    return {name: each for name, each in weights.items() if not name.startswith(f"{_OWN}.")}
 
 
 class Replica:
