@@ -202,10 +202,7 @@ class Segments:
         *,
         specials: int,
     ) -> None:
-        """Sequences of at most `longest` tokens, special ones included.
-
-        There are `specials` of these around and between the texts of a sequence.
-        """
+        """Sequences have at most `longest` tokens, including `specials` special tokens."""
         self._store = store
         self._short = short
         self._text = text

@@ -46,11 +46,11 @@ def gradient_of(
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Gradient | None:
-    """Compute the gradient of the mean loss over the step's batches, clipped, in what is trained.
+    """Compute the gradient of the mean loss over the step's batches, clipped to a norm.
 
-    It is left in the model. `drawn` are this rank's batches. Dropout is a function of the seed, the
-    step and a batch's number among those of all ranks. Returns None, leaving no gradient, when
-    `stopping` returns true between two batches.
+    It is left in the parameters. `drawn` are this rank's batches. Dropout is a function of the
+    seed, the step and a batch's number among those of all ranks. Returns None, leaving no gradient,
+    when `stopping` returns true between two batches.
     """
     trained, world = replica.trained, replica.world
     tokens, counts = _all_counts(drawn, world)
