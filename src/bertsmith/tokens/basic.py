@@ -63,9 +63,9 @@ class BasicRules(Config):
         return self._bare(self._clean(text)).translate(_spacing()).split()
 
     def words_keeping(self, text: str, kept: frozenset[str]) -> list[str]:
-        """Return the words, keeping whole those between blanks that are in `kept`.
+        """Return the words, keeping whole those in `kept`, before or after accents are stripped.
 
-        BertTokenizer treats special tokens so that appear once control characters are removed.
+        BertTokenizer does so with special tokens that appear once control characters are removed.
         """
         words: list[str] = []
         for word in self._clean(text).split():

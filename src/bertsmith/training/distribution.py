@@ -328,7 +328,7 @@ class World:
         """Return this rank's device; `ConfigError` when all ranks would use the same one."""
         if self.size > 1 and device.index is not None:
             raise ConfigError(
-                f"{device} is one GPU for {self.size} processes", remedy="say --device cuda"
+                f"{device} is one GPU for {self.size} processes", remedy="use --device cuda"
             )
         return device
 
