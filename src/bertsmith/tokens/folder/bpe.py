@@ -68,13 +68,13 @@ def read_compiled_bytes(
     check_settings(words, {"use_regex": True, "add_prefix_space": (True, False)}, where)
     added = added_in(data)
     check_added(added, BYTE_SPECIALS, where, blanks=True, normalizes=False)
-    compiled_settings = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
+    stated = {"add_prefix_space": words.get("add_prefix_space", True), "added": added}
     vocabulary = dense(model.get("vocab"), where)
     check_vocabulary(vocabulary, where, specials=BYTE_SPECIALS, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     ends = (BYTE_SPECIALS[2], BYTE_SPECIALS[3])
     check_template(data.get("post_processor"), ends, ids, where, separators=2)
-    return vocabulary, merges_in(model.get("merges"), where), compiled_settings
+    return vocabulary, merges_in(model.get("merges"), where), stated
 
 
 def merges_in(table: object, where: Path) -> Merges:
@@ -155,23 +155,21 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     fast = compiled.is_file() and (settings.followed == "fast" or not path.is_file())
     vocabulary: tuple[str, ...] = ()
     merges: Merges = ()
-    compiled_settings: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     where = compiled if fast else place / MERGES_FILE
     if not fast:
         vocabulary, merges = dense(read_json(path), path), _read_merges(where)
         check_vocabulary(vocabulary, path, specials=BYTE_SPECIALS, lines=False)
         check_merges(merges, vocabulary, where)
     if compiled.is_file():
-        pieces, joins, compiled_settings = read_compiled_bytes(read_json(compiled), compiled)
+        pieces, joins, stated = read_compiled_bytes(read_json(compiled), compiled)
         if not fast:
             check_same(vocabulary, pieces, VOCABULARY_FILE, compiled)
             check_same(merges, joins, MERGES_FILE, compiled)
         vocabulary, merges = pieces, joins
     check_merges(merges, vocabulary, where)
-    prefix = _prefix(settings, compiled_settings)
-    takes_blank = settings.takes_blank(
-        "mask_token", BYTE_SPECIALS[4], compiled_settings.get("added")
-    )
+    prefix = _prefix(settings, stated)
+    takes_blank = settings.takes_blank("mask_token", BYTE_SPECIALS[4], stated.get("added"))
     return vocabulary, ByteRules(
         merges=merges,
         prefix_blank=prefix,
@@ -181,20 +179,20 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], ByteRules]:
     )
 
 
-def _prefix(settings: Settings, compiled_settings: Mapping[str, Any]) -> bool:
+def _prefix(settings: Settings, stated: Mapping[str, Any]) -> bool:
     """Return whether a blank is prepended to a text.
 
     RobertaTokenizer reads it from tokenizer_config.json, false by default; a generic class reads it
     from tokenizer.json, in version 5 regardless of the other file.
     """
     prefix = settings.switch("add_prefix_space")
-    if not settings.generic or not compiled_settings:
+    if not settings.generic or not stated:
         return prefix is True
-    if prefix not in (None, compiled_settings["add_prefix_space"]):
+    if prefix not in (None, stated["add_prefix_space"]):
         raise settings.refuse(
             f"add_prefix_space is {prefix}", f"it must be what {COMPILED_FILE} says"
         )
-    return bool(compiled_settings["add_prefix_space"])
+    return bool(stated["add_prefix_space"])
 
 
 def _read_merges(path: Path) -> tuple[tuple[str, str], ...]:

@@ -69,8 +69,7 @@ def check_same(
         min(len(pieces), len(compiled)),
     )
     one, other = (
-        repr(listed[place])[:50] if place < len(listed) else "nothing"
-        for listed in (pieces, compiled)
+        repr(side[place])[:50] if place < len(side) else "nothing" for side in (pieces, compiled)
     )
     raise refused(
         f"is not of the same tokenizer as {name}: entry {place} is {other} here and {one} there",

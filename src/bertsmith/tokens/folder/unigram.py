@@ -51,7 +51,7 @@ def read_compiled_unigram(
     """Return the vocabulary and the rules of a parsed tokenizer.json.
 
     Raises `ModelFolderError` unless it describes ALBERT's own rules and unigram segmentation. It
-    does not split commas off digits, so neither do the rules.
+    splits commas off digits by its scores, without an exception, so the rules have none.
     """
     model = part(data, "model", "Unigram", where)
     check_settings(model, {"byte_fallback": False}, where)
@@ -94,15 +94,11 @@ def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, .
     return tuple(piece for piece, _ in pairs), tuple(scores)
 
 
-def _normaliser(normalizer: object, where: Path) -> dict[str, Any]:
+def _normaliser(value: object, where: Path) -> dict[str, Any]:
     """Return the settings of the rules that follow from the sequence of normalisers."""
-    steps: Any = part({"normalizer": normalizer}, "normalizer", "Sequence", where).get(
-        "normalizers"
-    )
+    steps: Any = part({"normalizer": value}, "normalizer", "Sequence", where).get("normalizers")
     if not isinstance(steps, list):
-        raise refused(
-            "its normalizer is not a list of normalizers", where, "only ALBERT's are supported"
-        )
+        raise refused("its normalizers are not a list", where, "only ALBERT's are supported")
     kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     wanted: list[dict[str, Any]] = [
         *_QUOTES,

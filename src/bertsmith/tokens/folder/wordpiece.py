@@ -149,15 +149,11 @@ def _rules(
     whether to lower-case, the default is not used, and `_with_notice` prints a line.
     """
     stated = {key: settings.switch(key) for key in _CASING}
-    compiled_switches = {
-        key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()
-    }
+    fast = {key: _switch(normalizer or {}, name, compiled) for key, name in _CASING.items()}
     if settings.generic and normalizer is not None:
-        stated = compiled_switches
+        stated = fast
     elif stated[_LOWERCASE] is None:
-        stated = {
-            key: compiled_switches[key] if stated[key] is None else stated[key] for key in _CASING
-        }
+        stated = {key: fast[key] if stated[key] is None else stated[key] for key in _CASING}
         guess = _looks_uncased(vocabulary)
         stated[_LOWERCASE] = guess if stated[_LOWERCASE] is None else stated[_LOWERCASE]
         return _with_notice(_basic_rules(stated), settings.where)
