@@ -149,7 +149,7 @@ HOSTILE: dict[str, tuple[str, str, str]] = {
     "no merges": ("merges.txt", "", "merges.txt"),
     "no version": ("merges.txt", "Ġ t\n", "#version"),
     "cut off": ("merges.txt", "#version: 0.2\nĠ t\nh e", "line feed"),
-    "three parts": ("merges.txt", "#version: 0.2\nĠ t h\n", "no pair"),
+    "three parts": ("merges.txt", "#version: 0.2\nĠ t h\n", "not a pair"),
     "a double": ("merges.txt", "#version: 0.2\nĠ t\nĠ t\n", "twice"),
     "no piece": ("merges.txt", "#version: 0.2\nĠ Ġ\n", "not all three"),
     "a gap": ("vocab.json", '{"a": 0, "b": 2}', "has the id 2"),
