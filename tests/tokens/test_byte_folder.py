@@ -156,7 +156,7 @@ HOSTILE: dict[str, tuple[str, str, str]] = {
     "a list": ("vocab.json", "[]", "no JSON object"),
     "truths": ("vocab.json", '{"a": false, "b": true}', "has the id"),
     "no specials": ("vocab.json", '{"a": 0, "b": 1}', "lacks the special tokens <pad>"),
-    "nested": ("vocab.json", "[" * 100_000, "not JSON"),
+    "nested": ("vocab.json", "[" * 100_000, "nested deeper"),
 }
 
 
