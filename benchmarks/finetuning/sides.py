@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.batches.examples import ExampleBatches
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import room_of
@@ -138,7 +138,7 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: 
 
             tokens = 0
 
-            def take(self, place: Place) -> tuple[Batch, Place]:
+            def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
                 if self.tokens:
                     timed.count(self.tokens)
                 batch, after = source.take(place)

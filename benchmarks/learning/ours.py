@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.pretraining import PhasedBatches, Place, PretrainingBatches
+from bertsmith.batches.pretraining import DataPosition, PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock as WallClock
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
@@ -104,7 +104,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
     replica = Replica(model, PRETRAINING, chosen.precision, ALONE)
     optimiser = Optimiser(model, chosen.optimiser)
     batches = PretrainingBatches(novels.learn, novels.tokenizer, chosen.samples, chosen.seed)
-    place, steps = Place(), 0
+    place, steps = DataPosition(), 0
 
     def step() -> int:
         nonlocal place, steps

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bertsmith.batches.pretraining import (
+    DataPosition,
     Phase,
     PhasedBatches,
-    Place,
     PretrainingBatches,
     SampleConfig,
 )
@@ -71,7 +71,7 @@ def test_a_run_goes_through_its_phases(store: TokenStore, tokenizer: Tokenizer) 
         Phase(share=0.25, longest=20),
         Phase(share=0.5, longest=40, tokens_per_batch=1000),
     )
-    steps, place, seen, places = 40, Place(), [], []
+    steps, place, seen, places = 40, DataPosition(), [], []
     for step in range(steps):
         place = batches.enter(place, step / steps)
         places.append(place)
@@ -94,13 +94,13 @@ def test_a_resumed_run_needs_its_place_and_progress_only(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
     phase = Phase(share=0.5, longest=20)
-    place, after = Place(), []
+    place, after = DataPosition(), []
     for step in range(12):
         batches = phased(store, tokenizer, phase)
-        place = batches.enter(Place.from_dict(place.to_dict()), step / 12)
+        place = batches.enter(DataPosition.from_dict(place.to_dict()), step / 12)
         batch, place = batches.take(place)
         after.append(batch.ids)
-    batches, place = phased(store, tokenizer, phase), Place()
+    batches, place = phased(store, tokenizer, phase), DataPosition()
     for step in range(12):
         place = batches.enter(place, step / 12)
         batch, place = batches.take(place)
@@ -111,15 +111,15 @@ def test_a_phase_is_entered_once_and_may_be_left_out(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
     batches = phased(store, tokenizer, Phase(share=0.25, longest=20), Phase(share=0.5, longest=40))
-    place = Place(phase=1, epoch=4, index=17)
+    place = DataPosition(phase=1, epoch=4, index=17)
     assert batches.enter(place, 0.0) == place
     assert batches.enter(place, 0.74) == place
-    assert batches.enter(place, 0.75) == Place(phase=2, epoch=5)
-    assert batches.enter(Place(epoch=3), 0.9) == Place(phase=2, epoch=3)
+    assert batches.enter(place, 0.75) == DataPosition(phase=2, epoch=5)
+    assert batches.enter(DataPosition(epoch=3), 0.9) == DataPosition(phase=2, epoch=3)
     alone = phased(store, tokenizer)
-    assert alone.enter(Place(epoch=2, index=5), 0.99) == Place(epoch=2, index=5)
-    end = Place(phase=2, epoch=7, index=batches.parts[2].sequences - 1)
-    assert batches.take(end)[1] == Place(phase=2, epoch=8)
+    assert alone.enter(DataPosition(epoch=2, index=5), 0.99) == DataPosition(epoch=2, index=5)
+    end = DataPosition(phase=2, epoch=7, index=batches.parts[2].sequences - 1)
+    assert batches.take(end)[1] == DataPosition(phase=2, epoch=8)
 
 
 @pytest.mark.parametrize(

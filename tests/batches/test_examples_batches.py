@@ -12,7 +12,7 @@ from bertsmith.batches.examples import (
     evaluation_batches,
     pack_examples,
 )
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
     source = ExampleBatches(examples, units_per_batch=8, seed=3)
     assert source.batches == 5
     orders: list[list[int]] = []
-    place = Place()
+    place = DataPosition()
     for epoch in range(3):
         order: list[int] = []
         sizes: list[int] = []
@@ -77,7 +77,7 @@ def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
 
 
 def test_the_order_depends_on_seed_epoch_and_index_only(examples: EncodedExamples) -> None:
-    place = Place(epoch=4, index=16)
+    place = DataPosition(epoch=4, index=16)
     again = [
         ExampleBatches(examples, units_per_batch=8, seed=seed).units(place).tolist()
         for seed in (3, 3, 4)

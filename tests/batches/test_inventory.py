@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertsmith.batches.fitting import encode_pair
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
@@ -60,7 +60,7 @@ def batch_of(
     left_to_right: bool = False,
 ) -> Batch:
     config = SampleConfig(longest=32, tokens_per_batch=4096, text=text, left_to_right=left_to_right)
-    batch, _ = PretrainingBatches(store, inventory, config, seed=3).take(Place())
+    batch, _ = PretrainingBatches(store, inventory, config, seed=3).take(DataPosition())
     return batch
 
 

@@ -14,7 +14,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches.masking import Masking, MaskingConfig
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import IS_RANDOM, Text
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.network.batch import Batch
@@ -34,7 +34,7 @@ def batches_of(
 
 
 def stream_of(batches: PretrainingBatches, tokens: int) -> Iterator[Batch]:
-    place, seen = Place(), 0
+    place, seen = DataPosition(), 0
     while seen < tokens:
         batch, place = batches.take(place)
         seen += batch.tokens
@@ -91,16 +91,16 @@ def test_next_sentence_labels_over_forty_thousand_pairs(
     config = SampleConfig(longest=16)
     batches = PretrainingBatches(store, tokenizer, config, seed=2)
     labels: list[torch.Tensor] = []
-    place = Place()
+    place = DataPosition()
     while sum(len(each) for each in labels) < 40_000:
         index = np.arange(place.index, min(place.index + 2000, batches.sequences))
         batch = batches.samples(index, place.epoch)
         labels.append(batch.targets["next_sentence"].labels)
         more = place.index + 2000 < batches.sequences
         place = (
-            Place(epoch=place.epoch, index=place.index + 2000)
+            DataPosition(epoch=place.epoch, index=place.index + 2000)
             if more
-            else Place(epoch=place.epoch + 1)
+            else DataPosition(epoch=place.epoch + 1)
         )
     assert abs(100 * torch.cat(labels).double().mean().item() - 50) <= 0.5
 
@@ -203,7 +203,7 @@ def test_a_batch_fits_its_budget_and_the_place_seeks(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
     batches = batches_of(store, tokenizer)
-    place, places, ids = Place(), [], []
+    place, places, ids = DataPosition(), [], []
     while place.epoch < 2:
         batch, after = batches.take(place)
         assert batch.tokens <= 4096
@@ -225,7 +225,7 @@ def test_one_document_cannot_be_paired(
     with pytest.raises(StoreError, match="blank lines between documents"):
         batches_of(TokenStore(folder), tokenizer)
     alone = batches_of(TokenStore(folder), tokenizer, text="within_documents")
-    assert alone.take(Place())[0].tokens
+    assert alone.take(DataPosition())[0].tokens
 
 
 def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], list[bool]]]:

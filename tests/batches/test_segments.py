@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import EXCHANGED, Segments
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
@@ -113,7 +113,7 @@ def test_sentence_order_needs_one_document_only(
 ) -> None:
     prepare_store(some_documents[3:4], tokenizer, folder, held_out=0.0)
     batches = batches_of(TokenStore(folder), tokenizer, text="sentence_order", longest=40)
-    assert len(batches.take(Place())[0].targets["sentence_order"])
+    assert len(batches.take(DataPosition())[0].targets["sentence_order"])
 
 
 def test_text_across_documents_is_all_text_with_separators_between(
@@ -185,7 +185,7 @@ def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
         {"copies": 2},
     ):
         batches = batches_of(store, tokenizer, **settings)
-        place, taken = Place(), []
+        place, taken = DataPosition(), []
         while place.epoch < 1:
             batch, after = batches.take(place)
             assert batch.tokens <= 4096
@@ -194,7 +194,7 @@ def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
                 assert after.index == place.index + batch.sequences
             taken.append((place, batch))
             place = after
-        assert place == Place(epoch=1)
+        assert place == DataPosition(epoch=1)
         assert sum(batch.sequences for _, batch in taken) == batches.sequences
         for begun, batch in taken[::-9]:
             again = batches_of(store, tokenizer, **settings).take(begun)[0]
@@ -232,7 +232,7 @@ def test_a_share_of_the_sequences_is_shorter(
     same = some.samples(every, 0)
     assert torch.equal(same.ids, some.samples(every, 0).ids)
     # batches keep to their budget, and hold what `samples` gives
-    batch, place = some.take(Place())
+    batch, place = some.take(DataPosition())
     assert batch.tokens <= 2048
     assert torch.equal(batch.ids, same.ids[: batch.tokens])
     assert place.index == batch.sequences

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import parse_args as parse_torchrun_options
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.cli.command import read_arguments
 from bertsmith.cli.main import main
 from bertsmith.cli.verbs import VERBS
@@ -71,7 +71,7 @@ def stopped_alone(command: str, step: int, monkeypatch: pytest.MonkeyPatch) -> N
     """A command in this process, interrupted while it draws the batches of some step."""
     draw, left = Feed.draw, [step]
 
-    def stopping(feed: Feed, place: Place, count: int) -> tuple[list[Batch], Place]:
+    def stopping(feed: Feed, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGTERM)

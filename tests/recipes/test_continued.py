@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.network.batch import Batch
@@ -148,7 +148,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Ctrl-C when batches are drawn the fourth time."""
     take, left = PretrainingBatches.take, [TRIAL_STEPS + 4]
 
-    def stop(self: PretrainingBatches, place: Place) -> tuple[Batch, Place]:
+    def stop(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGINT)

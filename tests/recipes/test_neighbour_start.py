@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block
 from bertsmith.network.encoder import EncoderConfig
@@ -80,7 +80,7 @@ def test_heads_of_the_first_layer_look_at_one_distance(
     made = model(tokenizer.size, causal=causal)
     start_from_neighbours(made, counted(entries=tokenizer.size), mask_id=tokenizer.mask_id, seed=0)
     config = SampleConfig(text="within_documents", tokens_per_batch=128)
-    batch, _ = PretrainingBatches(store, tokenizer, config, seed=0).take(Place())
+    batch, _ = PretrainingBatches(store, tokenizer, config, seed=0).take(DataPosition())
     length = batch.lengths[0]
     states = made.encoder.embeddings(batch.ids, batch.segments, batch.positions)[:length]
     block = made.encoder.blocks[0]

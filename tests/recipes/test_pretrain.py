@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.network.batch import Batch
@@ -85,7 +85,7 @@ def stop_when_drawn(patch: pytest.MonkeyPatch, times: int) -> None:
     """Ask for a stop, as Ctrl-C does, when batches are drawn the n-th time from now on."""
     take, left = PretrainingBatches.take, [times]
 
-    def stopping(self: PretrainingBatches, place: Place) -> tuple[Batch, Place]:
+    def stopping(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGINT)
@@ -293,7 +293,7 @@ def test_minutes_go_from_the_command_to_the_saved_model(
     seconds, measured = [0.0], replace(QUICK, measurements=2, log_every=1)
     take = PretrainingBatches.take
 
-    def slow(self: PretrainingBatches, place: Place) -> tuple[Batch, Place]:
+    def slow(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         seconds[0] += 1
         return take(self, place)
 
@@ -359,7 +359,7 @@ def test_positions_that_are_not_learned(
     assert "encoder.embeddings.positions.weight" not in dict(loaded.named_parameters())
     batch, _ = PretrainingBatches(
         TokenStore(store_folder), found.tokenizer, QUICK.samples, seed=2
-    ).take(Place())
+    ).take(DataPosition())
     with torch.no_grad():
         assert torch.equal(loaded.encoder(batch).last, found.model.encoder(batch).last)
 

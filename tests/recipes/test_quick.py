@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.families import bert
 from bertsmith.recipes.pretrain.published import paper, quick
@@ -88,7 +88,7 @@ def test_the_folder_is_a_plain_bert(
     held_out = TokenStore(store).held_out()
     assert held_out is not None
     batches = PretrainingBatches(held_out, tokenizer, SampleConfig(longest=32), seed=0)
-    batch, _ = batches.take(Place())
+    batch, _ = batches.take(DataPosition())
     model, _ = load_model(ours)
     rival = BertForMaskedLM.from_pretrained(ours).eval()
     with torch.no_grad():

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.recipes.pretrain.preflight.corpus import coverage
 from bertsmith.store import preparing, writing
@@ -122,7 +122,7 @@ def test_what_short_sequences_leave_out_is_measured(
 ) -> None:
     config = SampleConfig(longest=41, tokens_per_batch=900, text="within_documents", short=0.4)
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
-    shown, place = 0, Place()
+    shown, place = 0, DataPosition()
     while place.epoch == 0:
         batch, place = batches.take(place)
         shown += batch.tokens - 2 * batch.sequences
@@ -134,7 +134,7 @@ def test_what_short_sequences_leave_out_is_measured(
 def test_sequences_without_a_label_are_counted(store: TokenStore, tokenizer: Tokenizer) -> None:
     config = SampleConfig(longest=23, tokens_per_batch=900)
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
-    labels, place = 0, Place()
+    labels, place = 0, DataPosition()
     while place.epoch == 0:
         batch, place = batches.take(place)
         labels += len(batch.targets["next_sentence"])

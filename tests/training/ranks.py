@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
 from bertsmith.network.batch import Batch
@@ -62,7 +62,7 @@ class Stopping(PretrainingBatches):
 
     left = 0
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -109,7 +109,7 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
         workers=case.workers if world.size > 1 else 0,
     )
     model = model_of(store.tokenizer().size)
-    measured = batches_of(store, None).take(Place(epoch=7))[0]
+    measured = batches_of(store, None).take(DataPosition(epoch=7))[0]
 
     def measure(model: Model, stopping: object) -> dict[str, float]:
         with forward_only(model, "fp32"):

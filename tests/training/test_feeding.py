@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import Phase, PhasedBatches, Place, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, Phase, PhasedBatches, SampleConfig
 from bertsmith.core.errors import StoreError, WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore
@@ -32,7 +32,11 @@ def same(one: Batch, other: Batch) -> bool:
 def test_the_place_after_is_known_without_the_batch(batches: PhasedBatches) -> None:
     last = batches.parts[0].sequences - 1
     found = []
-    for place in (Place(), Place(epoch=2, index=last), Place(phase=1, index=5)):
+    for place in (
+        DataPosition(),
+        DataPosition(epoch=2, index=last),
+        DataPosition(phase=1, index=5),
+    ):
         after = place
         for _ in range(9):
             begin = after
@@ -53,7 +57,7 @@ def test_seeking_reads_no_more_than_going_on(
 
     monkeypatch.setattr(TokenStore, "read", counted)
     costs = []
-    for place in (Place(), Place(epoch=50_000, index=1500)):
+    for place in (DataPosition(), DataPosition(epoch=50_000, index=1500)):
         reads[0] = 0
         batch, _ = batches.take(place)
         costs.append(reads[0] / batch.sequences)
@@ -62,7 +66,7 @@ def test_seeking_reads_no_more_than_going_on(
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.faults), 2])
 def test_the_same_batches_in_the_same_order(batches: PhasedBatches, workers: int) -> None:
-    place = Place(index=1600)
+    place = DataPosition(index=1600)
     with feeding(batches, 0) as here, feeding(batches, workers, ahead=2) as there:
         for step, count in enumerate([1, 4, 2, 3, 5, 1, 2, 80, 3]):
             entered = batches.enter(place, step / 10)  # from step 5 on in another phase
@@ -78,7 +82,7 @@ def test_the_same_batches_in_the_same_order(batches: PhasedBatches, workers: int
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.faults)])
 def test_ranks_share_the_batches_of_one(batches: PhasedBatches, workers: int) -> None:
-    place = start = Place(index=1650)
+    place = start = DataPosition(index=1650)
     with feeding(batches, 0) as alone:
         whole, after_all = alone.draw(start, 18)
     for rank in range(3):
@@ -91,7 +95,12 @@ def test_ranks_share_the_batches_of_one(batches: PhasedBatches, workers: int) ->
 
 def test_another_place_drops_what_was_drawn(batches: PhasedBatches) -> None:
     with feeding(batches, 2, ahead=3) as feed:
-        for place in (Place(), Place(index=900), Place(epoch=3), Place(index=900)):
+        for place in (
+            DataPosition(),
+            DataPosition(index=900),
+            DataPosition(epoch=3),
+            DataPosition(index=900),
+        ):
             (found,), after = feed.draw(place, 1)
             expected, expected_after = batches.take(place)
             assert same(found, expected)
@@ -110,7 +119,7 @@ def test_what_goes_wrong_elsewhere_is_raised_here(
     assert "nowhere: holds no store.json" in str(error.value)
     assert str(error.value).count("make one with") == 1
     with feeding(batches, 1) as feed, pytest.raises(RuntimeError, match=r"IndexError"):
-        feed.draw(Place(phase=7), 1)
+        feed.draw(DataPosition(phase=7), 1)
 
 
 def children() -> list[int]:
@@ -121,7 +130,7 @@ def children() -> list[int]:
 def test_a_process_that_dies_is_told_and_none_is_left(batches: PhasedBatches) -> None:
     before = set(children())
     with feeding(batches, 2) as feed, pytest.raises(WorkerDied) as died:  # noqa: PT012
-        feed.draw(Place(), 1)
+        feed.draw(DataPosition(), 1)
         working = set(children()) - before
         if not working:
             pytest.skip("this system does not tell the children of a process")
@@ -129,7 +138,7 @@ def test_a_process_that_dies_is_told_and_none_is_left(batches: PhasedBatches) ->
         for number in working:
             os.kill(number, signal.SIGTERM)  # is for the parent to answer
             os.kill(number, signal.SIGINT)
-        _, place = feed.draw(Place(index=500), 9)
+        _, place = feed.draw(DataPosition(index=500), 9)
         os.kill(max(working), signal.SIGKILL)
         for _ in range(50):
             _, place = feed.draw(place, 1)

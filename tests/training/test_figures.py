@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.families.bert import bert
 from bertsmith.network.flops import training_flops, work_of
@@ -37,7 +37,7 @@ def test_speed_padding_and_utilisation_stand_in_every_line() -> None:
     figures.add_step(21, 0.5, norm=2.0)
     figures.add_work(CONFIG, drawn)
     figures.add_step(21, 1.5, norm=4.0)
-    state = State(step=2, seconds=2.0, tokens=42, place=Place(epoch=1, index=3, phase=1))
+    state = State(step=2, seconds=2.0, tokens=42, place=DataPosition(epoch=1, index=3, phase=1))
     line = line_after(figures, state)
     flops = 2 * sum(training_flops(CONFIG, work_of(each, last_needed=True)) for each in drawn)
     assert line["tokens_per_second"] == 21

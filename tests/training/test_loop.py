@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
@@ -82,7 +82,7 @@ class Stopping:
     def __init__(self, batches: PretrainingBatches, after: int, number: int) -> None:
         self._batches, self._left, self._number = batches, after, number
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), self._number)
@@ -142,7 +142,7 @@ def test_accumulated_batches_make_one_step(store: TokenStore, tokenizer: Tokeniz
     """Four small batches in one step equal one batch of all their sequences."""
 
     class Joined:
-        def take(self, place: Place) -> tuple[Batch, Place]:
+        def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
             batches = small_batches(store, tokenizer)
             after = place
             for _ in range(4):

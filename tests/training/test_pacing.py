@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
@@ -49,7 +49,7 @@ class Slow:
     def __init__(self, batches: PretrainingBatches, wall: Wall, stop_at: int = -1) -> None:
         self._batches, self._wall, self._left = batches, wall, stop_at
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self._wall.time += STEP
         self._left -= 1
         if self._left == 0:

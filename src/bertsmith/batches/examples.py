@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.fitting import Ids, Segments, fitted
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.preprocessing import Fit
@@ -190,20 +190,22 @@ class ExampleBatches:
         """Number of batches per epoch."""
         return -(-len(self._examples) // self._units)
 
-    def units(self, place: Place) -> NDArray[np.int64]:
+    def units(self, place: DataPosition) -> NDArray[np.int64]:
         """Return the units of the batch at a position in the data."""
         size = len(self._examples)
         positions = np.arange(place.index, min(place.index + self._units, size))
         key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
         return permuted(positions, size, key)
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
         units = self.units(place)
         after = place.index + len(units)
         ended = after >= len(self._examples)
         return pack_examples(self._examples, units), (
-            Place(epoch=place.epoch + 1) if ended else Place(epoch=place.epoch, index=after)
+            DataPosition(epoch=place.epoch + 1)
+            if ended
+            else DataPosition(epoch=place.epoch, index=after)
         )
 
 

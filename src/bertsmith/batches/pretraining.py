@@ -63,15 +63,15 @@ class PhasedBatches:
             PretrainingBatches(store, inventory, each, seed) for each in (*configs, config)
         ]
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         return self.parts[place.phase].take(place)
 
-    def after(self, place: Place) -> Place:
+    def after(self, place: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
         return self.parts[place.phase].after(place)
 
-    def enter(self, place: Place, progress: float) -> Place:
+    def enter(self, place: DataPosition, progress: float) -> DataPosition:
         """Return the position to continue from when a share `progress` of the budget is spent.
 
         It is the same position, or the beginning of an epoch in the phase that is due.
@@ -137,7 +137,7 @@ class SampleConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place(Config):
+class DataPosition(Config):
     """A position in the training data: all that a resumed run needs to know of it."""
 
     epoch: int = 0
@@ -190,12 +190,12 @@ class PretrainingBatches:
         """Number of sequences per epoch."""
         return self._segments.count
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         index, copy, cuts = self._filling(place)
         return self._batch(index, copy, cuts), self._advanced(place, len(index))
 
-    def after(self, place: Place) -> Place:
+    def after(self, place: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
         index, _, _ = self._filling(place)
         return self._advanced(place, len(index))
@@ -205,13 +205,13 @@ class PretrainingBatches:
         index, copy = self._in_copy(index, epoch)
         return self._batch(index, copy, self._segments.cut(index, copy))
 
-    def _advanced(self, place: Place, sequences: int) -> Place:
+    def _advanced(self, place: DataPosition, sequences: int) -> DataPosition:
         after = place.index + sequences
         if after < self.sequences:
             return replace(place, index=after)
         return replace(place, epoch=place.epoch + 1, index=0)
 
-    def _filling(self, place: Place) -> tuple[NDArray[np.int64], int, Cuts]:
+    def _filling(self, place: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
         """Return the sequences that fill the token budget: their indices, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
         guess = 8 + budget * 5 // (4 * self.config.longest)

@@ -19,16 +19,16 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.core.errors import WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.training.processes import Gone, Worker, failure, pickled, receive
 
 
 class _Source(Protocol):
-    def take(self, place: Place) -> tuple[Batch, Place]: ...
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]: ...
 
-    def after(self, place: Place) -> Place: ...
+    def after(self, place: DataPosition) -> DataPosition: ...
 
 
 class Walk(NamedTuple):
@@ -38,7 +38,7 @@ class Walk(NamedTuple):
     """
 
     walk: int
-    place: Place
+    place: DataPosition
     first: int
     stride: int
     rank: int
@@ -53,9 +53,9 @@ class Drawn(NamedTuple):
     """A batch of a walk, with the position of its group and the position after it."""
 
     walk: int
-    place: Place
+    place: DataPosition
     batch: Batch
-    after: Place
+    after: DataPosition
 
 
 def serve(connection: Connection) -> None:
@@ -95,13 +95,15 @@ def _draw(connection: Connection, source: _Source, waiting: queue.Queue[bytes]) 
             place = _skip(source, after, (walk.stride - 1) * walk.ranks)
 
 
-def take_own(source: _Source, place: Place, rank: int, ranks: int) -> tuple[Batch, Place]:
+def take_own(
+    source: _Source, place: DataPosition, rank: int, ranks: int
+) -> tuple[Batch, DataPosition]:
     """Return one rank's batch of the next group, and the position after the group."""
     batch, after = source.take(_skip(source, place, rank))
     return batch, _skip(source, after, ranks - 1 - rank)
 
 
-def _skip(source: _Source, place: Place, batches: int) -> Place:
+def _skip(source: _Source, place: DataPosition, batches: int) -> DataPosition:
     for _ in range(batches):
         place = source.after(place)
     return place
@@ -118,7 +120,7 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
 class BatchSource(Protocol):
     """A source of batches, which are a pure function of the position in the data."""
 
-    def take(self, place: Place) -> tuple[Batch, Place]:
+    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         ...
 
@@ -127,7 +129,7 @@ class BatchSource(Protocol):
 class WalkableSource(BatchSource, Protocol):
     """A source that worker processes can read from; it must be picklable."""
 
-    def after(self, place: Place) -> Place:
+    def after(self, place: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, cheaply."""
         ...
 
@@ -142,7 +144,7 @@ class Feed:
         self._batches = batches
         self._rank, self._ranks = rank, ranks
 
-    def draw(self, place: Place, count: int) -> tuple[list[Batch], Place]:
+    def draw(self, place: DataPosition, count: int) -> tuple[list[Batch], DataPosition]:
         """Return this rank's next `count` batches, and the position after those of all ranks."""
         drawn = []
         for _ in range(count):
@@ -150,7 +152,7 @@ class Feed:
             drawn.append(batch)
         return drawn, place
 
-    def _take(self, place: Place) -> tuple[Batch, Place]:
+    def _take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         if self._ranks == 1:
             return self._batches.take(place)
         assert isinstance(self._batches, WalkableSource)
@@ -179,9 +181,9 @@ class _WorkerFeed(Feed):
         self._workers = workers
         self._walk = 0
         self._turn = 0
-        self._next: Place | None = None
+        self._next: DataPosition | None = None
 
-    def _take(self, place: Place) -> tuple[Batch, Place]:
+    def _take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         if place != self._next:
             self._go_to(place)
         message = self._workers[self._turn].hear()
@@ -192,7 +194,7 @@ class _WorkerFeed(Feed):
         self._next = message.after
         return message.batch, message.after
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: DataPosition) -> None:
         self._walk += 1
         self._turn = 0
         for first, worker in enumerate(self._workers):

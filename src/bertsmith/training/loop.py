@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
@@ -72,7 +72,7 @@ class FitConfig(Config):
                 raise ConfigError(f"{name} must be 0 or more")
 
 
-def _stay(place: Place, progress: float) -> Place:
+def _stay(place: DataPosition, progress: float) -> DataPosition:
     return place
 
 
@@ -97,7 +97,7 @@ def fit(
     objective: Objective,
     batches: BatchSource,
     *,
-    enter: Callable[[Place, float], Place] = _stay,
+    enter: Callable[[DataPosition, float], DataPosition] = _stay,
     measure: Measure | None = None,
     folder: RunFolder | None = None,
     title: str = "training",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch
@@ -166,7 +166,7 @@ class Standing:
             self.state = replace(self.state, skipped=self.state.skipped + 1)
 
     def count(
-        self, gradient: Gradient, place: Place, drawn: Sequence[Batch], seconds: float
+        self, gradient: Gradient, place: DataPosition, drawn: Sequence[Batch], seconds: float
     ) -> None:
         """Count a finished step; `place` is the position of the next one in the data."""
         used = not self._watch.refusing

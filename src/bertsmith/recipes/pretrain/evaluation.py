@@ -10,7 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.pretraining import Place, PretrainingBatches, SampleConfig
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
 from bertsmith.core.config import Config
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch
@@ -174,7 +174,7 @@ def describe(state: State, held_out: dict[str, float]) -> str:
 
 def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
     """Yield the batches of the first epoch until so many tokens are reached."""
-    place, tokens = Place(), 0
+    place, tokens = DataPosition(), 0
     while place.epoch == 0 and tokens < most:
         batch, place = batches.take(place)
         tokens += batch.tokens

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress
@@ -113,7 +113,7 @@ def _reading_speed(
     model: Model, batches: PretrainingBatches, precision: Precision, limit: float
 ) -> float:
     """Return tokens of held-out text per second, measured in about `seconds`."""
-    whole, _ = batches.take(Place())
+    whole, _ = batches.take(DataPosition())
     sequences = min(2, whole.sequences)
     began = time.perf_counter()
     while True:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertsmith.batches.pretraining import Place
+from bertsmith.batches.pretraining import DataPosition
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import commit, read_bytes, writing
@@ -104,7 +104,7 @@ class State(Config):
 
     step: int = 0
     """Optimiser steps made, skipped ones included."""
-    place: Place = field(default_factory=Place)
+    place: DataPosition = field(default_factory=DataPosition)
     """The next sequence."""
     seconds: float = 0.0
     """Time spent in training steps."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bertsmith.batches.pretraining import Place, PretrainingBatches
+from bertsmith.batches.pretraining import DataPosition, PretrainingBatches
 from bertsmith.core.log import progress, short_number
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision
@@ -168,7 +168,7 @@ def _measured(
 
 def _some(batches: PretrainingBatches) -> list[Batch]:
     """Return the first batches of the run."""
-    drawn, place = [], Place()
+    drawn, place = [], DataPosition()
     for _ in range(TRIAL_STEPS):
         batch, place = batches.take(place)
         drawn.append(batch)
