@@ -138,10 +138,10 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: 
 
             tokens = 0
 
-            def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+            def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
                 if self.tokens:
                     timed.count(self.tokens)
-                batch, after = source.take(place)
+                batch, after = source.next_batch(place)
                 self.tokens = batch.tokens
                 return batch, after
 

@@ -108,7 +108,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
 
     def step() -> int:
         nonlocal place, steps
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         gradient_of(replica, [batch], chosen.seed, steps, clip=chosen.clip)
         optimiser.step(0.1)
         steps += 1

@@ -75,7 +75,7 @@ def test_a_run_goes_through_its_phases(store: TokenStore, tokenizer: Tokenizer) 
     for step in range(steps):
         place = batches.enter(place, step / steps)
         places.append(place)
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         seen.append((max(batch.lengths), batch.tokens))
     for part, longest, budget in (
         (seen[:10], 20, 2000), (seen[10:30], 40, 1000), (seen[30:], 90, 2000),
@@ -98,12 +98,12 @@ def test_a_resumed_run_needs_its_place_and_progress_only(
     for step in range(12):
         batches = phased(store, tokenizer, phase)
         place = batches.enter(DataPosition.from_dict(place.to_dict()), step / 12)
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         after.append(batch.ids)
     batches, place = phased(store, tokenizer, phase), DataPosition()
     for step in range(12):
         place = batches.enter(place, step / 12)
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         assert torch.equal(batch.ids, after[step])
 
 
@@ -119,7 +119,7 @@ def test_a_phase_is_entered_once_and_may_be_left_out(
     alone = phased(store, tokenizer)
     assert alone.enter(DataPosition(epoch=2, index=5), 0.99) == DataPosition(epoch=2, index=5)
     end = DataPosition(phase=2, epoch=7, index=batches.parts[2].sequences - 1)
-    assert batches.take(end)[1] == DataPosition(phase=2, epoch=8)
+    assert batches.next_batch(end)[1] == DataPosition(phase=2, epoch=8)
 
 
 @pytest.mark.parametrize(

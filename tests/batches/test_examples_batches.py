@@ -66,7 +66,7 @@ def test_every_epoch_shows_every_example_once_in_an_order_of_its_own(
         sizes: list[int] = []
         while place.epoch == epoch:
             indices = source.units(place)
-            batch, place = source.take(place)
+            batch, place = source.next_batch(place)
             assert batch.lengths == tuple(len(examples.ids[i]) for i in indices)
             order += indices.tolist()
             sizes.append(batch.sequences)

@@ -60,7 +60,7 @@ def batch_of(
     left_to_right: bool = False,
 ) -> Batch:
     config = SampleConfig(longest=32, tokens_per_batch=4096, text=text, left_to_right=left_to_right)
-    batch, _ = PretrainingBatches(store, inventory, config, seed=3).take(DataPosition())
+    batch, _ = PretrainingBatches(store, inventory, config, seed=3).next_batch(DataPosition())
     return batch
 
 

@@ -36,7 +36,7 @@ def batches_of(
 def stream_of(batches: PretrainingBatches, tokens: int) -> Iterator[Batch]:
     place, seen = DataPosition(), 0
     while seen < tokens:
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         seen += batch.tokens
         yield batch
 
@@ -205,7 +205,7 @@ def test_a_batch_fits_its_budget_and_the_place_seeks(
     batches = batches_of(store, tokenizer)
     place, places, ids = DataPosition(), [], []
     while place.epoch < 2:
-        batch, after = batches.take(place)
+        batch, after = batches.next_batch(place)
         assert batch.tokens <= 4096
         assert max(batch.lengths) <= 96
         if after.epoch == place.epoch:
@@ -215,7 +215,7 @@ def test_a_batch_fits_its_budget_and_the_place_seeks(
         ids.append(batch.ids)
         place = after
     for number in (7, 31, len(places) - 1):
-        assert torch.equal(batches.take(places[number])[0].ids, ids[number])
+        assert torch.equal(batches.next_batch(places[number])[0].ids, ids[number])
 
 
 def test_one_document_cannot_be_paired(
@@ -225,7 +225,7 @@ def test_one_document_cannot_be_paired(
     with pytest.raises(StoreError, match="blank lines between documents"):
         batches_of(TokenStore(folder), tokenizer)
     alone = batches_of(TokenStore(folder), tokenizer, text="within_documents")
-    assert alone.take(DataPosition())[0].tokens
+    assert alone.next_batch(DataPosition())[0].tokens
 
 
 def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], list[bool]]]:

@@ -113,7 +113,7 @@ def test_sentence_order_needs_one_document_only(
 ) -> None:
     prepare_store(some_documents[3:4], tokenizer, folder, held_out=0.0)
     batches = batches_of(TokenStore(folder), tokenizer, text="sentence_order", longest=40)
-    assert len(batches.take(DataPosition())[0].targets["sentence_order"])
+    assert len(batches.next_batch(DataPosition())[0].targets["sentence_order"])
 
 
 def test_text_across_documents_is_all_text_with_separators_between(
@@ -187,7 +187,7 @@ def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
         batches = batches_of(store, tokenizer, **settings)
         place, taken = DataPosition(), []
         while place.epoch < 1:
-            batch, after = batches.take(place)
+            batch, after = batches.next_batch(place)
             assert batch.tokens <= 4096
             if after.epoch == place.epoch:
                 assert batch.tokens > 0.9 * 4096
@@ -232,7 +232,7 @@ def test_a_share_of_the_sequences_is_shorter(
     same = some.samples(every, 0)
     assert torch.equal(same.ids, some.samples(every, 0).ids)
     # batches keep to their budget, and hold what `samples` gives
-    batch, place = some.take(DataPosition())
+    batch, place = some.next_batch(DataPosition())
     assert batch.tokens <= 2048
     assert torch.equal(batch.ids, same.ids[: batch.tokens])
     assert place.index == batch.sequences

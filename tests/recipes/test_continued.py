@@ -146,16 +146,16 @@ def whole(
 @pytest.fixture
 def stopping(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Ctrl-C when batches are drawn the fourth time."""
-    take, left = PretrainingBatches.take, [TRIAL_STEPS + 4]
+    next_batch, left = PretrainingBatches.next_batch, [TRIAL_STEPS + 4]
 
     def stop(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGINT)
-        return take(self, place)
+        return next_batch(self, place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PretrainingBatches, "take", stop)
+        patch.setattr(PretrainingBatches, "next_batch", stop)
         yield patch
 
 

@@ -80,7 +80,7 @@ def test_heads_of_the_first_layer_look_at_one_distance(
     made = model(tokenizer.size, causal=causal)
     start_from_neighbours(made, counted(entries=tokenizer.size), mask_id=tokenizer.mask_id, seed=0)
     config = SampleConfig(text="within_documents", tokens_per_batch=128)
-    batch, _ = PretrainingBatches(store, tokenizer, config, seed=0).take(DataPosition())
+    batch, _ = PretrainingBatches(store, tokenizer, config, seed=0).next_batch(DataPosition())
     length = batch.lengths[0]
     states = made.encoder.embeddings(batch.ids, batch.segments, batch.positions)[:length]
     block = made.encoder.blocks[0]

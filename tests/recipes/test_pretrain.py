@@ -83,15 +83,15 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def stop_when_drawn(patch: pytest.MonkeyPatch, times: int) -> None:
     """Ask for a stop, as Ctrl-C does, when batches are drawn the n-th time from now on."""
-    take, left = PretrainingBatches.take, [times]
+    next_batch, left = PretrainingBatches.next_batch, [times]
 
     def stopping(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGINT)
-        return take(self, place)
+        return next_batch(self, place)
 
-    patch.setattr(PretrainingBatches, "take", stopping)
+    patch.setattr(PretrainingBatches, "next_batch", stopping)
 
 
 def test_what_is_in_the_folder(whole: PretrainOutcome, store_folder: Path) -> None:
@@ -291,11 +291,11 @@ def test_minutes_go_from_the_command_to_the_saved_model(
 ) -> None:
     """On a clock of its own: a step takes a second, everything else no time."""
     seconds, measured = [0.0], replace(QUICK, measurements=2, log_every=1)
-    take = PretrainingBatches.take
+    next_batch = PretrainingBatches.next_batch
 
     def slow(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
         seconds[0] += 1
-        return take(self, place)
+        return next_batch(self, place)
 
     def go(minutes: float, began: float, store: Path | None = store_folder) -> PretrainOutcome:
         clock = Clock(began, lambda: seconds[0])
@@ -306,7 +306,7 @@ def test_minutes_go_from_the_command_to_the_saved_model(
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PretrainingBatches, "take", slow)
+        patch.setattr(PretrainingBatches, "next_batch", slow)
         found = go(2.0, began=-20.0)
         # evaluation, saving and the report are kept free, by what they take really
         assert 90 < found.state.elapsed <= 120.5
@@ -359,7 +359,7 @@ def test_positions_that_are_not_learned(
     assert "encoder.embeddings.positions.weight" not in dict(loaded.named_parameters())
     batch, _ = PretrainingBatches(
         TokenStore(store_folder), found.tokenizer, QUICK.samples, seed=2
-    ).take(DataPosition())
+    ).next_batch(DataPosition())
     with torch.no_grad():
         assert torch.equal(loaded.encoder(batch).last, found.model.encoder(batch).last)
 

@@ -88,7 +88,7 @@ def test_the_folder_is_a_plain_bert(
     held_out = TokenStore(store).held_out()
     assert held_out is not None
     batches = PretrainingBatches(held_out, tokenizer, SampleConfig(longest=32), seed=0)
-    batch, _ = batches.take(DataPosition())
+    batch, _ = batches.next_batch(DataPosition())
     model, _ = load_model(ours)
     rival = BertForMaskedLM.from_pretrained(ours).eval()
     with torch.no_grad():

@@ -124,7 +124,7 @@ def test_what_short_sequences_leave_out_is_measured(
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
     shown, place = 0, DataPosition()
     while place.epoch == 0:
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         shown += batch.tokens - 2 * batch.sequences
     left_out = 1 - shown / store.tokens
     assert 0.1 < left_out < 0.3
@@ -136,7 +136,7 @@ def test_sequences_without_a_label_are_counted(store: TokenStore, tokenizer: Tok
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
     labels, place = 0, DataPosition()
     while place.epoch == 0:
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         labels += len(batch.targets["next_sentence"])
     found = coverage(store, config, seed=3)
     assert found.sequences == batches.sequences

@@ -62,11 +62,11 @@ class Stopping(PretrainingBatches):
 
     left = 0
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        return super().take(place)
+        return super().next_batch(place)
 
 
 def model_of(vocabulary: int) -> Model:
@@ -109,7 +109,7 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
         workers=case.workers if world.size > 1 else 0,
     )
     model = model_of(store.tokenizer().size)
-    measured = batches_of(store, None).take(DataPosition(epoch=7))[0]
+    measured = batches_of(store, None).next_batch(DataPosition(epoch=7))[0]
 
     def measure(model: Model, stopping: object) -> dict[str, float]:
         with forward_only(model, "fp32"):

@@ -40,7 +40,7 @@ def test_the_place_after_is_known_without_the_batch(batches: PhasedBatches) -> N
         after = place
         for _ in range(9):
             begin = after
-            _, after = batches.take(begin)
+            _, after = batches.next_batch(begin)
             found.append((begin, after))
     assert any(after.epoch > place.epoch for place, after in found)
     assert [batches.after(place) for place, _ in found] == [after for _, after in found]
@@ -59,7 +59,7 @@ def test_seeking_reads_no_more_than_going_on(
     costs = []
     for place in (DataPosition(), DataPosition(epoch=50_000, index=1500)):
         reads[0] = 0
-        batch, _ = batches.take(place)
+        batch, _ = batches.next_batch(place)
         costs.append(reads[0] / batch.sequences)
     assert 0 < costs[1] == pytest.approx(costs[0], rel=0.3)
 
@@ -102,7 +102,7 @@ def test_another_place_drops_what_was_drawn(batches: PhasedBatches) -> None:
             DataPosition(index=900),
         ):
             (found,), after = feed.draw(place, 1)
-            expected, expected_after = batches.take(place)
+            expected, expected_after = batches.next_batch(place)
             assert same(found, expected)
             assert after == expected_after
 

@@ -82,11 +82,11 @@ class Stopping:
     def __init__(self, batches: PretrainingBatches, after: int, number: int) -> None:
         self._batches, self._left, self._number = batches, after, number
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), self._number)
-        return self._batches.take(place)
+        return self._batches.next_batch(place)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -142,11 +142,11 @@ def test_accumulated_batches_make_one_step(store: TokenStore, tokenizer: Tokeniz
     """Four small batches in one step equal one batch of all their sequences."""
 
     class Joined:
-        def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+        def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
             batches = small_batches(store, tokenizer)
             after = place
             for _ in range(4):
-                _, after = batches.take(after)
+                _, after = batches.next_batch(after)
             index = torch.arange(place.index, after.index).numpy()
             return batches.samples(index, place.epoch), after
 

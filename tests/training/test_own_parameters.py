@@ -84,7 +84,7 @@ def test_a_projection_is_trained_and_resumed_bit_for_bit(
 
 
 def test_its_gradient_is_clipped_with_the_rest(store: TokenStore, tokenizer: Tokenizer) -> None:
-    batch, _ = small_batches(store, tokenizer).take(DataPosition())
+    batch, _ = small_batches(store, tokenizer).next_batch(DataPosition())
     one = objective(1)
     replica = Replica(small_model(tokenizer.size), one, "fp32", ALONE)
     free = gradient_of(replica, [batch], 1, 0, clip=0.0)

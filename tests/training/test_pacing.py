@@ -49,12 +49,12 @@ class Slow:
     def __init__(self, batches: PretrainingBatches, wall: Wall, stop_at: int = -1) -> None:
         self._batches, self._wall, self._left = batches, wall, stop_at
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         self._wall.time += STEP
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGINT)
-        return self._batches.take(place)
+        return self._batches.next_batch(place)
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ class ExampleBatches:
         key = stream(Purpose.EXAMPLE_ORDER, self._seed, place.epoch)
         return permuted(positions, size, key)
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position in the data, and the position after it."""
         units = self.units(place)
         after = place.index + len(units)

@@ -63,9 +63,9 @@ class PhasedBatches:
             PretrainingBatches(store, inventory, each, seed) for each in (*configs, config)
         ]
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
-        return self.parts[place.phase].take(place)
+        return self.parts[place.phase].next_batch(place)
 
     def after(self, place: DataPosition) -> DataPosition:
         """Return the position after the batch at a position, at a quarter of the batch's cost."""
@@ -190,7 +190,7 @@ class PretrainingBatches:
         """Number of sequences per epoch."""
         return self._segments.count
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         index, copy, cuts = self._filling(place)
         return self._batch(index, copy, cuts), self._advanced(place, len(index))

@@ -26,7 +26,7 @@ from bertsmith.training.processes import Gone, Worker, failure, pickled, receive
 
 
 class _Source(Protocol):
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]: ...
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]: ...
 
     def after(self, place: DataPosition) -> DataPosition: ...
 
@@ -99,7 +99,7 @@ def take_own(
     source: _Source, place: DataPosition, rank: int, ranks: int
 ) -> tuple[Batch, DataPosition]:
     """Return one rank's batch of the next group, and the position after the group."""
-    batch, after = source.take(_skip(source, place, rank))
+    batch, after = source.next_batch(_skip(source, place, rank))
     return batch, _skip(source, after, ranks - 1 - rank)
 
 
@@ -120,7 +120,7 @@ def _send(connection: Connection, waiting: queue.Queue[bytes]) -> None:
 class BatchSource(Protocol):
     """A source of batches, which are a pure function of the position in the data."""
 
-    def take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         """Return the batch at a position, and the position after it."""
         ...
 
@@ -154,7 +154,7 @@ class Feed:
 
     def _take(self, place: DataPosition) -> tuple[Batch, DataPosition]:
         if self._ranks == 1:
-            return self._batches.take(place)
+            return self._batches.next_batch(place)
         assert isinstance(self._batches, WalkableSource)
         return take_own(self._batches, place, self._rank, self._ranks)
 

@@ -176,6 +176,6 @@ def first_batches(batches: PretrainingBatches, most: int) -> Iterator[Batch]:
     """Yield the batches of the first epoch until so many tokens are reached."""
     place, tokens = DataPosition(), 0
     while place.epoch == 0 and tokens < most:
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         tokens += batch.tokens
         yield batch

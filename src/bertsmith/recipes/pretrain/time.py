@@ -113,7 +113,7 @@ def _reading_speed(
     model: Model, batches: PretrainingBatches, precision: Precision, limit: float
 ) -> float:
     """Return tokens of held-out text per second, measured in about `seconds`."""
-    whole, _ = batches.take(DataPosition())
+    whole, _ = batches.next_batch(DataPosition())
     sequences = min(2, whole.sequences)
     began = time.perf_counter()
     while True:

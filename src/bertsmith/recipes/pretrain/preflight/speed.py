@@ -170,7 +170,7 @@ def _some(batches: PretrainingBatches) -> list[Batch]:
     """Return the first batches of the run."""
     drawn, place = [], DataPosition()
     for _ in range(TRIAL_STEPS):
-        batch, place = batches.take(place)
+        batch, place = batches.next_batch(place)
         drawn.append(batch)
     return drawn
 
