@@ -22,13 +22,13 @@ import os, sys
 from bertsmith.cli import main
 from bertsmith.training import state
 after, number = int(sys.argv[1]), int(sys.argv[2])
-step, made = state.Standing.step, [0]
+step, made = state.TrainState.step, [0]
 def stepping(self, *given):
     step(self, *given)
     made[0] += 1
     if made[0] == after:
         os.kill(os.getpid(), number)
-state.Standing.step = stepping
+state.TrainState.step = stepping
 sys.exit(main.main(sys.argv[3:]))
 """
 

@@ -122,9 +122,9 @@ class Diary:
 
     def keep(self) -> None:
         """Have everything that is to be told written down from now on."""
-        resume, save = state.Standing.resume, saving.Saver.save
+        resume, save = state.TrainState.resume, saving.Saver.save
 
-        def resumed(now: state.Standing, *arguments: Any) -> None:  # noqa: ANN401
+        def resumed(now: state.TrainState, *arguments: Any) -> None:  # noqa: ANN401
             resume(now, *arguments)
             self.write(began=now.state.step)
 
@@ -134,7 +134,7 @@ class Diary:
             self.write(saving=checkpoint.state.step)
             save(saver, checkpoint)
 
-        setattr(state.Standing, "resume", resumed)  # noqa: B010
+        setattr(state.TrainState, "resume", resumed)  # noqa: B010
         setattr(saving.Saver, "save", saved)  # noqa: B010
 
     def shown(self, batch: Batch) -> None:

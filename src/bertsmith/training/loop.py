@@ -24,7 +24,7 @@ from bertsmith.training.run.checkpoints import Checkpoints, State
 from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.run.saving import Saver, saving
 from bertsmith.training.schedule import Budget, Pacing, ScheduleConfig, Timing
-from bertsmith.training.state import Standing
+from bertsmith.training.state import TrainState
 from bertsmith.training.stepping import Watch, gradient_of
 
 
@@ -82,7 +82,7 @@ def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> C
     return Checkpoints(folder.checkpoints, config.keep, world, run=folder.identity)
 
 
-def _keep_up(now: Standing, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
+def _keep_up(now: TrainState, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
     """Advance the progress bar, and write the log and a checkpoint when they are due."""
     bar.move_to(now.spent)
     if now.state.step % config.log_every == 0 or now.spent >= 1:
@@ -127,7 +127,7 @@ def fit(
     ):
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
         optimiser = Optimiser(replica.trained, config.optimiser)
-        now = Standing(replica, optimiser, watch, pacing, folder, peak)
+        now = TrainState(replica, optimiser, watch, pacing, folder, peak)
         now.resume(checkpoints, saver)
         while now.unfinished(measuring) and not stopping():
             saver.check()

@@ -116,7 +116,7 @@ class Figures:
         return " · ".join(shown)
 
 
-class Standing:
+class TrainState:
     """Weights, optimiser, counters, and the metrics since the last record of the log."""
 
     def __init__(
