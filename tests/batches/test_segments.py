@@ -197,7 +197,7 @@ def test_a_batch_of_any_kind_fits_its_budget_and_the_place_seeks(
         assert place == DataPosition(epoch=1)
         assert sum(batch.sequences for _, batch in taken) == batches.sequences
         for begun, batch in taken[::-9]:
-            again = batches_of(store, tokenizer, **settings).take(begun)[0]
+            again = batches_of(store, tokenizer, **settings).next_batch(begun)[0]
             assert torch.equal(again.ids, batch.ids)
             assert again.targets.keys() == batch.targets.keys()
             for name, target in batch.targets.items():
