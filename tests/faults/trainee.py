@@ -23,7 +23,7 @@ import torch
 import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
 
 from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
-from bertsmith.core import hashing
+from bertsmith.core import files, hashing
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
 from bertsmith.network.batch import Batch
@@ -70,7 +70,7 @@ def trap(moment: str, number: int, violence: int) -> Callable[[str], None]:
 
 def set_traps(passing: Callable[[str], None]) -> None:
     """Have the moments of saving, pruning and logging told to `passing`, before they happen."""
-    fsync, write = os.fsync, hashing.write_whole
+    fsync, write = os.fsync, files.write_whole
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event in AUDITED:

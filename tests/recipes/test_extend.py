@@ -147,7 +147,7 @@ def test_mistakes(parent: Path, corpus: Path, tmp_path: Path) -> None:
         (3, "taken", ModelFolderError, "exists already"),
         (1_000_000, "a", VocabularyError, "cannot be added"),
     ):
-        (tmp_path / "taken").mkdir(exist_ok=True)
+        (tmp_path / "taken" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(kind, match=what):
             extend(parent, [str(corpus)], add=add, out=tmp_path / out)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -203,6 +203,7 @@ def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_p
         prepare([str(tmp_path / "nowhere")], vocab=vocab, out=out, workers=1)
     assert not out.exists()
     out.mkdir()
+    (out / "mine").touch()
     with pytest.raises(StoreError, match="exists already"):
         prepare([str(corpus)], vocab=vocab, out=out, workers=1)
 

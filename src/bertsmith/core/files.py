@@ -177,6 +177,11 @@ def made_folder(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
+def is_taken(out: Path) -> bool:
+    """Return whether something stands in the place of a new folder; an empty one makes way."""
+    return out.exists() and (not out.is_dir() or any(out.iterdir()))
+
+
 def write_whole(file: FileIO, data: bytes | memoryview) -> None:
     """Write all of some bytes to an unbuffered file, which may take them bit by bit."""
     left = memoryview(data)

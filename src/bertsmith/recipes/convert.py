@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bertsmith import __version__
 from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.core.files import is_taken
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
 from bertsmith.core.streams import Purpose, stream
@@ -128,7 +129,7 @@ def convert(
     `reference` is a folder of the same model, whose outputs for some fixed ids are compared. Raises
     `ModelFolderError` for what cannot be read or must not be, and other `UserError` children.
     """
-    if out.exists():
+    if is_taken(out):
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
     source = model_folder(source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:

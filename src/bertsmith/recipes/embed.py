@@ -55,6 +55,8 @@ class _NewFiles:
 
     def open(self, path: Path) -> BinaryIO:
         """A new file, below another name until the end."""
+        if path.is_dir():
+            raise ConfigError(f"--out is {path}, a folder", remedy="name a file in it")
         self.claims.enter_context(claimed(path))
         part = unfinished(path)
         self.names[part] = path

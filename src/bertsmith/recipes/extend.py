@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertsmith import __version__
 from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
-from bertsmith.core.files import made_folder
+from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
 from bertsmith.hub.models import model_folder, origin
@@ -97,7 +97,7 @@ def extend(
     if add < 1:
         raise ConfigError(f"add is {add}", remedy="it must be at least 1")
     with made_folder(out.parent), claimed(out):
-        if out.exists():
+        if is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
         outcome = _extended(model, reading.open(corpus), add, out)
     _tell(outcome, add)

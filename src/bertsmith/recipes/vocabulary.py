@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.errors import VocabularyError
+from bertsmith.core.files import is_taken
 from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.streams import Purpose, stream
@@ -123,7 +124,7 @@ def learn_vocabulary(
     reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
 ) -> Tokenizer:
     """Learn a vocabulary from a corpus and save it in a new folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if is_taken(out):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     with new_folder(out) as partial:
         opened = reading.open(corpus)

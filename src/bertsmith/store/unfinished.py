@@ -28,6 +28,7 @@ from bertsmith.core.files import (
     commit,
     disk_error,
     flush_to_disk,
+    is_taken,
     made_folder,
     refused_by_disk,
     write_whole,
@@ -316,7 +317,8 @@ def unfinished_store(
     error says so; without a `source`, or when nothing was done, nothing is left. `total` is the
     size of the corpus. Raises `StoreError` when it is taken, or another source's; `DiskError`.
     """
-    if out.exists():
+    # what a link leads to may lie on another disk, to which nothing can be moved
+    if is_taken(out) or out.is_symlink():
         raise StoreError("exists already", where=out, remedy="delete it or choose another --out")
     work = UnfinishedStore(out, total=total)
     with made_folder(out.parent), _owned(work.folder, out):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.files import is_taken
 from bertsmith.core.json_files import read_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
@@ -269,7 +270,7 @@ def save_sentence_folder(
     All or nothing; the name must be free. `settings.network` is not looked at: the encoder is the
     model's. Raises `ModelFolderError`, `DiskError`.
     """
-    if folder.exists():
+    if is_taken(folder):
         raise ModelFolderError("exists already", where=folder, remedy="choose another name")
     with new_folder(folder) as fresh:
         save_model(fresh, model, tokenizer, card=card)

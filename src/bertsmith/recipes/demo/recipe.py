@@ -20,7 +20,7 @@ from typing import Any
 from bertsmith.batches.masking import MaskingConfig
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import made_folder
+from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
@@ -95,7 +95,7 @@ def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
 
 def _clear(out: Path) -> None:
     """Clear the folder for a new demo, over an earlier one only."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if is_taken(out):
         if not (out / MARKER).is_file():
             raise RunFolderError(
                 "exists and is not an earlier demo", where=out, remedy="choose another --out"
