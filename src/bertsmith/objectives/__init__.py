@@ -1,1 +1,7 @@
-"""A model and a batch become losses."""
+"""A model and a batch become losses.
+
+An `objective` runs the encoder once and gives its terms what they read; a term returns a sum and a
+count. The terms of `pretraining` are masked or left-to-right words, next sentence and sentence
+order, those of `texts` classes, numbers and choices, those of `words` tags and spans.
+`cross_entropy` is their arithmetic.
+"""
