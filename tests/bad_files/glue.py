@@ -14,7 +14,7 @@ def of_glue() -> Iterator[Bad]:
 
     good = "gj04\t1\t\tGood."
     for name, row, message in (
-        ("2", "gj04\t2\t\tBad.", "the label '2' is none of CoLA's: 0, 1"),
+        ("2", "gj04\t2\t\tBad.", "the label '2' is not one of CoLA's: 0, 1"),
         ("word", "gj04\tacceptable\t\tBad.", "the label 'acceptable' is none"),
         ("none", "gj04\t\t\tBad.", "no label"),
         ("short", "gj04\t1\tBad.", "3 columns where the first row has 4"),
@@ -23,7 +23,7 @@ def of_glue() -> Iterator[Bad]:
         yield Bad(f"cola-{name}.tsv", table("", good, row), "CoLA", message, 2)
     head, good = "index\tsentence", "0\tGood."
     again = table(head, good, "0\tBad.").replace(b"0\tGood.\n", b"5\tGood.\n", 1)
-    yield Bad("cola-test.tsv", again, "CoLA test", "the id '0' stands in an earlier row too", 4)
+    yield Bad("cola-test.tsv", again, "CoLA test", "the id '0' is used in an earlier row too", 4)
     yield Bad("cola-index.tsv", b"index\tsentence\n0\tx\n\ty\n1\tz\n", "CoLA test", "no id")
     yield Bad("cola-nothing.tsv", b"", "CoLA", "holds no examples", None, None)
     yield Bad("sst.tsv", table("sentence\tlabel", "x\t1", "y\tpos"), "SST-2", "the label 'pos'")
@@ -33,7 +33,7 @@ def of_glue() -> Iterator[Bad]:
     for score, message in {
         "5.1": "the score 5.1 is not from 0 to 5",
         "-0.2": "the score -0.2 is not from 0 to 5",
-        "nan": "no finite number",
+        "nan": "not a finite number",
         "high": "no number: 'high'",
         "": "no label",
     }.items():

@@ -37,7 +37,7 @@ def of_csv() -> Iterator[Bad]:
     yield Bad("new-label", csv(b"x,c"), "dev", "the label 'c' is new")
     yield Bad("case-label", csv(b"x,A"), "dev", "the label 'A' is new")
     head = b"id,text,label\n1,x,a\n"
-    yield Bad("again", head + b"1,y,a\n2,z,a\n", "id", "the id '1' stands in an earlier row too")
+    yield Bad("again", head + b"1,y,a\n2,z,a\n", "id", "the id '1' is used in an earlier row too")
     yield Bad("no-id", head + b",y,a\n2,z,a\n", "id", "no id")
 
 
@@ -54,9 +54,9 @@ def of_tsv() -> Iterator[Bad]:
     yield Bad("first", tsv(b"\ty\ta", head, good), "class", "the text is empty")
     yield Bad("ragged", tsv(b"x\ty\tz\ta", head, good), "class", "4 columns")
     for label in ("abc", "1,5", "5,0", "1 2", "--1", "0x1F", "one"):
-        yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t1"), "number", "is no number: ")
+        yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t1"), "number", "is not a number: ")
     for label in ("nan", "NaN", "inf", "-inf", "Infinity", "1e999"):
-        yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t.5"), "number", "no finite number")
+        yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t.5"), "number", "not a finite")
     yield Bad("none", tsv(b"x\t", good=b"x\t1"), "number", "no label")
     for label in ("a||b", "|a", "a|", "a| |b", "|"):
         row = f"x\t{label}".encode()
@@ -71,7 +71,7 @@ def of_tsv() -> Iterator[Bad]:
     yield Bad("passage", tsv(b"q\t\t1", ranked, good), "rank", "the second text is empty")
     yield Bad("query", tsv(b"\tp\t1", ranked, good), "rank", "the text is empty")
     yield Bad("relevance", tsv(b"q\tp\thigh", ranked, good), "rank", "no number: 'high'")
-    yield Bad("relevance-nan", tsv(b"q\tp\tnan", ranked, good), "rank", "no finite number")
+    yield Bad("relevance-nan", tsv(b"q\tp\tnan", ranked, good), "rank", "not a finite number")
     yield Bad("unranked", tsv(b"q\tp\t", ranked, good), "rank", "no label")
 
 
@@ -95,10 +95,10 @@ def of_jsonl() -> Iterator[Bad]:
         "string": '"x"',
         "NaN": "NaN",
     }.items():
-        yield Bad(name, jsonl(row), "class", "no JSON object", 2)
+        yield Bad(name, jsonl(row), "class", "not a JSON object", 2)
     for name, text in {"1": "1", "list": '["x"]', "dict": '{"x": 1}', "true": "true"}.items():
         row = f'{{"text": {text}, "label": "a"}}'
-        yield Bad(f"text-{name}", jsonl(row), "class", "the text is no string", 2)
+        yield Bad(f"text-{name}", jsonl(row), "class", "the text is not a string", 2)
     for name, text in {"null": "null", "empty": '""', "blank": '" \\n"'}.items():
         row = f'{{"text": {text}, "label": "a"}}'
         yield Bad(f"text-{name}", jsonl(row), "class", "the text is empty", 2)
@@ -115,8 +115,8 @@ def of_jsonl() -> Iterator[Bad]:
     good = b'{"text": "x", "label": 2.5}'
     for label, message in {
         "true": "is no number",
-        "NaN": "is nan, no finite number",
-        "Infinity": "is inf, no finite number",
+        "NaN": "is nan, not a finite number",
+        "Infinity": "is inf, not a finite number",
         "[1]": "is no number",
         '"high"': "is no number: 'high'",
         "9" + "0" * 400: "is no number",
@@ -152,6 +152,6 @@ def of_parquet() -> Iterator[Bad]:
     rows = parquet_of(text=["x", None, " ", "y"], label=["a", "a", "a", "b"])
     yield Bad("rows.parquet", rows, "class", "the text is empty", 2, 2, 2)
     numbers = parquet_of(text=["x", "y"], label=[0.5, float("nan")])
-    yield Bad("numbers.parquet", numbers, "number", "is nan, no finite number", 2, 1)
+    yield Bad("numbers.parquet", numbers, "number", "is nan, not a finite number", 2, 1)
     typed = parquet_of(text=[1, 2], label=["a", "b"])
-    yield Bad("typed.parquet", typed, "class", "the text is no string", 1, None)
+    yield Bad("typed.parquet", typed, "class", "the text is not a string", 1, None)

@@ -33,7 +33,7 @@ def test_what_begins_with_hub_is_a_name_of_the_hub(name: str | Path, found: HubN
     ],
 )  # fmt: skip
 def test_what_can_be_no_name_is_refused(name: str) -> None:
-    with pytest.raises(HubError, match="is no name of the hub's"):
+    with pytest.raises(HubError, match="is not a valid name of a hub model"):
         model_folder(name)
 
 

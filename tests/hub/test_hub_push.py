@@ -137,12 +137,12 @@ def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:
 @pytest.mark.parametrize(
     ("card", "message"),
     [
-        ("---\nlicense: [mit\ntags: x\n---\n", r"README\.md:3: no YAML: .*mend the lines"),
-        ("---\njust words\n---\n", "its head is no table"),
-        ("---\nlanguage: no\n---\n", "language is False, not a word or a list of words; put"),
-        ("---\ntags: one\n---\n", "tags is 'one', not a list of words"),
+        ("---\nlicense: [mit\ntags: x\n---\n", r"README\.md:3: bad YAML: .*correct the lines"),
+        ("---\njust words\n---\n", "its metadata is not a mapping"),
+        ("---\nlanguage: no\n---\n", "language is False, not a string or list of strings; put"),
+        ("---\ntags: one\n---\n", "tags is 'one', not a list of strings"),
         ("---\nlicense: mit\n---\n", "license is 'mit' in its card, not 'apache-2.0'; change it"),
-        ("---\na: &a [1]\nb: !!python/object/apply:os.abort []\n---\n", "no YAML"),
+        ("---\na: &a [1]\nb: !!python/object/apply:os.abort []\n---\n", "bad YAML"),
     ],
 )
 def test_a_card_that_cannot_be_completed_is_told(
@@ -189,7 +189,7 @@ def test_private_means_private(writer: FakeHub, model: Path) -> None:
     push(model, "owner/name", private=True)
     assert writer.repositories["owner/name"].private
     writer.add("owner/public", {})
-    with pytest.raises(HubError, match="is there already, and public; make it private"):
+    with pytest.raises(HubError, match="already exists and is public; make it private"):
         push(model, "owner/public", private=True)
     assert len(writer.repositories["owner/public"].commits) == 1
 
@@ -200,7 +200,7 @@ def test_without_the_right_to_write_nothing_is_sent(
 ) -> None:
     if token is not None:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(HubError, match=r"token is not accepted|no right to that") as caught:
+    with pytest.raises(HubError, match=r"token is not accepted|does not permit") as caught:
         push(model, "owner/name")
     assert "hf auth login" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -219,13 +219,13 @@ def test_what_the_hub_finds_in_the_card_is_told(writer: FakeHub, model: Path) ->
 def test_trouble_of_the_hub_is_told(writer: FakeHub, model: Path, path: str) -> None:
     # since 1.0 the client makes several attempts of its own
     writer.refusals.extend([Refusal(path, 500)] * 20)
-    with pytest.raises(HubError, match=r"trouble of its own \(500\)"):
+    with pytest.raises(HubError, match=r"an internal error \(500\)"):
         push(model, "owner/name")
 
 
 @pytest.mark.parametrize("name", ["name", "a/b/c", "../x", "a/b@main", "http://x/y", ""])
 def test_names_that_are_no_place_are_refused(hub: FakeHub, model: Path, name: str) -> None:
-    with pytest.raises(HubError, match=r"is no (place|name)"):
+    with pytest.raises(HubError, match=r"is no place|is not a valid name"):
         push(model, name)
     assert hub.asked == []
 

@@ -155,13 +155,13 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "later.jsonl", b'{"text": "x"}\n\n{"body": "x"}\n', 3, "has no 'text'"
     yield "bad.jsonl", b'{"text": "x"}\n{"text": \n', 2, "not JSON"
     yield "deep.jsonl", b"[" * 200_000, 1, "not JSON"
-    yield "list.jsonl", b'["x"]\n', 1, "a list, no JSON object"
+    yield "list.jsonl", b'["x"]\n', 1, "a list, not a JSON object"
     yield "number.jsonl", b'{"text": 1}\n', 1, "'text' is a number"
     yield "ragged.csv", b"id,text\n1,One.\n2,Two, three.\n", 3, "3 columns where"
     yield "quote.csv", b'id,text\n1,One.\n2,"Two\n3,Three\n', 3, "not CSV"
     yield "stray.csv", b'text\n"a" b\n', 2, "not CSV"
-    yield "bad.parquet", b"PAR1 and no more", None, "no readable Parquet"
-    yield "bad.parquet.gz", gzip.compress(b"PAR1 and no more"), None, "no readable Parquet"
+    yield "bad.parquet", b"PAR1 and no more", None, "not a valid Parquet file"
+    yield "bad.parquet.gz", gzip.compress(b"PAR1 and no more"), None, "not a valid Parquet file"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_missing_column_of_parquet(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="'body'"):
         list(Corpus([tmp_path / "a.parquet"]))
     parquet.write_table(pa.table({"text": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(CorpusError, match="a number, no text"):
+    with pytest.raises(CorpusError, match="a number, not text"):
         list(Corpus([tmp_path / "a.parquet"]))
 
 

@@ -229,7 +229,7 @@ def test_names_of_encodings() -> None:
     assert codec_named("Latin-1") == "iso8859-1"
     assert codec_named("UTF8") == codec_named("utf-8-sig") == "utf-8"
     for name in ("latin-11", "hex", "idna", "", "rot13", "unicode_escape", "a\0b"):
-        with pytest.raises(ConfigError, match="no text encoding is called"):
+        with pytest.raises(ConfigError, match="unknown text encoding"):
             Columns(encoding=name)
-    with pytest.raises(ConfigError, match="no text encoding is called 'x'"):
+    with pytest.raises(ConfigError, match="unknown text encoding 'x'"):
         Corpus(["a.txt"], encoding="x")

@@ -55,9 +55,9 @@ def test_a_list_of_records(tmp_path: Path, text: str) -> None:
     [
         ('[{"text": "x", "label": "a"},\n {"text": "y"', "not JSON: Expecting ',' delimiter", 2),
         ('[{"text": "x", "label": "a"}\n {"text": "y"}]', "not JSON: Expecting ',' delimiter", 2),
-        ('[{"text": "x", "label": "a"},\n 7]', "a number, no JSON object", 2),
+        ('[{"text": "x", "label": "a"},\n 7]', "a number, not a JSON object", 2),
         ('[{"text": "x", "label": "a"}] x', "not JSON: Extra data", 1),
-        ('{"text": {"0": "x"}, "label": {"0": "a"}}', "the text is no string", 1),
+        ('{"text": {"0": "x"}, "label": {"0": "a"}}', "the text is not a string", 1),
     ],
 )
 def test_a_bad_list_of_records(tmp_path: Path, text: str, what: str, line: int) -> None:
@@ -179,7 +179,7 @@ def test_answers_that_cannot_be_read(tmp_path: Path, answers: str) -> None:
     path = tmp_path / "a.csv"
     head = ("id", "question", "context", "answers")
     path.write_text(_csv(head, ("1", "Where?", CONTEXT, answers or " ")), encoding="utf-8")
-    with pytest.raises(ExampleError, match=r"a\.csv:2: 'answers' is no list; write"):
+    with pytest.raises(ExampleError, match=r"a\.csv:2: 'answers' is not a list; write"):
         list(read_questions(path, need_answers=True))
 
 

@@ -106,7 +106,7 @@ def test_finding_files(tmp_path: Path) -> None:
     assert (known[0].name, known[1]) == ("SST-2", "dev")
     assert task_of(tmp_path / "RTE" / "notes.txt") is None
     with pytest.raises(
-        ExampleError, match="no files of GLUE in it; name the folder that has CoLA/"
+        ExampleError, match="contains no files of GLUE; name the folder that contains CoLA/"
     ):
         find_glue(tmp_path / "RTE")
     with pytest.raises(ExampleError, match="cannot be read"):

@@ -87,7 +87,7 @@ def test_a_stated_header_is_believed(tmp_path: Path) -> None:
 
 
 def test_a_name_in_a_file_without_header(tmp_path: Path) -> None:
-    with pytest.raises(ExampleError, match=r"no column 'text', for it has no header: .*0 is '1'"):
+    with pytest.raises(ExampleError, match=r"no column 'text', since it has no header: .*0 is '1'"):
         read(table(tmp_path, *NEWS), text="text")
 
 
@@ -141,7 +141,7 @@ def test_a_corpus_by_position(tmp_path: Path) -> None:
     documents = [document.paragraphs[0] for document in Corpus([path], text_column="1")]
     assert len(documents) == 41
     assert documents[0] == "the first news"
-    with pytest.raises(CorpusError, match="no column 'text', for it has no header"):
+    with pytest.raises(CorpusError, match="no column 'text', since it has no header"):
         list(Corpus([path]))
     path = table(tmp_path, "a,b", "c,d")
     with pytest.raises(CorpusError, match="may be a header or not"):

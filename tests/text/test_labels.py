@@ -39,7 +39,7 @@ def test_a_column_a_label(tmp_path: Path) -> None:
     assert [each.labels for each in found] == [("Loud",), (), ("rude", "Loud")]
     with pytest.raises(ExampleError, match="no column 'kind'; name one of its columns: 'id', 'com"):
         read(path, "classes", labels=["rude", "kind"])
-    with pytest.raises(ConfigError, match="columns of 0 and 1 are of examples with several"):
+    with pytest.raises(ConfigError, match="columns of 0 and 1 are for examples with several"):
         read(path, "class", labels=["rude", "loud"])
     with pytest.raises(ConfigError, match="both a label's column and several"):
         Columns(label="rude", labels=("loud",))
@@ -61,7 +61,7 @@ def test_pairs_to_rank(tmp_path: Path) -> None:
     path.write_text("query\tdocument\tlabel\nq\ta\t1\nr\tb\t0\n")
     assert [each.group for each in read(path, "rank")] == ["q", "r"]
     path.write_text("text\tlabel\nq\t1\n")
-    with pytest.raises(ExampleError, match="holds single texts, and pairs are ranked"):
+    with pytest.raises(ExampleError, match="holds single texts, but ranking needs pairs"):
         read(path, "rank")
 
 

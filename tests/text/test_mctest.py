@@ -36,7 +36,7 @@ LETTERS = ["A\tB\tC\tD", "D\tD\tA\tB"]
 def test_stories_and_answers(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, LETTERS)
     found = recognise(path)
-    assert (found.task, found.reason) == ("choice", "it has stories with questions, as MCTest has")
+    assert (found.task, found.reason) == ("choice", "it has stories with questions, like MCTest")
     rows = list(read_choices(path, need_label=True))
     assert [row.label for row in rows] == [0, 1, 2, 3, 3, 3, 0, 1]
     assert [(row.id, row.line) for row in rows[3:5]] == [("s1.3", 1), ("s2.0", 2)]
@@ -53,16 +53,16 @@ def test_answers_may_be_missing_where_none_are_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stories", "answers", "message"),
     [
-        (GOOD, None, r"dev\.tsv: its answers are missing: no file mc160\.dev\.ans beside it; put"),
-        (GOOD, LETTERS[:1], r"dev\.ans:2: ends after 1 line, and mc160\.dev\.tsv has more stories"),
+        (GOOD, None, r"dev\.tsv: its answers are missing: no file mc160\.dev\.ans in its folder"),
+        (GOOD, LETTERS[:1], r"dev\.ans:2: ends after 1 line, but mc160\.dev\.tsv has more stories"),
         (GOOD, [*LETTERS, "A\tA\tA\tA"], r"dev\.ans:3: has more lines than mc160\.dev\.tsv has st"),
-        (GOOD, [LETTERS[0], "A\tE\tA\tB"], r"dev\.ans:2: the answer 'E' is none of A, B, C and D"),
-        (GOOD, [LETTERS[0], "A\tB\tA"], r"dev\.ans:2: 3 answers to 4 questions; give a letter"),
+        (GOOD, [LETTERS[0], "A\tE\tA\tB"], r"dev\.ans:2: the answer 'E' is not A, B, C or D"),
+        (GOOD, [LETTERS[0], "A\tB\tA"], r"dev\.ans:2: 3 answers for 4 questions; give a letter"),
         ([GOOD[0], GOOD[1] + "\tmore"], LETTERS, r"dev\.tsv:2: 24 columns where a story with 4 q"),
         ([GOOD[0].rpartition("\t")[0]], LETTERS, r"dev\.tsv:1: 22 columns where a story with 4 q"),
         ([GOOD[0].replace("multiple: What of 3", "What of 3")], LETTERS[:1],
          r"dev\.tsv:1: question 4 begins with neither 'one:' nor 'multiple:'"),
-        ([GOOD[0], GOOD[0]], LETTERS, r"dev\.tsv:2: the id 's1\.0' stands in an earlier row too"),
+        ([GOOD[0], GOOD[0]], LETTERS, r"dev\.tsv:2: the id 's1\.0' is used in an earlier row too"),
     ],
 )  # fmt: skip
 def test_faults(
@@ -84,5 +84,5 @@ def test_a_bad_story_is_left_out_with_its_answers(tmp_path: Path) -> None:
 
 def test_columns_cannot_be_named(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, LETTERS)
-    with pytest.raises(ConfigError, match="--text-column means nothing for a file of stories"):
+    with pytest.raises(ConfigError, match="--text-column does not apply to a file of stories"):
         list(read_choices(path, Columns(text="2"), need_label=True))

@@ -101,21 +101,21 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
 @pytest.mark.parametrize(
     ("reader", "name", "content", "columns", "message"),
     [
-        ("choice", "a.csv", QUIZ, Columns(group="nr"), "columns.group means nothing for multi"),
-        ("choice", "a.xml", COPA, Columns(label="x"), "--label-column means nothing for COPA's"),
+        ("choice", "a.csv", QUIZ, Columns(group="nr"), "columns.group does not apply to multi"),
+        ("choice", "a.xml", COPA, Columns(label="x"), "--label-column does not apply to COPA's"),
         ("choice", "a.jsonl", '{"question": "x", "choices": ["y", "z"], "label": "A"}',
-         Columns(header="no"), "--header no means nothing for JSON"),
-        ("span", "a.csv", ASKED, Columns(labels=("found",)), "--columns.labels means nothing for"),
-        ("span", "a.json", SQUAD, Columns(text="context"), "--text-column means nothing for SQuAD"),
+         Columns(header="no"), "--header no does not apply to JSON"),
+        ("span", "a.csv", ASKED, Columns(labels=("found",)), "--columns.labels does not apply to"),
+        ("span", "a.json", SQUAD, Columns(text="context"), "--text-column does not apply to SQuAD"),
         ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag name"),
-        ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header means nothing for"),
+        ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header does not apply to"),
         ("tag", "a.jsonl", '{"text": "Ann", "entities": []}', Columns(text_pair="x"),
-         "--text-pair-column means nothing for tags in JSON; leave it out; --text-column, "),
-        ("class", "a.txt", "__label__a x\n", Columns(text="1"), "means nothing for fastText's li"),
+         "--text-pair-column does not apply to tags in JSON; omit it; --text-column, "),
+        ("class", "a.txt", "__label__a x\n", Columns(text="1"), "does not apply to fastText's li"),
         ("class", "a.label", "a x\n", Columns(label="0"), "for lines that begin with their label"),
-        ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column means nothing for pairs in"),
+        ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column does not apply to pairs in"),
         ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no me"),
-        ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column means nothing for lines of te"),
+        ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column does not apply to lines of te"),
     ],
 )  # fmt: skip
 def test_what_is_not_read_is_refused_by_name(
@@ -132,7 +132,7 @@ def test_what_is_not_read_is_refused_by_name(
 def test_a_stated_header_is_refused_before_a_task_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x", "label": "y"}')
-    with pytest.raises(ConfigError, match=r"has a name; leave it out$"):
+    with pytest.raises(ConfigError, match=r"has a name; omit it$"):
         recognise(path, Columns(header="no"))
 
 
@@ -143,7 +143,7 @@ def test_options_without_header(tmp_path: Path, columns: Columns) -> None:
     path.write_text("\n".join(rows) + "\n")
     with pytest.raises(ExampleError, match=r"a\.csv:1: .*header.*question,A,B,C,D,label"):
         list(read_choices(path, columns, need_label=True))
-    remedy = "if it holds questions with options, write a first line of names above it"
+    remedy = "if it holds questions with options, add a header, such as question,A,B,C"
     with pytest.raises(ExampleError, match=rf"a\.csv:1: .*; {remedy}"):
         recognise(path, columns)
 

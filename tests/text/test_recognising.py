@@ -48,17 +48,17 @@ def table(*rows: str) -> str:
         ("a.tsv", "query\tpassage\tlabel\nq\tp\t1\n", "rank", "it has 'query' and 'passage'"),
         ("a.tsv", "qid\tquery\ttext\tlabel\n1\tq\tp\t1\n", "rank", "it has 'query' and 'qid'"),
         ("a.jsonl", json.dumps(SQUAD_ROW), "span", "it has 'question', 'context' and 'answers'"),
-        ("a.json", '{"data": [{"paragraphs": []}]}', "span", "it is laid out as SQuAD is"),
-        ("a.xml", "<copa></copa>", "choice", "an .xml file is laid out as COPA is"),
+        ("a.json", '{"data": [{"paragraphs": []}]}', "span", "it has SQuAD's layout"),
+        ("a.xml", "<copa></copa>", "choice", ".xml file without <pair>s has COPA's layout"),
         ("a.csv", "sent1,ending0,ending1,label\nx,y,z,0\n", "choice", "'ending0', 'ending1'"),
         ("a.jsonl", '{"question": "x", "choices": ["y", "z"]}', "choice", "options: 'choices'"),
-        ("a.jsonl", '{"text": "x", "entities": [[0, 1, "A"]]}', "tag", "places of entities"),
+        ("a.jsonl", '{"text": "x", "entities": [[0, 1, "A"]]}', "tag", "positions of entities"),
         ("a.jsonl", '{"tokens": ["x"], "ner_tags": ["O"]}', "tag", "tokens and their tags"),
         ("a.txt", SENTENCES, "tag", "words with tags of entities"),
         ("a.tsv", SENTENCES.replace(" ", "\t") * 2, "tag", "rows are words with tags"),
         ("a.txt", "Ann N\nruns V\n\nBob N\nsits V\n", "tag", "words with tags, in sentences"),
         ("a.txt", "-DOCSTART-\n\nx O\n", "tag", "it begins with -DOCSTART-"),
-        ("a.conllu", "", "tag", "a .conllu file has a word and its tags a line"),
+        ("a.conllu", "", "tag", "a .conllu file has a word and its tags per line"),
         ("a.label.gz", "", "classify", "lines begin with their label, as in any .label file"),
         ("RTE/dev.tsv", "", "glue", "the name and place of GLUE's RTE, dev"),
         ("mnli/dev_matched.tsv.gz", "", "glue", "GLUE's MNLI, dev_matched"),
@@ -115,7 +115,7 @@ def test_what_is_named_decides(tmp_path: Path) -> None:
     path = tmp_path / "train.txt"
     path.write_text("A x\n")
     found = recognise(path, Columns(layout="label-first"))
-    assert (found.task, found.reason[-11:]) == ("classify", "as was said")
+    assert (found.task, found.reason[-9:]) == ("classify", "as stated")
 
 
 def test_folders(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_folders(tmp_path: Path) -> None:
     found = recognise(tmp_path / "films")
     assert (found.task, found.reason) == (
         "classify",
-        "it holds 2 files or folders as if one for each class, such as 'neg'",
+        "it holds 2 files or folders, apparently one per class, such as 'neg'",
     )
     for number in range(40):
         (tmp_path / "films" / f"n{number}.txt").write_text("x\n")

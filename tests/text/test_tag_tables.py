@@ -177,7 +177,9 @@ def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
         read(lists)
     endless = write(tmp_path / "c.csv", [["word", "tag"], *[["a", "X"], ["b", "Y"]] * 600])
     assert recognise(endless).task == "tag"
-    with pytest.raises(ExampleError, match=r"nothing says where sentences end.*--columns.group"):
+    with pytest.raises(
+        ExampleError, match=r"the ends of sentences are not marked.*--columns.group"
+    ):
         read(endless)
 
 

@@ -39,9 +39,9 @@ WRONG = [
     (
         "a.csv",
         table("text;score", [f"{n},5" for n in range(20)], ";"),
-        "with a comma for the point",
+        "with a decimal comma",
     ),
-    ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, no JSON object; each line must be an"),
+    ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, not a JSON object; each line must"),
     ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
     ("a.csv", table("text,score", ["1,5"] * 20), "3 columns where the first row has 2; put text"),
     ("a.csv", table("text,label", ['"a,b"', '"b"', '"c,a"', '"c"'] * 5), "several labels, or one "),

@@ -1,5 +1,5 @@
-"""Models from and to a model hub, only where the user names one there.
+"""Download models from a model hub and upload them, only where the user names one there.
 
-`models` turns a name into a folder, fetching it if need be; `transfers` brings files here and
-there, `client` is the library that does it, `files` says which files make a model.
+`models` resolves a name to a folder, downloading it if needed; `transfers` downloads and uploads
+files through the library behind `client`; `files` lists the files that make up a model.
 """

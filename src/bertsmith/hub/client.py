@@ -1,4 +1,4 @@
-"""The library huggingface_hub: imported where it is used, kept quiet, its errors told in a line."""
+"""The library huggingface_hub: imported lazily, silenced, its errors reported in one line."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ if TYPE_CHECKING:
 
 SIGN_IN = "set HF_TOKEN or run: hf auth login"
 
-
-# the libraries the client sends requests with: before 1.0, since 1.0, since 2.0
+# the HTTP libraries of the client: before 1.0, since 1.0, since 2.0
 _TRANSPORTS = frozenset(("requests", "httpx", "httpx2"))
-# names of their errors, in words
+# messages for their errors, by class name
 _NO_ANSWER = {
-    "ChunkedEncodingError": "the connection broke off",
+    "ChunkedEncodingError": "the connection was lost",
     "ConnectError": "no connection",
     "ConnectionError": "no connection",
-    "ConnectionResetError": "the connection broke off",
-    "ProxyError": "the proxy refuses",
-    "ReadError": "the connection broke off",
-    "RemoteProtocolError": "the connection broke off",
+    "ConnectionResetError": "the connection was lost",
+    "ProxyError": "the proxy refused the connection",
+    "ReadError": "the connection was lost",
+    "RemoteProtocolError": "the connection was lost",
     "SSLError": "its certificate is not trusted",
     "ConnectTimeout": "no answer in time",
     "Timeout": "no answer in time",
     "TimeoutError": "no answer in time",
     "TimeoutException": "no answer in time",
-    "WriteError": "the connection broke off",
+    "WriteError": "the connection was lost",
 }
 
 
 class HubUnreachable(HubError):
-    """A hub that does not answer, or not now: what is in the cache will have to do."""
+    """An unreachable or overloaded hub, for which the cache may stand in."""
 
 
 def hub_api() -> HfApi:
-    """The client; raises `MissingExtra`."""
+    """Return the client. Raises `MissingExtra`."""
     try:
         from huggingface_hub import HfApi
     except ImportError as error:
@@ -53,7 +52,7 @@ def hub_api() -> HfApi:
 
 
 def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE forbids the network."""
+    """Return whether HF_HUB_OFFLINE forbids the network."""
     from huggingface_hub import constants
 
     return constants.HF_HUB_OFFLINE
@@ -61,10 +60,10 @@ def is_offline() -> bool:
 
 @contextmanager
 def talking(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong between us and the hub into a `HubError` about `what`.
+    """Turn every error of the client into a `HubError` about `what`.
 
-    Raises `HubUnreachable` where the hub does not answer. The client's own bars, warnings and log
-    are off meanwhile.
+    Raises `HubUnreachable` if the hub does not answer. The client's own progress bars, warnings and
+    log are off meanwhile.
     """
     from huggingface_hub.utils import logging as client_log
     from huggingface_hub.utils.tqdm import (
@@ -73,9 +72,9 @@ def talking(what: str) -> Iterator[None]:
         enable_progress_bars,
     )
 
-    level, drawn = client_log.get_verbosity(), not are_progress_bars_disabled()
+    level, bars_shown = client_log.get_verbosity(), not are_progress_bars_disabled()
     client_log.set_verbosity(logging.CRITICAL)
-    if drawn:
+    if bars_shown:
         disable_progress_bars()
     try:
         with warnings.catch_warnings():
@@ -87,15 +86,15 @@ def talking(what: str) -> Iterator[None]:
         known = OSError | ValueError | TypeError | KeyError | AttributeError | RuntimeError
         if not isinstance(error, known) and not _is_of_transport(error):
             raise
-        raise _told(_first_cause(error), what) from error
+        raise _hub_error(_first_cause(error), what) from error
     finally:
         client_log.set_verbosity(level)
-        if drawn:
+        if bars_shown:
             enable_progress_bars()
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What the client wraps into others of its own: the answer of the hub, or why there is none."""
+    """Return the error that the client wrapped: the response of the hub, or why there is none."""
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     while error.__cause__ is not None and (
@@ -108,11 +107,11 @@ def _first_cause(error: BaseException) -> BaseException:
 
 def _is_of_transport(error: BaseException) -> bool:
     """Return whether an error comes from the library that sends the requests."""
-    return any(each.__module__.partition(".")[0] in _TRANSPORTS for each in type(error).__mro__)
+    return any(kind.__module__.partition(".")[0] in _TRANSPORTS for kind in type(error).__mro__)
 
 
 def _no_answer(error: BaseException) -> str | None:
-    """Return why there is no answer, in words; None where there is another reason."""
+    """Return why there is no answer; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
@@ -122,17 +121,17 @@ def _no_answer(error: BaseException) -> str | None:
         if kind.__name__ in _NO_ANSWER:
             return _NO_ANSWER[kind.__name__]
     if isinstance(error, ValueError):
-        # an answer that is no JSON, which the transports count among their own errors
+        # an answer that is not JSON, which the HTTP libraries count among their own errors
         return None
     other = isinstance(error, OSError)
     return _reason(error) if other or _is_of_transport(error) else None
 
 
-def _told(error: BaseException, what: str) -> UserError:
+def _hub_error(error: BaseException, what: str) -> UserError:
     from huggingface_hub.errors import HfHubHTTPError
 
     if isinstance(error, HfHubHTTPError) and error.response is not None:
-        return _answered(error, what)
+        return _response_error(error, what)
     if isinstance(error, OSError) and refused_by_disk(error):
         return disk_error(error, error.filename)
     why = _no_answer(error)
@@ -142,50 +141,50 @@ def _told(error: BaseException, what: str) -> UserError:
             where=what,
             remedy="check the network and give the same command again, or name a folder",
         )
-    return HubError(f"the hub and we do not understand each other: {_reason(error)}", where=what)
+    return HubError(f"unexpected answer from the hub: {_reason(error)}", where=what)
 
 
-def _answered(error: Any, what: str) -> HubError:  # noqa: ANN401
-    """The hub said no."""
+def _response_error(error: Any, what: str) -> HubError:  # noqa: ANN401
+    """Return the error for a response with an error status."""
     from huggingface_hub import errors
 
     answer, code = error.response, type(error)
-    status, asked = answer.status_code, answer.request.method in ("GET", "HEAD")
+    status, is_read = answer.status_code, answer.request.method in ("GET", "HEAD")
     bad_token = "Invalid" in answer.headers.get("X-Error-Message", "")
-    if status == 401 and asked and not bad_token and code is errors.HfHubHTTPError:
-        # so it answers who is not signed in, whether there is such a model or not
+    if status == 401 and is_read and not bad_token and code is errors.HfHubHTTPError:
+        # without a token the hub answers so whether or not the model exists
         code = errors.RepositoryNotFoundError
     if status == 429:
         pause = answer.headers.get("Retry-After", "")
         until = f" for {pause} s" if pause.isdigit() else ""
         return HubUnreachable(
-            f"the hub asks to be left alone{until}: too many requests",
+            f"the hub limits the rate of requests{until}: too many requests",
             where=what,
-            remedy=f"wait, then give the same command again; who signs in may ask more: {SIGN_IN}",
+            remedy=f"wait, then give the same command again; to raise the limit, {SIGN_IN}",
         )
     if status >= 500:
-        return HubUnreachable(f"the hub has trouble of its own ({status})", where=what)
-    said = {
+        return HubUnreachable(f"the hub reports an internal error ({status})", where=what)
+    message = {
         errors.GatedRepoError: (
-            "its owner asks for terms to be accepted",
-            f"accept them on its page, then {SIGN_IN}",
+            "access requires accepting the owner's terms",
+            f"accept them on the model's page, then {SIGN_IN}",
         ),
         errors.RepositoryNotFoundError: (
             "the hub has no such model, or it is private",
             f"check the name; for a private one {SIGN_IN}",
         ),
         errors.RevisionNotFoundError: (
-            "the hub has no such branch, tag or commit of it",
-            "look for it on its page",
+            "the model has no such branch, tag or commit",
+            "look for it on the model's page",
         ),
     }.get(code)
-    if said is None:
-        words = {401: "the token is not accepted", 403: "the token gives no right to that"}
+    if message is None:
+        words = {401: "the token is not accepted", 403: "the token does not permit this"}
         cause = words.get(status) or f"{status} {_reason(error.server_message or error)}"
-        said = (f"the hub refuses: {cause}", SIGN_IN if status in words else "")
-    return HubError(said[0], where=what, remedy=said[1])
+        message = (f"the hub refused the request: {cause}", SIGN_IN if status in words else "")
+    return HubError(message[0], where=what, remedy=message[1])
 
 
 def _reason(error: object) -> str:
-    """What an error says, not too long, or its kind."""
+    """Return an error's message, shortened, or its class name."""
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,6 +1,6 @@
-"""Which files of a repository, or of a folder, make a model: no others are fetched or sent.
+"""The files of a repository or folder that make up a model: no others are transferred.
 
-Code and pickles never are, but for a conversion, which may have pickled weights where there are no
+Code and pickles never are, except that a conversion may download pickled weights if there are no
 others.
 """
 
@@ -33,7 +33,7 @@ _SETTINGS = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
     "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json",
 )  # fmt: skip
-# what sentence-transformers puts behind the encoder: 1_Pooling, 2_Dense, 3_Normalize
+# the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
 _PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
@@ -41,14 +41,14 @@ _LARGEST_INDEX = 8 * 2**20
 
 
 def settings_files(listing: Collection[str], purpose: Purpose) -> list[str]:
-    """The files to have before the weights: settings, the tokenizer's, the index of the weights."""
+    """Return the files needed before the weights: config, tokenizer, index of the weights."""
     wanted = [name for name in _SETTINGS if name in listing]
     index = index_file(listing, purpose)
     return [*wanted, index] if index else wanted
 
 
 def index_file(listing: Collection[str], purpose: Purpose) -> str | None:
-    """The file that names the several files of weights, where they are not in one."""
+    """Return the index of sharded weights, None if they are in one file."""
     for whole in _WEIGHTS[purpose]:
         if whole in listing:
             return None
@@ -58,20 +58,20 @@ def index_file(listing: Collection[str], purpose: Purpose) -> str | None:
 
 
 def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None) -> list[str]:
-    """The files of weights, none where there are none that may be read.
+    """Return the files of weights, none if none may be read.
 
-    `index` is where the file that `index_file` names has come to lie. Raises `ModelFolderError` if
-    it is no index, or names what is not there.
+    `index` is the local path of the file named by `index_file`. Raises `ModelFolderError` if it is
+    not an index or names missing files.
     """
     whole = next((name for name in _WEIGHTS[purpose] if name in listing), None)
-    found = _named_in(index, listing) if index else [whole] if whole else []
-    if not found or "modules.json" not in listing:
-        return found
-    return found + sorted(name for name in listing if _BEHIND.fullmatch(name))
+    names = _named_in(index, listing) if index else [whole] if whole else []
+    if not names or "modules.json" not in listing:
+        return names
+    return names + sorted(name for name in listing if _BEHIND.fullmatch(name))
 
 
 def of_a_model(name: str) -> bool:
-    """Whether a file is one that a model may be read from."""
+    """Return whether a file is part of a model."""
     patterns = (_PART_OF_WEIGHTS, _BEHIND)
     return name in _SETTINGS or any(pattern.fullmatch(name) for pattern in patterns)
 
@@ -81,10 +81,10 @@ def _named_in(index: Path, listing: Collection[str]) -> list[str]:
         table = read_json(index, ModelFolderError, largest=_LARGEST_INDEX)["weight_map"]
         names = sorted(set(table.values()))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ModelFolderError("is no index of weights", where=index) from error
+        raise ModelFolderError("is not an index of weights", where=index) from error
     kind = Path(index.name.removesuffix(".index.json")).suffix
     for name in names:
         plain = isinstance(name, str) and _PLAIN.fullmatch(name) and name.endswith(kind)
         if not plain or name not in listing:
-            raise ModelFolderError(f"names {str(name)[:80]!r}, which is not there", where=index)
+            raise ModelFolderError(f"names {str(name)[:80]!r}, which is missing", where=index)
     return names

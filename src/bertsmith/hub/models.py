@@ -1,7 +1,7 @@
-"""A model by name: a folder, or `hub:owner/name@revision`, which is fetched into the hub's cache.
+"""Models by name: a folder, or `hub:owner/name@revision`, downloaded into the hub's cache.
 
-The only place from which the network is reached, and only for what begins with `hub:`. Every file
-is checked against the hash that the hub tells of it. Without a network, the cache serves.
+The network is used nowhere else, and only for names that begin with `hub:`. Every file is checked
+against the hash in the hub's listing. Without a network, the cache is used.
 """
 
 from __future__ import annotations
@@ -47,22 +47,24 @@ class HubName(NamedTuple):
 
 
 def hub_name(name: str | Path) -> HubName | None:
-    """The hub's repository that a name means, None for a folder; `HubError` if it can be none."""
+    """Parse the name of a hub repository; None for a folder. Raises `HubError` if it is invalid."""
     if not str(name).startswith(PREFIX):
         return None
-    found = _NAME.fullmatch(str(name).removeprefix(PREFIX))
-    if found is None or ".." in str(name) or "--" in found["repository"]:
+    match = _NAME.fullmatch(str(name).removeprefix(PREFIX))
+    if match is None or ".." in str(name) or "--" in match["repository"]:
         raise HubError(
-            "is no name of the hub's", where=name, remedy="write hub:owner/name, or with @revision"
+            "is not a valid name of a hub model",
+            where=name,
+            remedy="write hub:owner/name or hub:owner/name@revision",
         )
-    return HubName(found["repository"], found["revision"] or "main")
+    return HubName(match["repository"], match["revision"] or "main")
 
 
 def model_folder(name: str | Path, purpose: Purpose = "model") -> Path:
-    """The folder of a model, fetched first where the name begins with `hub:`.
+    """Return the folder of a model, downloaded first if the name begins with `hub:`.
 
-    Of a repository only what the purpose needs is fetched, never code, and pickled weights only for
-    a conversion. Raises `HubError`, `ModelFolderError` or `MissingExtra`.
+    Only the files that the purpose needs are downloaded, never code, and pickled weights only for a
+    conversion. Raises `HubError`, `ModelFolderError` or `MissingExtra`.
     """
     repository = hub_name(name)
     if repository is not None:
@@ -75,7 +77,7 @@ def model_folder(name: str | Path, purpose: Purpose = "model") -> Path:
 
 
 def origin(folder: Path) -> str | None:
-    """What a folder of the hub's cache is called, with its commit; None for any other folder."""
+    """Return the hub name and commit of a folder in the hub's cache; None for any other folder."""
     commit, repository = folder.resolve().name, folder.resolve().parent.parent.name
     if folder.resolve().parent.name != "snapshots" or not repository.startswith("models--"):
         return None
@@ -84,61 +86,61 @@ def origin(folder: Path) -> str | None:
 
 @cache
 def _from_hub(name: HubName, purpose: Purpose) -> Path:
-    """Once in a process: one commit for all that is done with a name."""
+    """Download a model, once in a process, so that a name always means one commit."""
     api = hub_api()
-    if _COMMIT.fullmatch(name.revision) and (found := _cached(name, purpose)):
+    if _COMMIT.fullmatch(name.revision) and (cached := _cached(name, purpose)):
         say(f"{name}: from the cache")
-        return found
+        return cached
     if is_offline():
         return _cached(name, purpose) or _missing(name)
     try:
         with talking(str(name)):
-            told = api.model_info(
+            info = api.model_info(
                 name.repository, revision=name.revision, files_metadata=True, timeout=_PAUSE
             )
-            commit, listing = str(told.sha), [RemoteFile.of(each) for each in told.siblings or ()]
+            commit, listing = str(info.sha), [RemoteFile.of(item) for item in info.siblings or ()]
     except HubUnreachable as unreachable:
-        found = _cached(name, purpose)
-        if found is None:
+        cached = _cached(name, purpose)
+        if cached is None:
             raise
-        say(f"{name}: {unreachable.what}; going on with commit {found.name} from the cache")
-        return found
+        say(f"{name}: {unreachable.what}; using commit {cached.name} from the cache")
+        return cached
     if not _COMMIT.fullmatch(commit):
-        raise HubError("the hub tells no commit", where=str(name))
+        raise HubError("the hub's answer names no commit", where=str(name))
     folder = _download(name, commit, {file.name: file for file in listing}, purpose)
     _note_commit(folder, name.revision)
     return folder
 
 
 def _download(name: HubName, commit: str, listing: dict[str, RemoteFile], purpose: Purpose) -> Path:
-    """The snapshot folder with all files there, the weights last."""
+    """Download all files, the weights last, and return the snapshot folder."""
     settings, index = settings_files(listing, purpose), index_file(listing, purpose)
     if purpose != "vocabulary" and "config.json" not in listing:
         raise ModelFolderError("holds no config.json", where=str(name))
-    for each in settings:
-        if listing[each].size > _LARGEST_SETTINGS:
-            raise ModelFolderError(f"{each} is larger than 64 MiB", where=str(name))
+    for file in settings:
+        if listing[file].size > _LARGEST_SETTINGS:
+            raise ModelFolderError(f"{file} is larger than 64 MiB", where=str(name))
     folder = _snapshots(name) / commit
-    _fetch_all(name, commit, [listing[each] for each in settings])
+    _fetch_all(name, commit, [listing[file] for file in settings])
     weights = weights_files(listing, purpose, folder / index if index else None)
     if not weights and purpose != "vocabulary":
         _refuse_weights(name, listing)
-    total = _fetch_all(name, commit, [listing[each] for each in weights])
+    total = _fetch_all(name, commit, [listing[file] for file in weights])
     say(f"{name}: commit {commit}, {short_number(total)}B of weights")
     return folder
 
 
 def _fetch_all(name: HubName, commit: str, files: list[RemoteFile]) -> int:
-    """Fetch files that are not in the cache yet; the bytes of all of them."""
+    """Download files that are not in the cache yet; return the bytes of all of them."""
     total = sum(file.size for file in files)
     missing = [file for file in files if not (_snapshots(name) / commit / file.name).exists()]
     needed = sum(file.size for file in missing)
-    there = next(path for path in _snapshots(name).parents if path.exists())
-    if needed > shutil.disk_usage(there).free:
+    existing = next(path for path in _snapshots(name).parents if path.exists())
+    if needed > shutil.disk_usage(existing).free:
         raise DiskError(
-            f"has no room for the {short_number(needed)}B of {name}",
-            where=there,
-            remedy="make room, or name another place by HF_HOME",
+            f"has too little free space for the {short_number(needed)}B of {name}",
+            where=existing,
+            remedy="free some space, or set HF_HOME to another folder",
         )
     if missing:
         with progress(f"downloading {name.repository}", needed, "B") as bar:
@@ -147,7 +149,7 @@ def _fetch_all(name: HubName, commit: str, files: list[RemoteFile]) -> int:
 
 
 def _cached(name: HubName, purpose: Purpose) -> Path | None:
-    """The folder of a revision in the cache, if all that the purpose needs is there."""
+    """Return the cached folder of a revision, None unless it holds all that the purpose needs."""
     commit = name.revision
     if not _COMMIT.fullmatch(commit):
         try:
@@ -177,7 +179,7 @@ def _snapshots(name: HubName) -> Path:
 
 
 def _note_commit(folder: Path, revision: str) -> None:
-    """Let the cache know what a branch or tag was, as the client does, for when there is no net."""
+    """Record the commit of a branch or tag in the cache, as the client does, for use offline."""
     if revision != folder.name:
         path = folder.parent.parent / "refs" / revision
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,11 +195,11 @@ def _missing(name: HubName) -> NoReturn:
 
 
 def _refuse_weights(name: HubName, listing: Collection[str]) -> NoReturn:
-    pickled = [each for each in listing if each.startswith(PICKLED_FILE)]
+    pickled = [file for file in listing if file.startswith(PICKLED_FILE)]
     if pickled:
         raise ModelFolderError(
-            "holds pickled weights only, which can run code when they are opened",
+            "holds only pickled weights, which can run code when they are opened",
             where=str(name),
-            remedy=f"make safetensors of them with: bertsmith convert {name} OUT",
+            remedy=f"convert them to safetensors with: bertsmith convert {name} OUT",
         )
     raise ModelFolderError("holds no weights that can be read", where=str(name))

@@ -1,7 +1,7 @@
-"""Bringing files of one commit into the hub's cache: going on where it broke off, and checked.
+"""Resumable, verified downloads of a commit's files into the hub's cache, and uploads.
 
-A client of today goes on by itself, as long as it runs, and keeps nothing of a file that it could
-not finish. Older ones leave a part behind, from which the next attempt goes on.
+Recent clients resume by themselves while they run, and keep nothing of an unfinished file. Older
+ones leave a partial file, from which the next attempt resumes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bertsmith.core.log import Bar, progress
 from bertsmith.hub.client import HubUnreachable, hub_api, talking
 from bertsmith.hub.files import of_a_model
 
-_LOOK_EVERY = 0.2  # seconds
+_POLL_SECONDS = 0.2
 
 
 class RemoteFile(NamedTuple):
-    """What the hub tells of a file: its hash is SHA-256 if it is `large`, else that of git."""
+    """A file in the hub's listing: its hash is SHA-256 if it is `large`, else git's blob hash."""
 
     name: str
     size: int
@@ -32,23 +32,23 @@ class RemoteFile(NamedTuple):
     large: bool
 
     @classmethod
-    def of(cls, told: Any) -> RemoteFile:  # noqa: ANN401
-        """From the client's listing."""
-        if told.lfs is not None:
-            return cls(str(told.rfilename), int(told.lfs.size), str(told.lfs.sha256), True)
-        return cls(str(told.rfilename), int(told.size), str(told.blob_id), False)
+    def of(cls, entry: Any) -> RemoteFile:  # noqa: ANN401
+        """Convert an entry of the client's listing."""
+        if entry.lfs is not None:
+            return cls(str(entry.rfilename), int(entry.lfs.size), str(entry.lfs.sha256), True)
+        return cls(str(entry.rfilename), int(entry.size), str(entry.blob_id), False)
 
 
 def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], bar: Bar) -> None:
-    """Bring all files into the cache; raises `HubError` about `what`, or `DiskError`."""
+    """Download all files into the cache. Raises `HubError` about `what`, or `DiskError`."""
     done = 0
     for file in files:
-        path = _fetched(what, repository, commit, file, bar, done)
+        path = _download(what, repository, commit, file, bar, done)
         if _hash_of(path, file) != file.hash:
             path.resolve().unlink()
             path.unlink()
             raise HubError(
-                f"{file.name} is not what the hub tells of it: it was damaged on its way",
+                f"{file.name} does not match the hub's hash: it was damaged in transfer",
                 where=what,
                 remedy="give the same command again",
             )
@@ -56,10 +56,10 @@ def fetch(what: str, repository: str, commit: str, files: Sequence[RemoteFile], 
         bar.move_to(done)
 
 
-def _fetched(
+def _download(
     what: str, repository: str, commit: str, file: RemoteFile, bar: Bar, done: int
 ) -> Path:
-    """One file, in as many attempts as bring it further."""
+    """Download one file, retrying for as long as attempts make progress."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -87,14 +87,14 @@ def _fetched(
 
 @contextmanager
 def _watched(blobs: Path, file: RemoteFile, bar: Bar, done: int) -> Iterator[None]:
-    """Move a bar as an unfinished file grows: no hook of the client's is in all its versions."""
+    """Advance a bar as an unfinished file grows: no hook of the client is in all its versions."""
     ended = threading.Event()
 
-    def look() -> None:
-        while not ended.wait(_LOOK_EVERY):
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
             bar.move_to(done + _unfinished(blobs, file))
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=poll, daemon=True)
     watcher.start()
     try:
         yield
@@ -104,7 +104,7 @@ def _watched(blobs: Path, file: RemoteFile, bar: Bar, done: int) -> Iterator[Non
 
 
 def _unfinished(blobs: Path, file: RemoteFile) -> int:
-    """Return the bytes of a file that is being fetched; clients of today add chance to its name."""
+    """Return the bytes of an unfinished download; recent clients add random letters to its name."""
     sizes = [0]
     with suppress(OSError):
         for part in blobs.glob(f"{file.hash}*.incomplete"):
@@ -129,33 +129,33 @@ def send(
     revision: str | None,
     message: str,
 ) -> str:
-    """Make one commit of the files, in a repository and a branch made where there are none yet.
+    """Upload the files as one commit, creating the repository and the branch if needed.
 
-    Files of an earlier model that this one has not are deleted: they would be read with it.
-    Returns the commit's address. Raises `HubError`, before anything is sent if `private` is asked
-    for and the repository is public.
+    Files of an earlier model that this one lacks are deleted: they would be loaded with it.
+    Returns the commit's URL. Raises `HubError`, before anything is uploaded if `private` is set and
+    the repository is public.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     api, total = hub_api(), sum((folder / name).stat().st_size for name in files)
     with (
         talking(repository),
-        progress(f"sending to {repository}", total, "B") as bar,
+        progress(f"uploading to {repository}", total, "B") as bar,
         ExitStack() as opened,
     ):
         api.create_repo(repository, private=private or None, exist_ok=True)
         if private and not api.model_info(repository).private:
             raise HubError(
-                "is there already, and public",
+                "already exists and is public",
                 where=repository,
-                remedy="make it private on its page, choose another name, or leave --private out",
+                remedy="make it private on its page, choose another name, or omit --private",
             )
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        there = api.list_repo_files(repository, revision=revision)
-        stale = [name for name in there if of_a_model(name) and name not in files]
-        # hashed here, sent below
-        sent = [opened.enter_context(_Counted(folder / name)) for name in files]
+        existing = api.list_repo_files(repository, revision=revision)
+        stale = [name for name in existing if of_a_model(name) and name not in files]
+        # hashed here, uploaded below
+        sent = [opened.enter_context(_CountedFile(folder / name)) for name in files]
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(name, file) for name, file in zip(files, sent, strict=True)
         ]
@@ -166,15 +166,15 @@ def send(
     return str(made.commit_url)
 
 
-class _Counted(io.BufferedReader):
-    """A file that tells how much of it is read."""
+class _CountedFile(io.BufferedReader):
+    """A file that reports how much of it has been read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path))
         self.moved: Callable[[float], None] | None = None
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes, counted."""
+        """Read and count bytes."""
         block = super().read(size)
         if self.moved is not None:
             self.moved(len(block))

@@ -1,1 +1,1 @@
-"""Runs told to people: self-contained HTML pages, curves, and model cards."""
+"""Human-readable reports of runs: self-contained HTML pages, curves, and model cards."""

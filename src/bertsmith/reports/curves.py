@@ -40,7 +40,7 @@ STYLE = {
 
 
 def require_matplotlib() -> None:
-    """Raise `MissingExtra` unless matplotlib is installed; worth asking before a long run."""
+    """Raise `MissingExtra` unless matplotlib is installed; call it before a long run."""
     if find_spec("matplotlib") is None:
         raise MissingExtra("matplotlib", "report", "the report")
 
@@ -54,10 +54,10 @@ def curves_svg(
     percent: bool,
     marks: Mapping[str, float] | None = None,
 ) -> str:
-    """An ``<svg>`` element with a line for each series of (x, y).
+    """Return an ``<svg>`` element with a line for each series of (x, y).
 
-    `name` begins all names inside, so that several drawings can share a page; `marks` are upright
-    lines at an x, with what they say.
+    `name` prefixes all ids inside, so that several figures can share a page; `marks` are labelled
+    vertical lines at an x.
     """
     require_matplotlib()
     import matplotlib as mpl
@@ -93,8 +93,8 @@ def curves_svg(
 
 
 def in_words(series: Series, *, x_label: str, percent: bool) -> str:
-    """The last and the extreme values of each series, for who does not see the picture."""
-    told = []
+    """Return the last and extreme values of each series as text, for screen readers."""
+    parts = []
     for name, points in series.items():
         finite = [(x, y) for x, y in points if math.isfinite(y)]
         if len(finite) > LONG_SERIES:
@@ -103,29 +103,29 @@ def in_words(series: Series, *, x_label: str, percent: bool) -> str:
             x, y = finite[-1]
             low, high = min(y for _, y in finite), max(y for _, y in finite)
             last, bottom, top = (_value(v, percent=percent) for v in (y, low, high))
-            told.append(f"{name}: {last} at {x_label} {_tick(x)} (lowest {bottom}, highest {top})")
+            parts.append(f"{name}: {last} at {x_label} {_tick(x)} (lowest {bottom}, highest {top})")
         else:
-            told.append(f"{name}: no values")
-    return "; ".join(told) + "."
+            parts.append(f"{name}: no values")
+    return "; ".join(parts) + "."
 
 
 def smoothed(points: Points) -> Points:
-    """Each point's mean with its neighbours, a thirtieth of the series."""
-    most = max(1, len(points) // 60)
+    """Return the moving average over a window of a thirtieth of the series."""
+    half_window = max(1, len(points) // 60)
     sums = [0.0]
     for _, y in points:
         sums.append(sums[-1] + y)
     means = []
     for i, (x, _) in enumerate(points):
-        # as many on both sides where the curve is steep, at its beginning; fewer after at its end
-        before = min(most, i)
+        # symmetric at the beginning, where the curve is steep; fewer points after at the end
+        before = min(half_window, i)
         last = min(i + before + 1, len(points))
         means.append((x, (sums[last] - sums[i - before]) / (last - i + before)))
     return means
 
 
 def thinned(points: Points, most: int) -> Points:
-    """At most so many points: means over runs of neighbours."""
+    """Return at most `most` points, each the mean of a run of neighbours."""
     size = math.ceil(len(points) / most)
     runs = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in run) / len(run), sum(y for _, y in run) / len(run)) for run in runs]
@@ -146,7 +146,7 @@ def _draw(axes: Any, name: str, points: Points, number: int) -> None:  # noqa: A
 
 
 def _tick(value: float) -> str:
-    """A place on the axis: plain below a thousand, shortened above."""
+    """Format a tick label: plain below a thousand, shortened above."""
     return short_number(value) if abs(value) >= 1000 else f"{value:.3g}"
 
 

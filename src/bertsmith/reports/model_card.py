@@ -1,11 +1,11 @@
-"""The head of a model card: the YAML between two lines of dashes that the hub reads.
+"""The metadata of a model card: the YAML front matter that the hub reads.
 
     ---
     license: apache-2.0
     pipeline_tag: fill-mask
     ---
 
-What is there is kept to the letter; only what is missing is added.
+Existing metadata is kept verbatim; only missing keys are added.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Head = Mapping[str, Any]
 
 
 def head_of(config: ModelConfig, *, base: str | None, sentences: bool = False) -> dict[str, Any]:
-    """What the hub wants to know of a model that we know.
+    """Return the metadata that the hub expects and that follows from a model's config.
 
-    `base` is a repository of the hub; `sentences` if it is a folder of sentence-transformers.
+    `base` is a repository of the hub; `sentences` is true for a folder of sentence-transformers.
     """
     library = "transformers" if held_by_transformers(config) else "bertsmith"
     head: dict[str, Any] = {
@@ -63,7 +63,7 @@ def head_of(config: ModelConfig, *, base: str | None, sentences: bool = False) -
 
 
 def note_on_format(config: ModelConfig) -> str:
-    """Return what to know of a model's folder that `transformers` refuses; "" for any other."""
+    """Return a note on a model folder that `transformers` refuses; "" for any other."""
     if held_by_transformers(config):
         return ""
     return (
@@ -74,7 +74,7 @@ def note_on_format(config: ModelConfig) -> str:
 
 
 def task_of(config: ModelConfig) -> str:
-    """The hub's name for what a model's head is for."""
+    """Return the hub's name of the task of a model's head."""
     if config.predicts is not None:
         return _TASKS[config.predicts]
     if config.masked_lm:
@@ -83,83 +83,83 @@ def task_of(config: ModelConfig) -> str:
 
 
 def written(head: Head) -> str:
-    """A head as the first lines of a card, with the dashes."""
+    """Return the metadata as the first lines of a card, between dashes."""
     return f"---\n{_yaml(head)}---\n"
 
 
 def base_of(folder: Path) -> str | None:
-    """The hub's repository that a folder comes from: it is of the hub, or its card names one."""
-    if found := origin(folder):
-        return found.removeprefix(PREFIX).partition("@")[0]
+    """Return the hub repository that a folder comes from, by the hub's cache or its card."""
+    if name := origin(folder):
+        return name.removeprefix(PREFIX).partition("@")[0]
     base = read_head(read_card(folder), folder / CARD_FILE).get("base_model")
     return base if isinstance(base, str) else None
 
 
 def read_card(folder: Path) -> str:
-    """README.md of a folder, empty if there is none; `ModelFolderError` if it is no text."""
+    """Return a folder's README.md, "" if there is none. Raises `ModelFolderError` if unreadable."""
     path = folder / CARD_FILE
     if not path.exists():
         return ""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
-            raise ModelFolderError("is no model card: no file, or over 1 MiB", where=path)
+            raise ModelFolderError("is not a model card: not a file, or over 1 MiB", where=path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelFolderError(f"cannot be read: {error}", where=path) from error
 
 
 def read_head(card: str, where: Path) -> dict[str, Any]:
-    """The head of a card, empty if there is none; `ModelFolderError`, with the line, if damaged."""
+    """Return a card's metadata, {} if none. Raises `ModelFolderError`, with the line if invalid."""
     import yaml
 
-    found = _HEAD.match(card)
-    if found is None:
+    match = _HEAD.match(card)
+    if match is None:
         return {}
-    remedy = "mend the lines between the dashes"
+    remedy = "correct the lines between the dashes"
     try:
-        head = yaml.safe_load(found["head"])
+        head = yaml.safe_load(match["head"])
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        first = card[: found.start("head")].count("\n") + 1
+        first = card[: match.start("head")].count("\n") + 1
         line = first + mark.line if mark is not None else None
-        what = getattr(error, "problem", None) or type(error).__name__
-        raise ModelFolderError(f"no YAML: {what}", where=where, line=line, remedy=remedy) from error
+        what = f"bad YAML: {getattr(error, 'problem', None) or type(error).__name__}"
+        raise ModelFolderError(what, where=where, line=line, remedy=remedy) from error
     if head is None:
         return {}
     if not isinstance(head, dict):
-        raise ModelFolderError("its head is no table", where=where, remedy=remedy)
+        raise ModelFolderError("its metadata is not a mapping", where=where, remedy=remedy)
     for key, kinds in _KINDS.items():
         value = head.get(key)
         items = value if isinstance(value, list) else ()
         if value is not None and not (
-            isinstance(value, kinds) and all(isinstance(each, str) for each in items)
+            isinstance(value, kinds) and all(isinstance(item, str) for item in items)
         ):
-            # the usual trap: language: no is false to YAML
-            wanted = " or ".join("a word" if kind is str else "a list of words" for kind in kinds)
-            what = f"{key} is {value!r}, not {wanted}"
-            raise ModelFolderError(what[:300], where=where, remedy="put words into quotes")
+            # a common trap: YAML reads language: no as false
+            wanted = " or ".join("string" if kind is str else "list of strings" for kind in kinds)
+            what = f"{key} is {value!r}, not a {wanted}"
+            raise ModelFolderError(what[:300], where=where, remedy="put strings in quotes")
     return head
 
 
 def with_head(card: str, more: Head, where: Path) -> str:
-    """A card with what its head lacks of `more`; the rest of it stays as it is.
+    """Return a card with the keys of `more` that its metadata lacks; the rest is unchanged.
 
-    Raises `ModelFolderError` for a head that is damaged.
+    Raises `ModelFolderError` if the metadata is invalid.
     """
     head = read_head(card, where)
     missing = {key: value for key, value in more.items() if head.get(key) is None}
     if not missing:
         return card
-    found = _HEAD.match(card)
-    if found is None:
+    match = _HEAD.match(card)
+    if match is None:
         return f"{written(missing)}{card}"
     empty = {key for key in missing if key in head}
     kept = "".join(
         line
-        for line in found["head"].splitlines(keepends=True)
+        for line in match["head"].splitlines(keepends=True)
         if line.partition(":")[0].strip() not in empty
     )
-    return f"---\n{kept}{_yaml(missing)}---\n{card[found.end() :]}"
+    return f"---\n{kept}{_yaml(missing)}---\n{card[match.end() :]}"
 
 
 def _yaml(head: Head) -> str:
@@ -168,6 +168,6 @@ def _yaml(head: Head) -> str:
     def dumped(unicode: bool) -> str:
         return str(yaml.safe_dump(dict(head), sort_keys=False, allow_unicode=unicode, width=100))
 
-    # YAML would keep bidirectional controls and the like; its escapes are as exact
+    # YAML would keep bidirectional controls and the like; its escapes mean the same
     readable = dumped(unicode=True)
     return readable if printable_lines(readable, len(readable)) == readable else dumped(False)

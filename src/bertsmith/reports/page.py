@@ -1,6 +1,6 @@
-"""A run told on one page: a self-contained HTML file of curves, tables and settings.
+"""The report of a run: a self-contained HTML page of curves, tables and settings.
 
-The page loads nothing, needs no script, prints, and says every figure in text as well as in colour.
+The page loads nothing, needs no script, can be printed, and gives every figure as text too.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MOST_PAIRS = 30
 
 
 def confusion_html(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
-    """The matrix (labels, labels) with recall by row and precision by column.
+    """Return the matrix (labels, labels) as a table with recall per row and precision per column.
 
-    Cells are shaded by their share of the true class. Up to 12 classes are named above the
-    columns, up to 20 numbered; of more, the commonest confusions are listed.
+    Cells are shaded by their share of the true class. Columns are headed by names up to 12 classes
+    and by numbers up to 20; beyond that, the most frequent confusions are listed.
     """
     assert len(matrix) == len(labels)
     assert all(len(row) == len(labels) for row in matrix)
     if len(labels) > MOST_CLASSES:
-        return _commonest(matrix, labels)
+        return _most_frequent(matrix, labels)
     numbered = len(labels) > NAMED_ACROSS
     rows = ""
     for number, (row, label) in enumerate(zip(matrix, labels, strict=True)):
@@ -65,13 +65,13 @@ def _head(labels: Sequence[str], *, numbered: bool) -> str:
 
 def _cell(count: int, total: int, *, right: bool) -> str:
     share = count / total if total else 0.0
-    # blue for what is right, orange for what is not, never so dark that black text is hard to read
+    # blue if correct, orange if not, always light enough for black text
     colour = "11, 83, 148" if right else "191, 87, 0"
     style = f"background: rgba({colour}, {0.6 * share:.2f})" if count else "color: #6e7781"
     return f'<td style="{style}">{count:,}</td>'
 
 
-def _commonest(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+def _most_frequent(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
     pairs = sorted(
         (
             (count, true, predicted)
@@ -111,10 +111,10 @@ Cell = str | int | float | None
 
 
 class Report:
-    """A page that grows by sections, in the order they are added; all text is escaped."""
+    """An HTML page of sections in the order they are added; all text is escaped."""
 
     def __init__(self, title: str, subtitle: str = "") -> None:
-        """Start the page; `MissingExtra` when matplotlib, which draws the curves, is missing."""
+        """Start the page. Raises `MissingExtra` without matplotlib, which draws the curves."""
         require_matplotlib()
         self.title = title
         self.subtitle = subtitle
@@ -135,10 +135,10 @@ class Report:
         marks: Mapping[str, float] | None = None,
         note: str = "",
     ) -> None:
-        """Add lines of (x, y) points over one axis; not-a-number leaves a gap.
+        """Add lines of (x, y) points over one axis; NaN leaves a gap.
 
-        Long series are drawn faint with their running mean on top. `percent` takes y from 0 to 1
-        and shows it as 0 % to 100 %. `marks` are events, by what they are called, at an x.
+        Long series are drawn faint with their moving average on top. `percent` shows y from 0 to 1
+        as 0 % to 100 %. `marks` are the x of events, by name.
         """
         drawn: Series = {name: list(points) for name, points in series.items()}
         name = f"drawing-{len(self._sections) + 1}"
@@ -160,7 +160,7 @@ class Report:
         rows: Sequence[Sequence[Cell]],
         note: str = "",
     ) -> None:
-        """Add a table; columns of numbers, also of strings such as ``0.91 ± 0.02``, go right."""
+        """Add a table; numbers, and strings such as ``0.91 ± 0.02``, are right-aligned."""
         rights = [bool(rows) and all(_numeric(row[i]) for row in rows) for i in range(len(header))]
         kinds = [' class="number"' if right else "" for right in rights]
         head = "".join(
@@ -181,15 +181,15 @@ class Report:
         labels: Sequence[str],
         note: str = "",
     ) -> None:
-        """Add a confusion matrix (labels, labels): rows the true class, columns the predicted.
+        """Add a confusion matrix (labels, labels): rows are true classes, columns predicted ones.
 
-        Many classes are numbered across; beyond 20 the commonest confusions stand in a list.
+        With many classes columns are numbered; beyond 20 the most frequent confusions are listed.
         """
         page = _wide(title, confusion_html(matrix, labels))
         self._add(title, page + _note(note), long=len(labels) > 25)
 
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
-        """Add names with their values; nested mappings are told by dotted path."""
+        """Add names with their values; keys of nested mappings become dotted paths."""
         pairs = "".join(
             f"<dt>{_safe(name)}</dt><dd>{_safe(_plain(value))}</dd>"
             for name, value in _flat(settings)
@@ -197,7 +197,7 @@ class Report:
         self._add(title, f"<dl>{pairs}</dl>", long=True)
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         page = resources.files("bertsmith.training").joinpath("report_page.html")
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=_safe(self.title),
@@ -207,7 +207,7 @@ class Report:
         )
 
     def write(self, path: Path) -> None:
-        """Write the page; a reader sees the old file or the new one, never a part."""
+        """Write the page atomically: a reader sees the old file or the new one."""
         text = self.html()
         with new_file(path) as part:
             part.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")
@@ -229,7 +229,7 @@ class Report:
 
 
 def _safe(text: str) -> str:
-    """A text as it stands on the page, long ones too."""
+    """Escape a text, however long."""
     return html(text, _LONGEST)
 
 
@@ -238,7 +238,7 @@ def _note(note: str) -> str:
 
 
 def _wide(title: str, html: str) -> str:
-    """Something that scrolls by itself when the window is narrower, also by keyboard."""
+    """Wrap wide content in a region that scrolls by itself, also by keyboard."""
     label = _safe(title)
     return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{html}</div>'
 

@@ -1,4 +1,4 @@
-"""The curves of a training, from the lines of its log; the same for whatever is trained."""
+"""Training curves from the lines of a training log, the same for every recipe."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ NAMES = {
     "tag": "tags",
     "span": "answers",
 }
-"""The objectives by the names that the log has for them."""
+"""Display names of the objectives, by their names in the log."""
 
 CURVES = 6
-"""Drawings that `add_training` makes of one log."""
+"""Number of figures that `add_training` makes of one log."""
 
 
 def add_training(
     report: Report, logs: Mapping[str, Sequence[Line]], lengths: Sequence[int] = ()
 ) -> None:
-    """Loss, accuracy, speed and the rest over the minutes of training.
+    """Add loss, accuracy, speed and further curves over the minutes of training.
 
-    `logs` are the lines of one log or more, by what tells them apart, "" for a single one;
-    `lengths` are those of the sequences, phase by phase.
+    `logs` are the lines of one or more logs by name, "" for a single one; `lengths` are the
+    sequence lengths by phase.
     """
     marks = _phases(logs, lengths)
     for figure, label in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
@@ -51,8 +51,8 @@ def add_training(
         ("Gradient norm", "gradient_norm", "norm before it was clipped"),
         ("Learning rate", "rate", "rate of AdamW"),
     ):
-        each = {name or label: _points(log, key) for name, log in logs.items()}
-        _add(report, title, each, label, marks, percent=key == "mfu", note=_note(key, logs))
+        curves = {name or label: _points(log, key) for name, log in logs.items()}
+        _add(report, title, curves, label, marks, percent=key == "mfu", note=_note(key, logs))
 
 
 def _add(
@@ -80,7 +80,7 @@ def _joined(*words: str) -> str:
 
 
 def _phases(logs: Mapping[str, Sequence[Line]], lengths: Sequence[int]) -> dict[str, float]:
-    """Where each phase but the first begins, in minutes."""
+    """Return the start of each phase but the first, in minutes."""
     begins: dict[str, float] = {}
     if len(logs) == 1 and len(lengths) > 1:
         (log,) = logs.values()
@@ -109,6 +109,6 @@ def _note(key: str, logs: Mapping[str, Sequence[Line]]) -> str:
 
 
 def _range(numbers: Sequence[float]) -> str:
-    """Return the span of some sorted numbers, as people read it."""
+    """Format the range of sorted numbers."""
     low, high = f"{numbers[0]:,.0f}", f"{numbers[-1]:,.0f}"
     return low if low == high else f"{low} to {high}"

@@ -1,6 +1,6 @@
-"""Files become documents and labelled examples.
+"""Read files as documents and labelled examples.
 
-`encodings` and `opening` give the lines of a file, whatever its encoding and compression; `tables`
-and `headers` the rows of CSV, TSV, JSONL and Parquet. Above them stand two roads: `corpus`, for
-text to learn from, and `examples`, for text with labels.
+`encodings` and `opening` yield the lines of a file, whatever its encoding and compression; `tables`
+and `headers` the rows of CSV, TSV, JSONL and Parquet. Two packages build on them: `corpus`, for
+text to pre-train on, and `examples`, for labelled text.
 """

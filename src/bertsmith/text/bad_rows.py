@@ -1,4 +1,4 @@
-"""What becomes of rows that cannot be read as examples: an error, left out, or put aside."""
+"""Handling of rows that cannot be read as examples: an error, skipped, or quarantined."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from bertsmith.text.opening import TextFile
 
 OnBad = Literal["fail", "skip", "quarantine"]
 Refuse = Callable[[UserError, str], None]
-"""Takes the fault of a row and the row as it stands in the file."""
+"""A function of a row's error and of the row as it is in the file."""
 
 _LONGEST_ROW = 10_000
 
 
 def fail(error: UserError, row: str) -> None:
-    """Let the fault of a row end the reading."""
+    """Raise the error of a row."""
     del row
     raise error
 
 
 class BadRows:
-    """Counts the rows that were refused, over all files read with it, and keeps the first fault.
+    """The bad rows of all files read with it: their count and the first error.
 
     ``fail`` raises the first. ``quarantine`` also writes them, with the reason, to
-    ``SOURCE.bad.jsonl`` beside the file they are from, or in `folder`. With `skip_blank`, rows with
-    an empty text are no bad rows: they are left out and counted in `blank`.
+    ``SOURCE.bad.jsonl`` beside their file, or in `folder`. With `skip_blank`, rows with an empty
+    text are not bad: they are skipped and counted in `blank`.
     """
 
     def __init__(self, on_bad: OnBad = "fail", *, folder: Path | None = None) -> None:
@@ -44,9 +44,9 @@ class BadRows:
 
     @contextmanager
     def of(self, path: Path) -> Iterator[Refuse]:
-        """What takes the bad rows of a file."""
+        """Yield the function that takes the bad rows of a file."""
         aside = (self._folder or path.parent) / f"{path.name}.bad.jsonl"
-        written: list[TextIO] = []
+        output: list[TextIO] = []
 
         def refuse(error: UserError, row: str) -> None:
             if self.skip_blank and isinstance(error, BlankText):
@@ -58,20 +58,20 @@ class BadRows:
             self.first = self.first or error
             if self.on_bad == "quarantine":
                 with writing(aside, then="read the file again"):
-                    if not written:
-                        written.append(aside.open("w", encoding="utf-8"))
+                    if not output:
+                        output.append(aside.open("w", encoding="utf-8"))
                         self.files.append(aside)
-                    written[0].write(_line(error, row))
+                    output[0].write(_line(error, row))
 
         try:
             yield refuse
         finally:
             with writing(aside, then="read the file again"):
-                for file in written:
+                for file in output:
                     file.close()
 
     def told(self) -> str | None:
-        """How many rows were refused, why the first, and where they are; None of none."""
+        """Return a summary of the bad rows, None if there are none: count, first error, files."""
         if self.first is None:
             return None
         rows = f"{self.count:,} bad row{'s' * (self.count != 1)} left out"
@@ -83,18 +83,18 @@ FAIL = BadRows("fail")
 
 
 def examples_missing(file: TextFile, bad: BadRows, before: int) -> UserError:
-    """The fault of a file that gave no example, `before` bad rows having been met before it."""
+    """Return the error for a file without examples, `before` bad rows being of earlier files."""
     refused = bad.count - before
     if not refused or bad.first is None:
         return file.fault("holds no examples", remedy="give a file with rows in it")
     return file.fault(
         f"holds no examples: all {refused:,} rows are bad, the first of them: {bad.first}",
-        remedy="mend the rows, or name the columns or the task",
+        remedy="correct the rows, or name the columns or the task",
     )
 
 
 def _line(error: UserError, row: str) -> str:
     reason = f"{error.what}; {error.remedy}" if error.remedy else error.what
     kept = {"line": error.line, "reason": reason, "row": row[:_LONGEST_ROW]}
-    # escaped, so that half characters and bytes that are no text can be written
+    # escaped, so that lone surrogates and undecodable bytes can be written
     return json.dumps(kept) + "\n"

@@ -1,9 +1,9 @@
-"""A guess of the encoding of bytes that are not UTF-8, by the letters of some languages.
+"""Detection of text encodings: byte order marks, zero bytes, declarations, and a guess by letters.
 
-Each language of `_LANGUAGES` is tried in each encoding that it is found in. A reading is plausible
-when nearly all characters beyond ASCII are letters of the language, or signs of typography, in
-places where such stand, and when letters that are frequent in the language are frequent. The guess
-is certain when all plausible readings are the same text.
+The guess decodes bytes that are not UTF-8 in each encoding in use for each of `_LANGUAGES`. A
+decoding is plausible if nearly all characters beyond ASCII are letters of the language or
+typographic signs, in plausible positions, and if the language's frequent letters are frequent. The
+guess is certain if all plausible decodings are the same text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class _Language:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """The codec, where it is certain; the language; and the codecs that are plausible.
+    """The codec, if it is certain; the language; and the plausible codecs.
 
-    `latin` tells that few characters are beyond ASCII, so that those of UTF-8 among them count.
+    `latin` means that few characters are beyond ASCII, so that valid UTF-8 among them counts.
     """
 
     codec: str | None
@@ -64,13 +64,13 @@ def _script(
 
 
 def _asian(name: str, letters: str, frequent: str, share: float, *codecs: str) -> _Language:
-    found: frozenset[str] = frozenset()
+    characters: frozenset[str] = frozenset()
     for first, last in zip(letters[::2], letters[1::2], strict=True):
-        found |= frozenset(map(chr, range(ord(first), ord(last) + 1)))
+        characters |= frozenset(map(chr, range(ord(first), ord(last) + 1)))
     return _Language(
         name=name,
         codecs=codecs,
-        letters=found | _ASIAN_TYPOGRAPHY,
+        letters=characters | _ASIAN_TYPOGRAPHY,
         frequent=frozenset(frequent),
         share=share,
         by_words=False,
@@ -81,7 +81,7 @@ _WEST = ("cp1252", "iso8859-15")
 _CENTRE = ("cp1250", "iso8859-2")
 _BALTIC = ("cp1257", "iso8859-13")
 _CYRILLIC = ("cp1251", "koi8-r", "koi8_u", "iso8859-5", "cp866", "mac-cyrillic")
-# the commonest characters of running text
+# the most frequent characters of running text
 _SIMPLIFIED = (
     "的一是不了在有人我他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家"
     "学对可她里后小么心多天而能好都然没日于起还发成事只作当想看文无开手十用主行方又如前所本见"
@@ -137,25 +137,25 @@ class _Reading:
 
 
 def guess_codec(sample: bytes) -> Guess:
-    """Return the codec of some lines that are not UTF-8, or what it may be."""
-    found = []
-    decoded = {codec: _decoded(sample, codec) for each in _LANGUAGES for codec in each.codecs}
+    """Return the codec of lines that are not UTF-8, or the plausible ones."""
+    readings = []
+    decoded = {codec: _decoded(sample, codec) for item in _LANGUAGES for codec in item.codecs}
     for language in _LANGUAGES:
         for codec in language.codecs:
             text, counts = decoded[codec]
             unexplained = _unexplained(text, counts, language) if counts else None
             if unexplained is not None:
-                found.append(_Reading(codec, language, text, unexplained))
-    found.sort(key=lambda reading: reading.unexplained)
-    plausible = tuple(dict.fromkeys(reading.codec for reading in found))
-    if not found:
+                readings.append(_Reading(codec, language, text, unexplained))
+    readings.sort(key=lambda reading: reading.unexplained)
+    plausible = tuple(dict.fromkeys(reading.codec for reading in readings))
+    if not readings:
         return Guess(codec=None, language="", plausible=(), latin=True)
-    best = found[0]
+    best = readings[0]
     margin = 1 if best.unexplained == 0 else 3
     rivals = [
-        each
-        for each in found
-        if each.text != best.text and each.unexplained < best.unexplained + margin
+        other
+        for other in readings
+        if other.text != best.text and other.unexplained < best.unexplained + margin
     ]
     return Guess(
         codec=None if rivals else best.codec,
@@ -166,7 +166,7 @@ def guess_codec(sample: bytes) -> Guess:
 
 
 def _decoded(sample: bytes, codec: str) -> tuple[str, Counter[str]]:
-    """The text, and how often each character beyond ASCII is in it; none if it is not decoded."""
+    """Return the text and its counts of characters beyond ASCII, both empty if decoding fails."""
     try:
         # not final: the sample may end in the middle of a character
         text = codecs.getincrementaldecoder(codec)().decode(sample)
@@ -177,7 +177,7 @@ def _decoded(sample: bytes, codec: str) -> tuple[str, Counter[str]]:
 
 
 def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | None:
-    """Count the characters that do not belong in a language; None if it is not plausible."""
+    """Count the characters foreign to a language; None if it is not plausible."""
     beyond = counts.total()
     known = language.letters | _TYPOGRAPHY
     strange = sum(count for sign, count in counts.items() if sign not in known)
@@ -195,9 +195,9 @@ def _unexplained(text: str, counts: Counter[str], language: _Language) -> int | 
 
 
 def _misplaced(word: str, language: _Language) -> int:
-    """Count characters beyond ASCII where they do not stand in the words of a language."""
+    """Count characters beyond ASCII in implausible positions for a language."""
     count = 0
-    # of a script of its own no word has Latin letters between its own
+    # words of a non-Latin script do not mix it with Latin letters
     latin = not language.frequent
     for before, letter, after in zip(f" {word}"[:-1], word, f"{word} "[1:], strict=True):
         if letter <= "\x7f":
@@ -216,7 +216,7 @@ AUTO = "auto"
 UTF8 = "utf-8"
 OPTION = "--encoding"
 EXAMINED_BYTES = 1 << 26
-"""Bytes of a file from which its encoding is told; what does not fit beyond them is refused."""
+"""Bytes of a file examined for its encoding; later bytes that do not fit it are an error."""
 
 _SAMPLE_BYTES = 1 << 14
 _MARKS = (
@@ -231,21 +231,22 @@ _DECLARED = re.compile(
     rb"""|<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""",
     re.IGNORECASE,
 )
-# what browsers take for these, as the pages that declare them have it
-_MEANT = {
+# the codecs that browsers use for these declarations, as pages mean them
+_BROWSER_CODECS = {
     "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030",
     "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "cp950",
 }  # fmt: skip
-# codecs of Python's that are no encodings of files
-_OTHERS = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
+# codecs of Python that are not encodings of files
+_NOT_OF_FILES = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
 _WIDE = ("utf-16", "utf-32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The codec of a file's text, and whether it was guessed; or why there is none.
+    """The detected codec of a file's text, or None.
 
-    `candidates` are other codecs that the text may be in, and `fault` is why none is taken.
+    `guessed` is the reason for a guess, `fault` the error if there is no codec, and `candidates`
+    are other codecs that the text may be in.
     """
 
     codec: str | None
@@ -256,38 +257,38 @@ class Verdict:
 
 @cache
 def codec_named(name: str) -> str:
-    """Return Python's own name of an encoding; raises `ConfigError` when there is none."""
+    """Return Python's name of an encoding. Raises `ConfigError` if it is unknown."""
     try:
-        found = codecs.lookup(name)
+        info = codecs.lookup(name)
     except (LookupError, ValueError):
-        found = None
-    # the attribute is what Python itself goes by when it refuses to decode text with "hex"
-    if found is None or not found._is_text_encoding or found.name in _OTHERS:
+        info = None
+    # Python itself uses this attribute to refuse decoding text with "hex"
+    if info is None or not info._is_text_encoding or info.name in _NOT_OF_FILES:
         remedy = "name one such as utf-8, latin-1, cp1252, utf-16, gb18030, shift_jis, or auto"
-        raise ConfigError(f"no text encoding is called {name!r}", remedy=remedy)
-    return UTF8 if found.name == "utf-8-sig" else found.name
+        raise ConfigError(f"unknown text encoding {name!r}", remedy=remedy)
+    return UTF8 if info.name == "utf-8-sig" else info.name
 
 
 def check_encoding(name: str) -> None:
-    """Raise `ConfigError` unless this is ``auto`` or the name of a text encoding."""
+    """Raise `ConfigError` unless `name` is ``auto`` or a text encoding."""
     if name != AUTO:
         codec_named(name)
 
 
 def is_wide(codec: str) -> bool:
-    """Return whether characters have two bytes or more, zero bytes among them."""
+    """Return whether characters have at least two bytes, some of them zero."""
     return codec.startswith(_WIDE)
 
 
 def resolve(codec: str, head: bytes) -> str:
-    """Return the codec with its byte order: that of the mark in `head`, or little-endian."""
+    """Return the codec with its byte order, from the mark in `head` or else little-endian."""
     if codec not in _WIDE:
         return codec
-    return next((each for mark, each in _MARKS if head.startswith(mark)), f"{codec}-le")
+    return next((marked for mark, marked in _MARKS if head.startswith(mark)), f"{codec}-le")
 
 
 def judge(blocks: Iterable[bytes]) -> Verdict:
-    """Return the encoding of some text from its first blocks of bytes."""
+    """Detect the encoding of a text from its first blocks of bytes."""
     decoder = codecs.getincrementaldecoder(UTF8)()
     sample = _Sample()
     multibyte = examined = 0
@@ -305,16 +306,16 @@ def judge(blocks: Iterable[bytes]) -> Verdict:
         sample.add(block)
         if sample.size >= _SAMPLE_BYTES or examined >= EXAMINED_BYTES:
             break
-    # a file that is cut in its last character is UTF-8, and damaged
+    # a file truncated within its last character counts as UTF-8
     if not sample.begun:
         return Verdict(codec=UTF8)
     return _by_sample(sample.whole(), multibyte, declared)
 
 
 class _Sample:
-    """The first lines that are not ASCII from the block on that is not UTF-8.
+    """A sample of the first lines that are not ASCII, from the first block that is not UTF-8 on.
 
-    They are whole, so that no character of several bytes is cut.
+    Lines are complete, so that no multi-byte character is cut.
     """
 
     def __init__(self) -> None:
@@ -324,7 +325,7 @@ class _Sample:
         self._rest = b""
 
     def add(self, block: bytes) -> None:
-        """Take the lines of the next block; of those before the sample begins, the last."""
+        """Add the lines of the next block; before the sample begins, keep only the last line."""
         if not self.begun:
             self._rest = block[block.rfind(b"\n") + 1 :][:_SAMPLE_BYTES]
             return
@@ -337,18 +338,18 @@ class _Sample:
             self.size += len(self._rest)
 
     def whole(self) -> bytes:
-        """All of it, with what the last block ends in where there is nothing else."""
+        """Return the sample, including the unfinished last line."""
         rest = self._rest[:_SAMPLE_BYTES]
         return b"".join(self._lines) + (b"" if rest.isascii() else rest)
 
 
 def _by_mark(head: bytes) -> Verdict | None:
-    found = next((codec for mark, codec in _MARKS if head.startswith(mark)), None)
-    return None if found is None else Verdict(codec=found)
+    codec = next((marked for mark, marked in _MARKS if head.startswith(mark)), None)
+    return None if codec is None else Verdict(codec=codec)
 
 
 def _by_zeros(head: bytes) -> Verdict | None:
-    """UTF-16 and UTF-32 of mostly ASCII text, by where the zero bytes are; None of few zeros."""
+    """Detect UTF-16 and UTF-32 of mostly ASCII text by its zero bytes; None if they are few."""
     start = head[:4096]
     if start.count(0) * 5 <= len(start):
         return None
@@ -356,13 +357,13 @@ def _by_zeros(head: bytes) -> Verdict | None:
         ("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1),
     ):  # fmt: skip
         units = len(start) // size
-        zeros = [start[place::size][:units].count(0) for place in range(size)]
-        others = [count for place, count in enumerate(zeros) if place != last]
+        zeros = [start[offset::size][:units].count(0) for offset in range(size)]
+        others = [count for offset, count in enumerate(zeros) if offset != last]
         if units and not zeros[last] and min(others) > 0.8 * units and _decodes(start, codec):
-            return Verdict(codec=codec, guessed="zero bytes where ASCII has them in it")
+            return Verdict(codec=codec, guessed="its zero bytes are those of ASCII characters")
     return Verdict(
         codec=None,
-        fault="is not UTF-8 text: full of zero bytes, so perhaps UTF-16, or no text",
+        fault="is not UTF-8 text: full of zero bytes, so perhaps UTF-16, or not text",
         candidates=("utf-16-le", "utf-16-be"),
     )
 
@@ -376,19 +377,19 @@ def _decodes(data: bytes, codec: str) -> bool:
 
 
 def _declared(head: bytes) -> str | None:
-    """The codec that the beginning of an XML or HTML file declares."""
-    found = _DECLARED.search(head[:4096]) if head[:4096].lstrip().startswith(b"<") else None
+    """Return the codec declared at the beginning of an XML or HTML file."""
+    match = _DECLARED.search(head[:4096]) if head[:4096].lstrip().startswith(b"<") else None
     try:
-        codec = codec_named((found[1] or found[2]).decode()) if found else None
+        codec = codec_named((match[1] or match[2]).decode()) if match else None
     except ConfigError:
         return None
-    return None if codec is None or is_wide(codec) else _MEANT.get(codec, codec)
+    return None if codec is None or is_wide(codec) else _BROWSER_CODECS.get(codec, codec)
 
 
 def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
     text = sample.decode(UTF8, "surrogateescape")
     escaped = sum("\udc80" <= letter <= "\udcff" for letter in text)
-    # bytes of the lines in the sample that are no single characters, nor escaped ones
+    # bytes of the sample that belong to valid multi-byte characters
     valid = max(multibyte, len(sample) - len(text))
     if 2 * valid > escaped:
         return Verdict(codec=UTF8)
@@ -397,26 +398,26 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
     guess = guess_codec(sample)
     if guess.codec is not None and (50 * valid <= escaped or not guess.latin):
         return Verdict(codec=guess.codec, guessed=f"it is not UTF-8, and reads as {guess.language}")
-    # as UTF-8 the lines that are none are refused one by one
+    # as UTF-8, invalid lines are refused one by one
     return Verdict(codec=UTF8, candidates=guess.plausible)
 
 
 def tell_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
-    """Say in which encoding a file was guessed to be, and how many more with it."""
+    """Report the guessed encoding of a file, and of how many more files."""
     others = f" and {more:,} more file{'s' * (more > 1)}" if more else ""
     say(f"{path}{others}: read as {verdict.codec}: {verdict.guessed}; {OPTION} names another")
 
 
 class Guesses:
-    """The guesses about many files, by encoding: the first file, its verdict and their number."""
+    """The guesses about many files, by encoding: first file, its verdict, number of files."""
 
     def __init__(self, *, first_at_once: bool = False) -> None:
-        """Tell all of them at the end or, of an encoding's files, the first at once."""
+        """Report all guesses at the end or, for each encoding, the first at once."""
         self._first_at_once = first_at_once
         self._found: dict[str | None, tuple[Path, Verdict, int]] = {}
 
     def add(self, path: Path, verdict: Verdict) -> None:
-        """Take the guess about one more file."""
+        """Add the guess about one more file."""
         first, kept, count = self._found.get(verdict.codec, (path, verdict, 0))
         if self._first_at_once and not count:
             tell_guess(path, verdict)
@@ -425,7 +426,7 @@ class Guesses:
         self._found[verdict.codec] = (first, kept, count + 1)
 
     def tell(self) -> None:
-        """Say what has not been told yet, in one line for each encoding."""
+        """Report the guesses not yet reported, in one line per encoding."""
         for first, verdict, count in self._found.values():
             if not self._first_at_once:
                 tell_guess(first, verdict, count - 1)

@@ -1,16 +1,16 @@
-"""Header lines of tables, and the columns that a name or a number stands for.
+"""Header lines of tables, and columns given by name or position.
 
-A number is always a position, counted from 0; a name is looked up in the header. Whether a CSV or
-TSV begins with a header is decided from its first lines unless it is stated:
+A number is always a position, counted from 0; a name is looked up in the header. The presence of a
+header in a CSV or TSV is detected from its first lines unless it is stated:
 
-1. A first line of 0, 1, 2, ... (an empty cell may stand before them) above columns that hold more
-   than numbers is a header, as pandas writes it for columns without names.
-2. For data speak: a cell that is repeated further down in its column; a number above numbers; a
+1. A first line of 0, 1, 2, ... (perhaps after an empty cell) above columns that hold more than
+   numbers is a header, as pandas writes it for columns without names.
+2. Evidence for data: a cell that is repeated further down in its column; a number above numbers; a
    sentence above sentences; letters and digits in the order of most cells below (``id 7``).
-3. For a header speak: a word above numbers; a cell that is none of the few values that its column
-   repeats; a short cell above long ones; usual names such as text and label.
-4. Where both speak, two usual names or more decide; otherwise, and where neither speaks, nothing is
-   decided, and whoever needs to know asks the user.
+3. Evidence for a header: a word above numbers; a cell that is none of the few values that its
+   column repeats; a short cell above long ones; usual names such as text and label.
+4. If there is evidence for both, two or more usual names decide. Otherwise, and without any
+   evidence, the header is undecided, and the user has to state it where it matters.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _STOPS = (".", "!", "?", "。", "！", "？")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A decision about the first line of a table, and the reason for it.
+    """The decision whether the first line of a table is a header, and its reason.
 
-    `present` is None where it cannot be decided. The names of a `counted` header are the numbers of
-    the columns, which say nothing of what they hold.
+    `present` is None if undecided. The names of a `counted` header are the numbers of the columns,
+    which say nothing about their content.
     """
 
     present: bool | None
@@ -55,20 +55,20 @@ NAMED = Header(present=True)
 
 
 def detect_header(sample: Sequence[Sequence[str]], usual: Collection[str]) -> Header:
-    """Decide from the first lines of a table whether the first of them is a header.
+    """Detect from the first lines of a table whether the first is a header.
 
-    `usual` are names, in lower case, that columns often have.
+    `usual` are frequent names of columns, in lower case.
     """
     first = [cell.strip() for cell in sample[0]]
     rows = [row for row in sample[1:] if len(row) == len(first)]
     columns = [[row[index].strip() for row in rows] for index in range(len(first))]
-    if _counts(first) and any(not all(map(is_number, filter(None, each))) for each in columns):
+    if _counts(first) and any(not all(map(is_number, filter(None, column))) for column in columns):
         reason = "its first line numbers the columns, as pandas writes it for columns without names"
         return Header(present=True, reason=reason, counted=True)
     names = [cell for cell in first if cell.casefold() in usual]
-    found = [_evidence(cell, values) for cell, values in zip(first, columns, strict=True)]
-    data = [reason for is_header, reason in found if is_header is False]
-    header = [reason for is_header, reason in found if is_header]
+    evidence = [_evidence(cell, values) for cell, values in zip(first, columns, strict=True)]
+    data = [reason for is_header, reason in evidence if is_header is False]
+    header = [reason for is_header, reason in evidence if is_header]
     repeated = [name for name in names if name in columns[first.index(name)]]
     if len(set(names)) > 1 and not repeated:
         return Header(present=True, reason=f"its first line has the names {listed(names)}")
@@ -84,13 +84,13 @@ def detect_header(sample: Sequence[Sequence[str]], usual: Collection[str]) -> He
 
 
 def _counts(cells: Sequence[str]) -> bool:
-    """Return whether cells are 0, 1, 2, ..., perhaps after the empty name of an index."""
+    """Return whether cells are 0, 1, 2, ..., perhaps after an empty cell for the index."""
     numbers = cells[1:] if cells and not cells[0] else cells
     return len(numbers) > 1 and list(numbers) == [str(number) for number in range(len(numbers))]
 
 
 def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
-    """Return whether the first cell of a column seems to be its name, and the reason."""
+    """Return whether the first cell of a column appears to be its name, and the reason."""
     values = [value for value in column if value]
     if not cell or not values:
         return None, ""
@@ -101,7 +101,7 @@ def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
         if is_number(cell):
             return False, f"{shown} in its first line is a number, as below"
         if len(values) > 1:
-            return True, f"{shown} stands above numbers"
+            return True, f"{shown} is above numbers"
     shape = _shape(cell)
     if "0" in shape and 2 * sum(_shape(value) == shape for value in values) >= len(values) > 1:
         return False, f"{shown} in its first line is written like the values below"
@@ -114,19 +114,19 @@ def _evidence(cell: str, column: Sequence[str]) -> tuple[bool | None, str]:
     if len(values) >= _FEW_ROWS and is_categorical(values):
         return True, f"{shown} is none of the values below it"
     long = len(values) >= _FEW_ROWS // 2 and median(lengths) >= _LONG_TEXT
-    # one text in fifty may be as short as a name
+    # one text in 50 may be as short as a name
     if long and len(cell) < lengths[len(lengths) // 50] and len(cell.split()) <= 2:
-        return True, f"{shown} stands above longer texts"
+        return True, f"{shown} is above longer texts"
     return None, ""
 
 
 def _shape(cell: str) -> str:
-    """Return a cell with each run of letters as one letter and each run of digits as one digit."""
+    """Return a cell with each run of letters or digits reduced to one."""
     return _LETTERS.sub("a", _DIGITS.sub("0", cell))
 
 
 def is_categorical(values: Sequence[str]) -> bool:
-    """Return whether values repeat as labels do: five times each or more, on average."""
+    """Return whether values repeat like labels: at least five times each, on average."""
     return 5 * len(set(values)) <= len(values)
 
 
@@ -143,10 +143,10 @@ def _is_sentence(cell: str) -> bool:
 
 
 def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -> int:
-    """Return the position of a column that the user gave by name or by position.
+    """Return the position of a column given by name or by position.
 
-    `names` are the cells of the first line. Raises the file's error where there is no such column,
-    or more than one.
+    `names` are the cells of the first line. Raises the file's error unless there is exactly one
+    such column.
     """
     if header is NAMED or not is_position(name):
         return _by_name(name, names, header, file)
@@ -163,7 +163,7 @@ def column_of(name: str, names: Sequence[str], header: Header, file: TextFile) -
             f"or the one with the name {name!r}, at position {same[0]}"
         )
         raise file.fault(
-            what, 1, "change the names in its first line so that none is such a number"
+            what, 1, "rename the columns in its first line so that none is such a number"
         )
     return same[0]
 
@@ -172,7 +172,7 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
     index = index_of(names, name)
     if index is None or header.present is False:
         if header.present is False:
-            what = f"no column {name!r}, for it has no header: {header.reason}"
+            what = f"no column {name!r}, since it has no header: {header.reason}"
             remedy = f"name columns by position: {positions(names)}; or give --header yes"
             raise file.fault(what, 1, remedy)
         raise file.fault(f"no column {name!r}", 1, f"name one of its columns: {listed(names)}")
@@ -181,17 +181,17 @@ def _by_name(name: str, names: Sequence[str], header: Header, file: TextFile) ->
 
 
 def check_unique(index: int, names: Sequence[str], header: Header, file: TextFile) -> None:
-    """Raise the file's error where another column has the name of this one."""
+    """Raise the file's error if another column has the same name."""
     same = [i for i, name in enumerate(names) if name.strip() == names[index].strip()]
     if len(same) > 1:
-        remedy = "give each column a name of its own"
+        remedy = "give each column a unique name"
         if header is not NAMED:
             remedy = f"name one by its position: {' or '.join(map(str, same))}"
         raise file.fault(f"{len(same)} columns have the name {names[index][:_SHOWN]!r}", 1, remedy)
 
 
 def is_position(name: str) -> bool:
-    """Return whether the user gave a column by position, not by name."""
+    """Return whether a column is given by position, not by name."""
     return name.isascii() and name.isdecimal()
 
 
@@ -201,9 +201,9 @@ def stated_header(
     given: Sequence[str],
     usual: Collection[str],
 ) -> Header:
-    """Return the header that was stated or, with `auto`, that the first lines show.
+    """Return the stated header or, with `auto`, the one detected from the first lines.
 
-    A first line with one of the `given` names in it is a header unless its cells speak against it.
+    An undecided first line that contains one of the `given` names is a header.
     """
     if option != "auto":
         return Header(present=option == "yes", reason="as stated")
@@ -215,7 +215,7 @@ def stated_header(
 
 
 def undecided(header: Header, names: Sequence[str], file: TextFile) -> UserError:
-    """Return the error of a file of which nobody knows whether its first line is a header."""
+    """Return the error for a file whose header is undecided."""
     what = f"its first line may be a header or not: {listed(names)}; {header.reason}"
     return file.fault(what, 1, "state it: --header yes or --header no")
 
@@ -223,7 +223,7 @@ def undecided(header: Header, names: Sequence[str], file: TextFile) -> UserError
 def described_columns(
     extension: str, names: Sequence[str], header: Header, roles: Mapping[str, int]
 ) -> str:
-    """Return the header of a table and what its columns are for, in a few words."""
+    """Return a short description of a table's header and the roles of its columns."""
     named = header.present is not False and not header.counted
     held = ", ".join(
         f"{role} is {repr(names[index]) if named else f'column {index}'}"
@@ -240,7 +240,7 @@ def described_columns(
 
 
 def index_of(names: Sequence[str], name: str) -> int | None:
-    """Return where a name stands, as written or else whatever its case; None if it does not."""
+    """Return the position of a name, an exact match before one in another case; None if missing."""
     if name in names:
         return list(names).index(name)
     folded = [other.strip().casefold() for other in names]
@@ -249,12 +249,12 @@ def index_of(names: Sequence[str], name: str) -> int | None:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return a few names for an error message."""
+    """Format a few names for an error message."""
     shown = ", ".join(repr(name[:_SHOWN]) for name in names[:12])
     return shown + (", ..." if len(names) > 12 else "")
 
 
 def positions(cells: Sequence[str]) -> str:
-    """Return the cells of a first line, each with its position, for an error message."""
+    """Format the cells of a first line with their positions, for an error message."""
     shown = ", ".join(f"{index} is {cell[:_SHOWN]!r}" for index, cell in enumerate(cells[:12]))
     return shown + (", ..." if len(cells) > 12 else "")

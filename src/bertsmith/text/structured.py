@@ -1,4 +1,4 @@
-"""JSON files of one nested object, each part with the line where it stands."""
+"""Structured values: JSON files read with line numbers, and Python or JSON literals in cells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPE = re.compile(r"\s*,?\s*(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
 
 
 def literal(written: str) -> object:
-    """Return the value of a cell with a list or an object; raises `ValueError` for others."""
+    """Parse a list or object in a cell. Raises `ValueError` for anything else."""
     if len(written) > _LONGEST:
         raise ValueError(f"longer than {_LONGEST:,} characters")
     try:
@@ -36,7 +36,7 @@ def literal(written: str) -> object:
         pass
     value, end = _value(written, _after_space(written, 0), 0)
     if _after_space(written, end) != len(written):
-        raise ValueError(f"no list or object: {written[end : end + 20]!r} after it")
+        raise ValueError(f"not a list or object: {written[end : end + 20]!r} after it")
     return value
 
 
@@ -61,7 +61,7 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
             raise ValueError("a string that cannot be read") from error
     word = _WORD.match(text, at)
     if word is None:
-        raise ValueError(f"no list or object: {text[at : at + 20]!r}")
+        raise ValueError(f"not a list or object: {text[at : at + 20]!r}")
     if word[0] in ("array", "np.array") and text[word.end() : word.end() + 1] == "(":
         return _array(text, word.end() + 1, depth)
     if word[0] in _CONSTANTS:
@@ -74,8 +74,8 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
 
 def _array(text: str, at: int, depth: int) -> tuple[object, int]:
     value, at = _value(text, _after_space(text, at), depth + 1)
-    while typed := _TYPE.match(text, at):
-        at = typed.end()
+    while match := _TYPE.match(text, at):
+        at = match.end()
     at = _after_space(text, at)
     if text[at : at + 1] != ")":
         raise ValueError("an array that is not closed")
@@ -116,7 +116,7 @@ class Placed(NamedTuple):
 
 
 class PlacedJson:
-    """A file's JSON, read part by part; raises the file's error where it is none."""
+    """A JSON file read part by part; raises the file's error if it is not valid JSON."""
 
     def __init__(self, file: TextFile) -> None:
         self._file = file
@@ -125,12 +125,12 @@ class PlacedJson:
         self._counted, self._line = 0, 1
 
     def elements(self, keys: Sequence[str]) -> Iterator[Placed]:
-        """The elements of the list under the first key of the object that the file holds.
+        """Yield the elements of the list under the first key of the file's object.
 
         In each, a list under the next key is a list of `Placed`, and so on to the last key.
         """
         try:
-            found, end = self._value(self._after_space(0), keys)
+            value, end = self._value(self._after_space(0), keys)
             if self._after_space(end) != len(self._text):
                 raise json.JSONDecodeError("Extra data", self._text, end)
         except json.JSONDecodeError as error:
@@ -138,13 +138,13 @@ class PlacedJson:
             raise self._fault(error.msg, line) from error
         except (ValueError, RecursionError) as error:
             raise self._fault(str(error), None) from error
-        if not isinstance(found, dict) or not isinstance(found.get(keys[0]), list):
+        if not isinstance(value, dict) or not isinstance(value.get(keys[0]), list):
             remedy = f'the file must be an object with a list {keys[0]!r}: {{"{keys[0]}": [...]}}'
             raise self._file.fault(f"no list {keys[0]!r}", 1, remedy)
-        yield from found[keys[0]]
+        yield from value[keys[0]]
 
     def _fault(self, why: str, line: int | None) -> UserError:
-        return self._file.fault(f"not JSON: {why}", line, "copy or write it again")
+        return self._file.fault(f"not JSON: {why}", line, "copy or export it again")
 
     def _after_space(self, at: int) -> int:
         match = _JSON_SPACE.match(self._text, at)
@@ -152,7 +152,7 @@ class PlacedJson:
         return match.end()
 
     def _line_of(self, at: int) -> int:
-        # places only ever grow, so every character is counted once
+        # positions only grow, so every character is counted once
         self._line += self._text.count("\n", self._counted, at)
         self._counted = at
         return self._line
@@ -197,7 +197,7 @@ class PlacedJson:
                 return found, at
 
     def _next(self, at: int, end: str) -> tuple[int, bool]:
-        """Where the next part begins, or where all of them have ended."""
+        """Return the start of the next part and False, or the end of the last and True."""
         at = self._after_space(at)
         sign = self._text[at : at + 1]
         if sign not in (",", end):
@@ -206,19 +206,19 @@ class PlacedJson:
 
 
 RECORDS = ("data", "examples", "records", "rows")
-"""Keys of an object under which the list of its records is looked for."""
+"""Keys of an object that may hold the list of records."""
 
 
 def first_keys(file: TextFile) -> set[str]:
-    """Return the keys of the first record of a JSON file; none where it is no object."""
+    """Return the keys of the first record of a JSON file; none if it is not an object."""
     first = next(json_records(file), None)
     return set(first.value) if first is not None and isinstance(first.value, dict) else set()
 
 
 def json_records(file: TextFile) -> Iterator[Placed]:
-    """Return the records of a JSON file, each with its line; raises the file's error.
+    """Yield the records of a JSON file, each with its line. Raises the file's error.
 
-    They stand in a list, in a list under a key of an object (`RECORDS`), or one a line.
+    The records are in a list, in a list under a key of an object (`RECORDS`), or one per line.
     """
     text = file.whole()
     decoder = json.JSONDecoder()
@@ -247,11 +247,11 @@ def json_records(file: TextFile) -> Iterator[Placed]:
         if whole and _first(text, at + 1) != len(text):
             raise json.JSONDecodeError("Extra data", text, at + 1)
     except json.JSONDecodeError as error:
-        place = text.count("\n", 0, error.pos) + 1
+        line = text.count("\n", 0, error.pos) + 1
         remedy = 'write a list of objects: [{"text": "..."}, ...]'
-        raise file.fault(f"not JSON: {error.msg}", place, remedy) from error
+        raise file.fault(f"not JSON: {error.msg}", line, remedy) from error
     except (ValueError, RecursionError) as error:
-        raise file.fault(f"not JSON: {error}", line, "copy or write it again") from error
+        raise file.fault(f"not JSON: {error}", line, "copy or export it again") from error
 
 
 def _first(text: str, at: int) -> int:
@@ -261,7 +261,7 @@ def _first(text: str, at: int) -> int:
 
 
 def _list_of_object(text: str, start: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
-    """Where the first record stands, and whether it is in a list; else objects are one a line."""
+    """Return the offset of the first record, and whether it is in a list, not one per line."""
     at = _first(text, start + 1)
     while text[at : at + 1] == '"':
         key, at = decoder.raw_decode(text, at)

@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV, JSONL and Parquet files, each also compressed, in constant memory."""
+"""Rows of CSV, TSV, JSONL and Parquet files, optionally compressed, in constant memory."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from bertsmith.text.headers import (
 from bertsmith.text.opening import COMPRESSED, LONGEST_LINE, TextFile, kind_of
 from bertsmith.text.structured import json_records
 
-# a bad row of more lines is left out as a whole: to read them all again would take their square
+# a bad row of more lines is skipped as a whole: reading them all again would take quadratic time
 _LINES_READ_AGAIN = 1000
 _SAMPLE = 20
 _REMEDY = 'write a quote inside quotes twice (""), and close every quote'
 
 
 class _Lines:
-    """Lines for the parser, those of the row in hand being kept in case they are read again."""
+    """An iterator of lines for the parser that keeps the current row's, to read them again."""
 
     def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
         self._lines = lines
@@ -54,20 +54,20 @@ class _Lines:
         return line[1] + "\n"
 
     def after_first(self) -> str:
-        """Go back to the line after the first of a bad row; the text that is left out."""
-        left_out = self.row if len(self.row) > _LINES_READ_AGAIN else self.row[:1]
-        self._again.extendleft(reversed(self.row[len(left_out) :]))
+        """Go back to the line after the first of a bad row; return the skipped text."""
+        skipped = self.row if len(self.row) > _LINES_READ_AGAIN else self.row[:1]
+        self._again.extendleft(reversed(self.row[len(skipped) :]))
         self.row = []
-        return "\n".join(text for _, text in left_out)
+        return "\n".join(text for _, text in skipped)
 
 
 def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str]]:
-    """First line, cells and text of every row; in place of the cells, what is wrong with them.
+    """Yield first line, cells and text of every row, with the error in place of bad cells.
 
-    Commas stand between cells or, where those of the first lines do not make rows of one length,
-    semicolons, tabs or bars that do.
+    The delimiter is the comma unless the first lines make rows of one length only with semicolons,
+    tabs or bars.
     """
-    # the module's own limit of 128 K characters a field is short of long texts
+    # the module's default limit of 128 K characters a field is too small for long texts
     csv.field_size_limit(LONGEST_LINE)
     lines = file.lines(escaped=True)
     first = list(islice(lines, _SAMPLE))
@@ -90,19 +90,19 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
 
 
 def _delimiter(lines: list[str]) -> str:
-    """Return what stands between the cells of some first lines."""
+    """Detect the delimiter from the first lines."""
     for delimiter in (",", ";", "\t", "|"):
         if lines and delimiter in lines[0]:
             rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter)
-            with suppress(csv.Error):  # the reading itself says what is wrong
+            with suppress(csv.Error):  # reported when the rows are read
                 if len({len(row) for row in rows if row}) == 1:
                     return delimiter
-    return next((each for each in ",;\t|" if lines and each in lines[0]), ",")
+    return next((sign for sign in ",;\t|" if lines and sign in lines[0]), ",")
 
 
 def _undecodable(file: TextFile, lines: list[tuple[int, str]]) -> UserError | None:
-    found = (file.undecodable(text, line) for line, text in lines)
-    return next((error for error in found if error is not None), None)
+    errors = (file.undecodable(text, line) for line, text in lines)
+    return next((error for error in errors if error is not None), None)
 
 
 DELIMITED = (".csv", ".tsv")
@@ -116,10 +116,10 @@ Cells = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What is known of a table before its rows are read.
+    """The head of a table, known before its rows are read.
 
-    `names` are the columns' names; of a CSV or TSV they are the cells of the first row, which is a
-    header or not, and `sample` has the first rows, that one included.
+    `names` are the columns' names; in a CSV or TSV, the cells of the first row, header or not.
+    `sample` holds the first rows, including that one.
     """
 
     names: tuple[str, ...]
@@ -129,7 +129,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pick:
-    """Which columns to read, by index; whether the first row is a header; what rows may lack."""
+    """Indices of the columns to read and of optional ones; whether the first row is a header."""
 
     columns: tuple[int, ...]
     header: bool = True
@@ -137,11 +137,11 @@ class Pick:
 
 
 class Table:
-    """A table to be read once, and the class of error that its faults raise.
+    """A table to be read once, with the class of its errors.
 
-    `kind` is its extension when the file's own does not say. Lines count from 1; of a Parquet file
-    they are its rows. A row that cannot be read goes to `refuse`, which raises unless told
-    otherwise; the first row must be good.
+    `kind` is the extension if the file's own is not that of a table. Lines count from 1; in a
+    Parquet file they are the rows. A row that cannot be read goes to `refuse`, which raises by
+    default; the first row must be valid.
     """
 
     def __init__(
@@ -162,17 +162,17 @@ class Table:
 
     @property
     def bytes_read(self) -> int:
-        """How far the file as it lies on the disk has been read, for progress bars."""
+        """Number of bytes of the file on disk that have been read, for progress bars."""
         if self._share is None:
             return self.file.bytes_read
         return int(self._share * self.file.path.stat().st_size)
 
     def row(self) -> str:
-        """The row that was given last, as it stands in the file or nearly so."""
+        """Return the text of the last row, as in the file or nearly so."""
         return self._written(self._row)
 
     def record(self) -> dict[str, object] | None:
-        """Return all keys and values of the last row of a JSONL file; None of other tables."""
+        """Return all keys and values of the last JSON record; None for other tables."""
         return self._record
 
     def _written(self, row: object) -> str:
@@ -183,38 +183,38 @@ class Table:
         return json.dumps(row, ensure_ascii=False, default=str)
 
     def rows(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
-        """Line and picked cells of every row; `pick` sees the head first and may raise."""
+        """Yield line and picked cells of every row; `pick` gets the head first and may raise."""
         if self._kind == ".parquet":
             return self._parquet(pick)
         return self._delimited(pick) if self._kind in DELIMITED else self._json_lines(pick)
 
     def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
-        """Line and text of every row that has one in a column, given by name or position."""
+        """Yield line and text of every row with a text in a column given by name or position."""
         for line, (text,) in self.rows(lambda head: self._text(head, column, header)):
             if isinstance(text, str):
                 yield line, text
             elif text is not None:
                 remedy = "name a column of strings"
-                raise self.file.fault(f"{column!r} is {type_of(text)}, no text", line, remedy)
+                raise self.file.fault(f"{column!r} is {type_of(text)}, not text", line, remedy)
 
     def described(self, column: str, option: HeaderOption = "auto") -> str:
-        """Return what the first line is and which column is the text, in a few words."""
-        told: list[str] = []
+        """Return a short description of the header and the text column."""
+        descriptions: list[str] = []
 
         def pick(head: Head) -> Pick:
-            header, index = self._found(head, column, option)
-            told.append(described_columns(self._kind, head.names, header, {"text": index}))
+            header, index = self._column(head, column, option)
+            descriptions.append(described_columns(self._kind, head.names, header, {"text": index}))
             return Pick(columns=(index,), header=header.present is not False)
 
         next(self.rows(pick), None)
-        return told[0] if told else "no rows"
+        return descriptions[0] if descriptions else "no rows"
 
     def _text(self, head: Head, column: str, option: HeaderOption) -> Pick:
-        header, index = self._found(head, column, option)
+        header, index = self._column(head, column, option)
         return Pick(columns=(index,), header=header.present is not False)
 
-    def _found(self, head: Head, column: str, option: HeaderOption) -> tuple[Header, int]:
-        """Return the header and the place of a column that was given by name or by position."""
+    def _column(self, head: Head, column: str, option: HeaderOption) -> tuple[Header, int]:
+        """Return the header and the index of a column given by name or by position."""
         header = NAMED
         if head.delimited:
             header = stated_header(option, head.sample, (column,), (column.strip().casefold(),))
@@ -241,8 +241,8 @@ class Table:
 
     def _ragged(self) -> str:
         if self._kind == ".csv":
-            return 'put text with commas or line ends in it between quotes: "..."'
-        return "replace the tabs and line ends inside the text by spaces"
+            return 'put texts that contain commas or line ends in quotes: "..."'
+        return "replace tabs and line ends inside the text with spaces"
 
     def _tabs(self) -> Iterator[tuple[int, list[str]]]:
         for line, text in self._lines():
@@ -261,7 +261,7 @@ class Table:
                 yield line, row
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """The lines that are text; the first must be."""
+        """Yield the decodable lines, of which the first must be one."""
         first = True
         for line, text in self.file.lines(escaped=True):
             error = self.file.undecodable(text, line)
@@ -296,19 +296,19 @@ class Table:
             yield line, tuple(map(row.get, keys))
 
     def _objects(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
-        """Line, text and object of every line of JSONL."""
+        """Yield line, text and object of every line of JSONL."""
         for line, text in self._lines():
             if text and not text.isspace():
                 yield line, text, self._object(line, text)
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, object] | UserError]]:
-        """Line, text and object of every record of a JSON file."""
+        """Yield line, text and object of every record of a JSON file."""
         for value, line in json_records(self.file):
             text = json.dumps(value, ensure_ascii=False)
             if isinstance(value, dict):
                 yield line, text, value
             else:
-                what = f"{type_of(value)}, no JSON object"
+                what = f"{type_of(value)}, not a JSON object"
                 yield line, text, self.file.fault(what, line, 'write [{"text": "..."}, ...]')
 
     def _object(self, line: int, text: str) -> dict[str, object] | UserError:
@@ -319,7 +319,7 @@ class Table:
             why = getattr(error, "msg", str(error))
             return self.file.fault(f"not JSON: {why}", line, remedy)
         if not isinstance(row, dict):
-            return self.file.fault(f"{type_of(row)}, no JSON object", line, remedy)
+            return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row
 
     def _parquet(self, pick: Callable[[Head], Pick]) -> Iterator[tuple[int, Cells]]:
@@ -330,8 +330,8 @@ class Table:
             with ExitStack() as stack:
                 yield from self._batches(pick, stack)
         except (pa.ArrowException, OSError) as error:
-            remedy = "write or copy it again"
-            raise self.file.fault(f"no readable Parquet: {error}", None, remedy) from error
+            remedy = "copy or export it again"
+            raise self.file.fault(f"not a valid Parquet file: {error}", None, remedy) from error
 
     def _batches(
         self, pick: Callable[[Head], Pick], stack: ExitStack
@@ -340,7 +340,7 @@ class Table:
 
         source: Any = stack.enter_context(self.file.open())
         if self.file.path.suffix.lower() in COMPRESSED:
-            # Parquet is read from its end, so it must lie on the disk as it is
+            # Parquet is read from its end, so it must be on disk uncompressed
             unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             shutil.copyfileobj(source, unpacked)
             source = unpacked
@@ -361,6 +361,6 @@ class Table:
 
 
 def type_of(value: object) -> str:
-    """The JSON type of a value, in words."""
+    """Return the name of a value's JSON type."""
     kinds = {bool: "true or false", list: "a list", dict: "an object", str: "a string"}
     return kinds.get(type(value), "a number" if isinstance(value, int | float) else "null")

@@ -1,7 +1,7 @@
-"""The English documentation that lies on every Python machine, one module a text.
+"""The English documentation of the installed Python, one text per module.
 
-The help topics of `pydoc_data` and the docstrings of the standard library and of the installed
-packages, read with `ast`: nothing is imported or executed.
+Sources are the help topics of `pydoc_data` and the docstrings of the standard library and of
+installed packages, parsed with `ast`: nothing is imported or executed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TEST_FILE = re.compile(r"(test_.*|.*_tests?|conftest)\.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleText:
-    """The documentation of one module, in source order; `package` is its top-level name.
+    """The documentation of one module: its docstrings in source order, each split into paragraphs.
 
-    A docstring is its paragraphs.
+    `package` is the module's top-level name.
     """
 
     package: str
@@ -48,17 +48,17 @@ class ModuleText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFile:
-    """Where the source of a module lies, with its dotted name."""
+    """The source file of a module, with its dotted name."""
 
     path: Path
     module: str
 
 
 def documentation_files() -> list[ModuleFile]:
-    """The source files that `python_documentation` reads, in its order.
+    """Return the source files that `python_documentation` reads, in its order.
 
-    The help topics, the standard library, then the packages, each by name; tests, bundled copies
-    of other packages and files of over 2 MB are left out.
+    The help topics, the standard library, then the packages, each sorted by name; tests, vendored
+    packages and files of over 2 MB are left out.
     """
     roots = dict.fromkeys(
         Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
@@ -68,17 +68,16 @@ def documentation_files() -> list[ModuleFile]:
 
 
 def python_documentation() -> Iterator[ModuleText]:
-    """The documentation of every module that has some, help topics first; the order is fixed.
+    """Yield the documentation of every module that has any, in a fixed order, help topics first.
 
-    Files that cannot be read, decoded or parsed are passed over. Texts that say the same in two
-    modules are not told apart: that is the caller's affair.
+    Files that cannot be read, decoded or parsed are skipped. Duplicate texts are not removed.
     """
     for file in documentation_files():
         yield from module_texts(file)
 
 
 def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
-    """The text of one module, if it has any; of `pydoc_data.topics`, one text a topic."""
+    """Yield the documentation of one module, if any; of `pydoc_data.topics`, one text per topic."""
     tree = _parsed(file.path)
     if tree is None:
         return
@@ -95,7 +94,7 @@ def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
 
 
 def docstring_paragraphs(docstring: str) -> Iterator[str]:
-    """The paragraphs of a docstring, one line each; code and tables stand as they are."""
+    """Yield the paragraphs of a docstring, one line each; code and tables are not removed."""
     for block in _BLANK_LINES.split(inspect.cleandoc(docstring)):
         paragraph = " ".join(block.split())
         if paragraph:
@@ -120,23 +119,23 @@ def _sources(root: Path, skip: frozenset[Path]) -> Iterator[ModuleFile]:
 def _parsed(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's escapes are not the user's affair
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
             return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Docstrings of the module, its classes and functions, in the order of the source."""
-    places: list[ast.AST] = [tree]
-    while places:
-        node = places.pop()
+    """Yield the docstrings of the module, its classes and functions, in source order."""
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         docstring = ast.get_docstring(node, clean=False)
         if docstring:
             yield docstring
-        places.extend(reversed(node.body))
+        nodes.extend(reversed(node.body))
 
 
 def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:

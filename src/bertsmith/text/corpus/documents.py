@@ -1,4 +1,4 @@
-"""Documents, and how lines of plain text become documents and paragraphs."""
+"""Documents: their text normalisation, size, and assembly from paragraphs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _UNSPACED: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class TextSize(Config):
-    """Words and characters of some text.
+    """The words and characters of a text.
 
-    Words are what white space separates, whatever the script. Characters do not include white
-    space. `unspaced` of the characters belong to scripts written without blanks between words.
+    Words are separated by white space, whatever the script. Characters exclude white space;
+    `unspaced` of them belong to scripts written without spaces between words.
     """
 
     words: int = 0
-    """Stretches between white space."""
+    """Number of runs of characters without white space."""
     characters: int = 0
-    """Characters other than white space."""
+    """Number of characters other than white space."""
     unspaced: int = 0
-    """Characters of Han, kana, Thai, Khmer and other scripts without blanks between words."""
+    """Number of characters of Han, kana, Thai, Khmer and other scripts without spaces."""
 
     def __add__(self, other: TextSize) -> TextSize:
         return TextSize(
@@ -48,15 +48,15 @@ class TextSize(Config):
 
 
 def size_of(text: str) -> TextSize:
-    """Return the size of a text without line ends, its words separated by single blanks.
+    """Return the size of a text without line ends, its words separated by single spaces.
 
-    Such are the paragraphs of a `bertsmith.text.corpus.documents.Document`.
+    The paragraphs of a `Document` are such texts.
     """
     if not text:
         return TextSize()
-    blanks = text.count(" ")
+    spaces = text.count(" ")
     unspaced = 0 if text.isascii() else sum(map(len, _UNSPACED.findall(text)))
-    return TextSize(words=blanks + 1, characters=len(text) - blanks, unspaced=unspaced)
+    return TextSize(words=spaces + 1, characters=len(text) - spaces, unspaced=unspaced)
 
 
 LONGEST_DOCUMENT = 4_000_000
@@ -65,9 +65,9 @@ LONGEST_PARAGRAPH = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A piece of text whose sentences follow each other.
+    """A contiguous piece of text.
 
-    `source` and `line` (from 1; of a table, the row) say where it begins. A paragraph has no line
+    `source` and `line` (from 1; of a table, the row) locate its beginning. A paragraph has no line
     ends, single spaces between its words, none around them, and is never empty.
     """
 
@@ -77,27 +77,27 @@ class Document:
 
 
 def tidy(text: str) -> str:
-    """The text with single spaces for white space, without zero bytes and half characters."""
+    """Return the text with single spaces as white space, without NULs and lone surrogates."""
     if text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
         return text  # the space is the only printable white space; many times faster than splitting
     text = " ".join(text.replace("\0", "").split())
     try:
         text.encode()
     except UnicodeEncodeError:
-        # JSON can write half of a surrogate pair, which no encoder takes
+        # JSON can hold half of a surrogate pair, which cannot be encoded
         return text.encode("utf-8", "replace").decode()
     return text
 
 
 def tidy_places(text: str) -> list[int]:
-    """Return where each character of the tidy text stands in the text; spaces at a run's first."""
+    """Return the offset of each tidy character in the text; of a space, that of its run's first."""
     places: list[int] = []
     after_word = False
-    for place, letter in enumerate(text):
+    for offset, letter in enumerate(text):
         if letter == "\0":
             continue
         if not letter.isspace() or after_word:
-            places.append(place)
+            places.append(offset)
         after_word = not letter.isspace()
     if places and text[places[-1]].isspace():
         places.pop()
@@ -106,9 +106,9 @@ def tidy_places(text: str) -> list[int]:
 
 @dataclass(slots=True)
 class Gathering:
-    """Collects the paragraphs of one source into documents of bounded size.
+    """A builder of documents of bounded size from the paragraphs of one source.
 
-    A document of more than 4 million characters is delivered in parts, each a document.
+    A document of more than 4 million characters is split into several.
     """
 
     source: str
@@ -117,7 +117,7 @@ class Gathering:
     _paragraphs: list[str] = field(default_factory=list)
 
     def add(self, line: int, paragraph: str) -> bool:
-        """Add a paragraph; True when the document has become too long to go on."""
+        """Add a paragraph; return whether the document has reached its maximum length."""
         paragraph = tidy(paragraph)
         if paragraph:
             if not self._paragraphs:
@@ -127,7 +127,7 @@ class Gathering:
         return self.characters >= LONGEST_DOCUMENT
 
     def end(self) -> Iterator[Document]:
-        """The document that has been gathered, if any; the next one begins empty."""
+        """Yield the document built so far, if any, and start an empty one."""
         if self._paragraphs:
             paragraphs = tuple(self._paragraphs)
             self._paragraphs, self.characters = [], 0
@@ -135,7 +135,7 @@ class Gathering:
 
 
 def documents_of_text(texts: Iterable[tuple[int, str]], source: str) -> Iterator[Document]:
-    """One document a text; its lines are the paragraphs."""
+    """Yield one document per text; its lines are the paragraphs."""
     gathering = Gathering(source)
     for line, text in texts:
         for paragraph in text.splitlines():

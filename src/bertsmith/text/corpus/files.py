@@ -1,4 +1,4 @@
-"""A corpus: documents out of files, folders and globs, in a fixed order and constant memory."""
+"""A corpus: the documents of files, folders and globs, in a fixed order and constant memory."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _CODE = (
     ".zsh .ps1 .sql .tex .css .vue .dart .zig .nim .asm .s .lisp .el .vb .pas "
 )
 SOURCE_CODE = tuple(_CODE.split())
-"""Read as text where they are named; in a folder, where ``text_files`` asks for them."""
-_HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # as many as those characters can take
+"""Extensions read as text if a file is named; in a folder, only if ``text_files`` matches."""
+_HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # the most bytes that many characters can take
 _KINDS = (
     "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
     "each also .gz or .zst; --text-files '*.ext' reads other files as text"
@@ -46,36 +46,36 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """The size and the time of change of a file, which differ when it was written to."""
+    """The size and modification time of a file, which reveal that it was written to."""
 
     size: int
     changed: int
-    """When it was last changed, in nanoseconds."""
+    """Time of the last change, in nanoseconds."""
     regular: bool
-    """Whether it is a file and not, say, a pipe."""
+    """True for a file, False for, say, a pipe."""
 
     @classmethod
     def of(cls, path: Path) -> FileState:
-        """Return the present state of a file. Raises `OSError`."""
-        found = path.stat()
-        regular = stat.S_ISREG(found.st_mode)
-        return cls(size=found.st_size, changed=found.st_mtime_ns, regular=regular)
+        """Return the current state of a file. Raises `OSError`."""
+        status = path.stat()
+        regular = stat.S_ISREG(status.st_mode)
+        return cls(size=status.st_size, changed=status.st_mtime_ns, regular=regular)
 
 
 class Corpus:
-    """The documents of some files, in the order given; of a folder, in the order of their names.
+    """The documents of files in the order given, of a folder in the order of the file names.
 
-    `paths` are files, folders (searched to the bottom for the known extensions, hidden ones left
-    out, `skipped` counts the others) and globs; a file met twice is read once. Files with a name of
-    `text_files` (patterns as in a shell) are plain text, whatever their extension. Of HTML and XML
-    the text is read without its tags. Of a table, a row is a document, its text stands in
-    `text_column` (a name or, of a CSV or TSV, a position from 0; `header` says whether its first
-    line has names) and its line ends separate paragraphs. `layout` says what lines and blank lines
-    of plain text mean: see `bertsmith.text.corpus.layout`. `encoding` is that of all files, or of
-    each as it is found to be. A document of more than 4 million characters
-    (bytes, of a .txt) comes in parts, each a document. Raises `CorpusError` when nothing is found
-    or, while iterating, when a file cannot be read, when it changes after the corpus was opened, or
-    when all are without text. `states` are the files as they were then.
+    `paths` are files, folders (searched recursively for the known extensions, hidden files left
+    out, the others counted in `skipped`) and globs; a file given twice is read once. Files that
+    match `text_files` (shell patterns) are plain text, whatever their extension. HTML and XML are
+    read without their tags. In a table, a row is a document: its text is in `text_column` (a name
+    or, in a CSV or TSV, a position from 0; `header` tells whether the first line holds names) and
+    its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
+    text: see `bertsmith.text.corpus.layout`. `encoding` applies to all files, "auto" detects that
+    of each. A document of more than 4 million characters (bytes, in a .txt) is split into several.
+    Raises `CorpusError` if there are no files or, while iterating, if a file cannot be read or
+    changes after the corpus was opened, or if all are without text. `states` are the states of
+    the files when it was opened.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Corpus:
         check_encoding(encoding)
         if not paths:
             raise CorpusError("no corpus was given", remedy=f"name files or folders: {_KINDS}")
-        found: dict[Path, Path] = {}
+        files: dict[Path, Path] = {}
         self.text_files = tuple(text_files)
         self.skipped: Counter[str] = Counter()
-        for file in (file for path in paths for file in self._found(path)):
-            found.setdefault(file.resolve(), file)
-        self.files = tuple(found.values())
+        for file in (file for path in paths for file in self._files_of(path)):
+            files.setdefault(file.resolve(), file)
+        self.files = tuple(files.values())
         self.states = tuple(FileState.of(file) for file in self.files)
         self.total_bytes = sum(state.size for state in self.states)
         self.text_column = text_column
@@ -108,12 +108,12 @@ class Corpus:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of `total_bytes` that the latest iteration has read so far."""
+        """Number of the `total_bytes` that the latest iteration has read so far."""
         return self._done + (self._current.bytes_read if self._current else 0)
 
     @property
     def lasting(self) -> bool:
-        """Whether all files are there to be read again, as pipes are not."""
+        """Return whether all files can be read again, unlike pipes."""
         return all(state.regular for state in self.states)
 
     def __iter__(self) -> Iterator[Document]:
@@ -126,7 +126,7 @@ class Corpus:
             raise self.without_text()
 
     def without_text(self) -> CorpusError:
-        """What to raise when no section has a document."""
+        """Return the error for a corpus without documents."""
         return CorpusError(
             "the corpus holds no text" if len(self.files) > 1 else "holds no text",
             where=self.files[0],
@@ -134,9 +134,9 @@ class Corpus:
         )
 
     def sections(self, start: Position | None = None) -> Iterator[Section]:
-        """The corpus from a position on, or all of it, in pieces to be made documents of.
+        """Yield the sections of the corpus from a position on, by default all.
 
-        Of compressed files and of tables, what lies before the position is read once more.
+        Compressed files and tables are read again from their beginning.
         """
         start = start or Position()
         self._done = sum(state.size for state in self.states[: start.file])
@@ -153,9 +153,9 @@ class Corpus:
         guesses.tell()
 
     def _check_unchanged(self, number: int) -> None:
-        """Raise `CorpusError` if a file is not as it was when the corpus was opened.
+        """Raise `CorpusError` if a file has changed since the corpus was opened.
 
-        What was read of it would be neither the old text nor the new. Pipes have no state to check.
+        Its text would be a mixture of old and new. Pipes have no state to check.
         """
         file, before = self.files[number], self.states[number]
         if not before.regular:
@@ -171,11 +171,11 @@ class Corpus:
             raise CorpusError(
                 f"changed while it was read{sizes if now.size != before.size else ''}",
                 where=file,
-                remedy="run the command again when nothing writes to it, or read a copy of it",
+                remedy="run the command again when nothing writes to the file, or read a copy",
             )
 
     def layout_of(self, path: Path) -> str:
-        """Return how one of its files is read, in a few words: its layout, or the text's column."""
+        """Return a short description of how a file is read: its layout, or its text column."""
         kind = kind_of(path)
         if self._is_plain(path):
             with closing(TextFile(path, CorpusError, self.encoding).blocks()) as blocks:
@@ -195,22 +195,22 @@ class Corpus:
         return self._markup(path, start) if kind in MARKUP else self._rows(path, start)
 
     def _layout_for(self, path: Path) -> Layout:
-        # lines of code are no wrapped paragraphs
+        # lines of code are not wrapped paragraphs
         code = self.layout == "auto" and kind_of(path) in SOURCE_CODE
         return "prose" if code else self.layout
 
     def _is_plain(self, path: Path) -> bool:
-        return self._asked_for(path) or kind_of(path) in (*TEXTS, *SOURCE_CODE)
+        return self._is_stated_text(path) or kind_of(path) in (*TEXTS, *SOURCE_CODE)
 
-    def _asked_for(self, path: Path) -> bool:
-        """Return whether the file is one that is to be read as text, whatever its kind."""
+    def _is_stated_text(self, path: Path) -> bool:
+        """Return whether the file matches `text_files`."""
         names = (path.name, path.stem) if path.suffix.lower() in COMPRESSED else (path.name,)
-        return any(fnmatch(name, each) for name in names for each in self.text_files)
+        return any(fnmatch(name, pattern) for name in names for pattern in self.text_files)
 
     def _markup(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
-        found = documents_of_markup(file, file.texts(), records=kind_of(path) == ".xml")
-        yield from document_sections(file, islice(found, start.offset, None), start, self._done)
+        documents = documents_of_markup(file, file.texts(), records=kind_of(path) == ".xml")
+        yield from document_sections(file, islice(documents, start.offset, None), start, self._done)
 
     def _plain(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
@@ -231,38 +231,38 @@ class Corpus:
         rows = islice(table.texts(self.text_column, self.header), start.offset, None)
         yield from row_sections(table, rows, start, self._done)
 
-    def _found(self, path: str | Path) -> list[Path]:
-        """The files that one argument stands for, in a fixed order."""
+    def _files_of(self, path: str | Path) -> list[Path]:
+        """Return the files of one argument, in a fixed order."""
         if not str(path).strip():
-            raise CorpusError("an empty path", remedy="name a file or a folder; . is this one")
-        place = Path(path)
+            raise CorpusError("an empty path", remedy="name a file or a folder, or . for this one")
+        location = Path(path)
         skipped: Counter[str] = Counter()
         try:
-            if place.is_dir():
-                found = self._walk(place, skipped)
-            elif place.exists():
-                found = [place]
-                self._check_kind(place)
+            if location.is_dir():
+                files = self._walk(location, skipped)
+            elif location.exists():
+                files = [location]
+                self._check_kind(location)
             elif glob.has_magic(str(path)):
                 matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-                found = [each for each in matches if each.is_file() and self._readable(each)]
+                files = [file for file in matches if file.is_file() and self._readable(file)]
                 skipped.update(
-                    _kind_shown(each) for each in matches if each.is_file() and each not in found
+                    _kind_shown(file) for file in matches if file.is_file() and file not in files
                 )
                 for folder in filter(Path.is_dir, matches):
-                    found += self._walk(folder, skipped)
+                    files += self._walk(folder, skipped)
             else:
-                raise CorpusError("does not exist", where=place, remedy="check the path")
+                raise CorpusError("does not exist", where=location, remedy="check the path")
         except (OSError, ValueError) as error:
             if isinstance(error, CorpusError):
                 raise
             raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
-        if not found:
+        if not files:
             holds = f", but {shown_kinds(skipped)}" if skipped else ""
             remedy = _as_text(skipped) or _KINDS
-            raise CorpusError(f"no file with text in it{holds}", where=place, remedy=remedy)
+            raise CorpusError(f"no file with text in it{holds}", where=location, remedy=remedy)
         self.skipped += skipped
-        return found
+        return files
 
     def _check_kind(self, path: Path) -> None:
         if not self._readable(path):
@@ -275,13 +275,13 @@ class Corpus:
             )
 
     def _walk(self, folder: Path, skipped: Counter[str]) -> list[Path]:
-        """The readable files below a folder; of the others, `skipped` counts the kinds."""
+        """Return the readable files below a folder; count the others in `skipped` by extension."""
         found: list[Path] = []
         for parent, folders, files in os.walk(folder):
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
-                code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._asked_for(path)
+                code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._is_stated_text(path)
                 if path.is_file() and self._readable(path) and not code:
                     found.append(path)
                 else:
@@ -297,7 +297,7 @@ def _kind_shown(path: Path) -> str:
 
 
 def shown_kinds(skipped: Counter[str]) -> str:
-    """The kinds of some files with their numbers, the commonest first."""
+    """Return the extensions of skipped files with their counts, the most frequent first."""
     common = [(kind, count) for kind, count in skipped.most_common() if count]
     parts = [f"{count:,} {kind}" for kind, count in common[:6]]
     rest = sum(count for _, count in common[6:])
@@ -305,6 +305,6 @@ def shown_kinds(skipped: Counter[str]) -> str:
 
 
 def _as_text(skipped: Counter[str]) -> str:
-    """How to read the commonest kind of files that were skipped, where they may be text."""
+    """Return the remedy for skipped files that may be text, "" if there are none."""
     kinds = [kind for kind, _ in skipped.most_common() if kind.startswith(".")]
     return f"if they are text: --text-files '*{kinds[0]}'" if kinds else ""

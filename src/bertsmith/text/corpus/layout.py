@@ -1,23 +1,23 @@
-"""The layouts of plain text files: what a line and a blank line mean.
+"""The layouts of plain text files: the meaning of lines and blank lines.
 
-    documents   Google's format: a sentence or paragraph a line, a blank line between documents
-    prose       a paragraph a line; blank lines, if any, stand between paragraphs
-    wrapped     paragraphs broken into lines of even width, which are joined again; a paragraph
-                ends at a blank line, before an indented line, or, unless a small letter follows,
-                at a line too short for its place: one that closes a sentence although the next
-                word would have fitted in, or one of less than half the width (headings)
+    documents   Google's format: a sentence or paragraph per line, a blank line between documents
+    prose       a paragraph per line; blank lines, if any, separate paragraphs
+    wrapped     paragraphs wrapped into lines of even width, which are joined again; a paragraph
+                ends at a blank line, before an indented line, or, unless a lower-case letter
+                follows, at a line that is too short: one that ends a sentence although the next
+                word would have fitted, or one of less than half the width (headings)
 
-In prose and wrapped text the file is a document, but longer runs of blank lines end one: as many
-as at most a third of the runs have, two at least. What ends before 200 characters, a heading
-mostly, belongs to what follows. A word broken by a hyphen at a line's end keeps the hyphen.
+In prose and wrapped text a file is one document, unless longer runs of blank lines end it: of a
+length that at most a third of the runs have, at least two. Text that ends before 200 characters,
+mostly a heading, belongs to what follows. A word hyphenated at a line's end keeps the hyphen.
 
-`auto` looks at the first 256 K characters of each file:
+`auto` examines the first 256 K characters of each file:
 
-1. wrapped, when the lines are of even width (nine in ten have at most W characters, W from 40 to
-   120, and half have at least 0.7 W) and a third or more of the lines that are directly followed
-   by another do not end in a stop;
-2. else prose, when at least half of the blocks between blank lines are a single line;
-3. else documents. A file without blank lines is one document, whichever it is.
+1. wrapped, if the lines are of even width (90 % have at most W characters, W from 40 to 120, and
+   half have at least 0.7 W) and at least a third of the lines directly followed by another do not
+   end in a stop;
+2. else prose, if at least half of the blocks between blank lines are a single line;
+3. else documents. A file without blank lines is one document in each case.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The layout, the width of wrapped lines, and how many blank lines end a document."""
+    """The layout, the width of wrapped lines, and the number of blank lines that end a document."""
 
     layout: Layout
     width: int
@@ -51,13 +51,13 @@ class Shape:
 
 
 def measure(sample: list[str], layout: Layout) -> Shape:
-    """Settle the layout of the lines of a sample by the rule at the head of this module."""
+    """Detect the layout of sampled lines by the rules in the docstring of this module."""
     lines = [line.strip() for line in sample]
     lengths = sorted(len(line) for line in lines if line) or [0]
-    width, middle = lengths[len(lengths) * 9 // 10], lengths[len(lengths) // 2]
+    width, median = lengths[len(lengths) * 9 // 10], lengths[len(lengths) // 2]
     blocks, gaps = _runs(lines)
     if layout == "auto":
-        even = 40 <= width <= 120 and middle >= 0.7 * width
+        even = 40 <= width <= 120 and median >= 0.7 * width
         singles = sum(length == 1 for length in blocks)
         if even and _continued(lines) >= 1 / 3:
             layout = "wrapped"
@@ -70,7 +70,7 @@ def measure(sample: list[str], layout: Layout) -> Shape:
 
 
 def _runs(lines: list[str]) -> tuple[list[int], list[int]]:
-    """Lengths of the runs of lines with text, and of the runs of blank lines between them."""
+    """Return the lengths of the runs of lines with text, and of the blank runs between them."""
     blocks: list[int] = []
     gaps: list[int] = []
     for filled, run in groupby(map(bool, lines)):
@@ -82,7 +82,7 @@ def _runs(lines: list[str]) -> tuple[list[int], list[int]]:
 
 
 def _continued(lines: list[str]) -> float:
-    """Share of the lines directly followed by another that do not end in a stop."""
+    """Return the share of lines directly followed by another that do not end in a stop."""
     followed = [line for line, after in pairwise(lines) if line and after]
     return sum(not _ends_sentence(line) for line in followed) / max(1, len(followed))
 
@@ -93,16 +93,16 @@ def _ends_sentence(line: str) -> bool:
 
 
 def measure_start(head: bytes, layout: Layout) -> Shape:
-    """Settle the layout of a file by its first bytes, of which the sample is taken."""
+    """Detect the layout of a file from its first bytes."""
     text = with_line_feeds(head.decode("utf-8", "replace").removeprefix("\ufeff"))
-    # lines to the one that makes the sample full, as `documents_of_lines` takes them
+    # up to the line that fills the sample, as in `documents_of_lines`
     end = text.find("\n", SAMPLE_CHARACTERS - 1)
     sample = text.removesuffix("\n") if end < 0 else text[:end]
     return measure(sample.split("\n"), layout)
 
 
 def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> Iterator[Document]:
-    """Documents of a plain text file, from its numbered lines; in constant memory."""
+    """Yield the documents of a plain text file from its numbered lines, in constant memory."""
     lines = iter(lines)
     sample: list[Line] = []
     seen = 0
@@ -116,7 +116,7 @@ def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> It
 
 
 def documents_of_shape(lines: Iterable[Line], source: str, shape: Shape) -> Iterator[Document]:
-    """Documents of numbered lines whose layout is settled."""
+    """Yield the documents of numbered lines of a known layout."""
     paragraphs = _joined(lines, shape.width) if shape.layout == "wrapped" else lines
     shortest = 1 if shape.layout == "documents" else HEADING_CHARACTERS
     gathering = Gathering(source)
@@ -134,7 +134,7 @@ def documents_of_shape(lines: Iterable[Line], source: str, shape: Shape) -> Iter
 
 
 def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
-    """Paragraphs of wrapped lines, each with the number of its first line; blank lines as such."""
+    """Yield the paragraphs of wrapped lines with the number of the first line, and blank lines."""
     parts: list[str] = []
     last = ""
     start = length = 0
@@ -156,7 +156,7 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
         elif last[-1].isascii() and last[-1] != "-":
             parts.append(line)
         else:
-            _put_behind(parts, line)
+            _append_line(parts, line)
         last = line
         length += len(line)
     if parts:
@@ -164,7 +164,7 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
 
 
 def _ends(line: str, after: str, width: int) -> bool:
-    """Whether a line is too short for its place, so that its paragraph ends with it."""
+    """Return whether a line is so short that its paragraph ends with it."""
     if after[0].islower():
         return False
     size = len(line)
@@ -175,8 +175,8 @@ def _ends(line: str, after: str, width: int) -> bool:
     )
 
 
-def _put_behind(parts: list[str], after: str) -> None:
-    """Put a line behind another: without a space after a hyphen or between CJK characters."""
+def _append_line(parts: list[str], after: str) -> None:
+    """Append a line: without a space after a hyphen or between CJK characters."""
     line = parts[-1]
     if line.endswith("\u00ad"):
         parts[-1] = line[:-1] + after

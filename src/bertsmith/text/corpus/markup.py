@@ -1,8 +1,8 @@
 """The text of HTML and XML: tags, comments, scripts and styles dropped, entities decoded.
 
-A tag ends a paragraph unless it is one that stands within lines (`_INLINE`). No tree is built and
-nothing is fetched: names of entities that a document declares itself stay as written, so that none
-can unfold to more than it is; deep nesting costs nothing; memory is that of a block of the file.
+A tag ends a paragraph unless it is an inline tag (`_INLINE`). No tree is built and nothing is
+fetched: entities that a document declares itself are not expanded, so that expansion cannot blow
+up; deep nesting costs nothing; memory is that of a block of the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RECORDS_NAMES = "article chapter doc document entry item page post record revie
 _RECORDS = frozenset(_RECORDS_NAMES.split())
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
 _TAG_END = re.compile(r"[>\"']")
-# what may be the beginning of a mark or an entity whose rest is in the next block
+# a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
 _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
@@ -38,7 +38,7 @@ _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
 
 @dataclass(slots=True)
 class _Open:
-    """Something that is not text: what it is, how it ends, and the line where it began."""
+    """An unfinished piece of markup: its description, its end, and its first line."""
 
     what: str
     end: str
@@ -47,7 +47,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Scanner:
-    """Splits the text of a file into tags and pieces of text between them."""
+    """A scanner that splits the text of a file into tags and the text between them."""
 
     file: TextFile
     line: int = 1
@@ -60,7 +60,7 @@ class _Scanner:
     pieces: list[tuple[int, str, str]] = field(default_factory=list)
 
     def feed(self, text: str, *, last: bool = False) -> list[tuple[int, str, str]]:
-        """Return line, name of a tag or "", and text of what is complete by now."""
+        """Return line, tag name or "", and text of the pieces that are complete."""
         self.pieces = []
         text, self.rest = self.rest + text, ""
         at = 0
@@ -76,68 +76,68 @@ class _Scanner:
         return self.pieces
 
     def end(self) -> None:
-        """Raise the file's error where it ends within a comment, a script or a tag."""
+        """Raise an error if the file ends within a comment, a script or a tag."""
         if self.open is not None:
             what = f"ends within {self.open.what} that begins here"
-            remedy = "copy it again if it was cut short; --text-files reads it as it is written"
+            remedy = "copy it again if it was truncated; --text-files reads it as plain text"
             raise self.file.fault(what, self.open.line, remedy)
 
     def _text(self, text: str, at: int, *, last: bool) -> int:
-        """Take the text up to the next tag, which is begun; return where that is."""
-        found = _MARK.search(text, at)
-        end = found.start() if found else len(text)
-        # the whole of a name must be seen before it is taken for one
+        """Take the text up to the next tag and open the tag; return the offset behind its name."""
+        match = _MARK.search(text, at)
+        end = match.start() if match else len(text)
+        # a name must be complete before it is used
         near = not last and end > len(text) - 120
         cut = _UNFINISHED.search(text, max(at, len(text) - 120)) if near else None
         if cut is not None and cut.start() <= end:
-            end, found = min(end, cut.start()), None
+            end, match = min(end, cut.start()), None
             self.rest = text[end:]
         if end > at:
             self.pieces.append((self.line, "", html.unescape(text[at:end])))
-        if found is None:
+        if match is None:
             return end
         line = self.line + text.count("\n", at, end)
-        if found[1]:
-            self.open = _Open(_NAMES.get(found[1], "a declaration"), _ENDS[found[1]], line)
+        if match[1]:
+            self.open = _Open(_NAMES.get(match[1], "a declaration"), _ENDS[match[1]], line)
         else:
-            self.tag = (found[3].lower().rpartition(":")[2], bool(found[2]))
-            self.open = _Open(f"a tag <{found[2]}{found[3]}>", "", line)
-        return found.end()
+            self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
+            self.open = _Open(f"a tag <{match[2]}{match[3]}>", "", line)
+        return match.end()
 
     def _dropped(self, text: str, at: int) -> int:
-        """Pass over the content of a script or the like, in which nothing but its end counts."""
+        """Skip the content of a script or the like, where only the end tag counts."""
         name = self.dropped
-        found = re.compile(rf"</{name}[^>]{{0,100}}>", re.IGNORECASE).search(text, at)
-        if found is None:
+        match = re.compile(rf"</{name}[^>]{{0,100}}>", re.IGNORECASE).search(text, at)
+        if match is None:
             end = max(at, text.rfind("<", max(at, len(text) - 120)))
             self.rest = text[end:] if text[end : end + 1] == "<" and len(text) - end < 120 else ""
             return end if self.rest else len(text)
         self.dropped = ""
         self.open = None
-        return found.end()
+        return match.end()
 
     def _skip(self, text: str, at: int) -> int:
         assert self.open is not None
         if self.open.end:
             return self._skip_to(self.open.end, text, at)
-        while True:  # a tag: a > between quotes does not end it
+        while True:  # in a tag, a > between quotes does not end it
             if self.quote:
                 end = text.find(self.quote, at)
                 if end < 0:
                     return len(text)
                 at, self.quote, self.before = end + 1, "", ""
-            found = _TAG_END.search(text, at)
-            end = found.start() if found else len(text)
+            match = _TAG_END.search(text, at)
+            end = match.start() if match else len(text)
             self.before = text[max(at, end - 8) : end].rstrip()[-1:] or self.before
-            if found is None:
+            if match is None:
                 return len(text)
-            at = found.end()
-            if found[0] == ">":
+            at = match.end()
+            if match[0] == ">":
                 break
-            # a quote counts only where a value begins; others are stray
+            # a quote counts only at the beginning of a value
             if self.before == "=":
-                self.quote = found[0]
-        self._ended(itself=self.before == "/")
+                self.quote = match[0]
+        self._end_tag(self_closing=self.before == "/")
         return at
 
     def _skip_to(self, mark: str, text: str, at: int) -> int:
@@ -145,7 +145,7 @@ class _Scanner:
         end = text.find(mark, at)
         cdata = self.open.what == _NAMES["![CDATA["]
         if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
-            # what a DOCTYPE has between brackets are declarations
+            # declarations of a DOCTYPE are between brackets
             self.open.end = mark = "]>"
             end = text.find(mark, at)
         ended = end >= 0
@@ -159,12 +159,12 @@ class _Scanner:
         self.open = None
         return end + len(mark)
 
-    def _ended(self, *, itself: bool) -> None:
-        """Take note of a tag that is complete, and whether it ends `itself`."""
+    def _end_tag(self, *, self_closing: bool) -> None:
+        """Record a complete tag."""
         name, closing = self.tag
         assert self.open is not None
         line, self.open = self.open.line, None
-        if name in _DROPPED and not closing and not itself:
+        if name in _DROPPED and not closing and not self_closing:
             self.dropped = name
             self.open = _Open(f"<{name}>", "", line)
             return
@@ -175,7 +175,7 @@ class _Scanner:
 def documents_of_markup(
     file: TextFile, blocks: Iterable[str], *, records: bool
 ) -> Iterator[Document]:
-    """Return the documents of HTML or XML text: one or, with `records`, one for each record."""
+    """Yield the documents of HTML or XML text: one or, with `records`, one for each record."""
     scanner = _Scanner(file)
     gathering = Gathering(str(file.path))
     parts: list[str] = []

@@ -1,9 +1,9 @@
-"""A corpus as sections: pieces that any process can turn into documents by itself.
+"""The sections of a corpus: pieces that any process can turn into documents independently.
 
-Where a section ends follows from the file alone, so that whoever reads it, and from wherever one
-goes on after an interruption, the documents are the same. A section of plain text ends at the
-first place past a megabyte where a document ends for certain, and past 4 million bytes at the end
-of a line. Sections of tables are rows.
+The end of a section depends on the file alone, so that the documents are the same whichever process
+reads it and wherever an interrupted one resumes. A section of plain text ends at the first certain
+end of a document past a megabyte, and past 4 million bytes at the end of a line. Sections of tables
+are rows.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _BLOCK_BEFORE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Position(Config):
-    """Where in a corpus a section begins or ends."""
+    """The position in a corpus where a section begins or ends."""
 
     file: int = 0
     """Number of the file, from 0."""
     offset: int = 0
-    """Bytes of the text, or rows of the table, or documents, that lie before."""
+    """Number of bytes of text, rows of a table, or documents before it in the file."""
     line: int = 1
     """Number of the line, from 1."""
     read: int = 0
-    """Bytes of all files as they lie on the disk that have been read."""
+    """Bytes read of all files, as they are on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSection:
-    """Some bytes of a plain text file, with the number of their first line."""
+    """A range of bytes of a plain text file, with the number of its first line."""
 
     source: str
     data: bytes
@@ -57,11 +57,11 @@ class PlainSection:
 
     @property
     def size(self) -> int:
-        """About how much text it is, in bytes."""
+        """The approximate size of the text in bytes."""
         return len(self.data)
 
     def documents(self) -> Iterator[Document]:
-        """The documents; raises `CorpusError` where the bytes are no UTF-8."""
+        """Return the documents. Raises `CorpusError` if the bytes are not UTF-8."""
         text = TextFile(Path(self.source), CorpusError).decoded(self.data, self.line)
         lines = text.removeprefix("\ufeff" if self.first else "").split("\n")
         return documents_of_shape(self._numbered(lines), self.source, self.shape)
@@ -79,7 +79,7 @@ class PlainSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSection:
-    """Some rows of a table: their lines and texts."""
+    """A range of rows of a table: their line numbers and texts."""
 
     source: str
     rows: tuple[Line, ...]
@@ -87,20 +87,20 @@ class RowSection:
     end: Position
 
     def documents(self) -> Iterator[Document]:
-        """One document a row."""
+        """Return one document per row."""
         return documents_of_text(self.rows, self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentSection:
-    """Documents that are there already."""
+    """A range of documents that have already been read."""
 
     given: tuple[Document, ...]
     size: int
     end: Position
 
     def documents(self) -> Iterator[Document]:
-        """The documents."""
+        """Return the documents."""
         return iter(self.given)
 
 
@@ -108,14 +108,14 @@ Section = PlainSection | RowSection | DocumentSection
 
 
 def cut_text(blocks: Iterable[bytes], shape: Shape) -> Iterator[bytes]:
-    """The bytes of a text, or of the rest of one, in pieces that are sections."""
+    """Cut the bytes of a text, or of the rest of one, into sections."""
     rest, searched = b"", 0
     for block in blocks:
         rest += block
         while True:
             end = _end_of_section(rest, searched, shape)
             if not end:
-                # a run of blank lines may have been seen in part only
+                # a run of blank lines may be incomplete
                 searched = len(rest) - 2 * shape.gap - 2
                 break
             yield rest[:end]
@@ -125,9 +125,9 @@ def cut_text(blocks: Iterable[bytes], shape: Shape) -> Iterator[bytes]:
 
 
 def _end_of_section(data: bytes, searched: int, shape: Shape) -> int:
-    """Where the first section of some text ends; 0 if more text must be seen to tell."""
+    """Return the end of the first section of a text; 0 if more text is needed to decide."""
     start = max(SECTION_BYTES, searched)
-    # what follows the last byte is not known: a CR there may be half of a line end
+    # the byte after the last is unknown: a CR there may be half of a line end
     stop = min(LONGEST_DOCUMENT, len(data) - 1)
     returns = data.find(b"\n", 0, SECTION_BYTES) < 0
     for run in _blank_lines(shape.gap, returns).finditer(data, start, stop):
@@ -139,14 +139,14 @@ def _end_of_section(data: bytes, searched: int, shape: Shape) -> int:
 
 @cache
 def _blank_lines(count: int, returns: bool) -> re.Pattern[bytes]:
-    """At least so many empty lines; both begin with a byte that is quickly found."""
+    """Compile a pattern of at least `count` empty lines whose first byte is quick to find."""
     return re.compile(rb"\r" * (count + 1) if returns else rb"\n(?:\r?\n){%d}" % count)
 
 
 def _is_no_heading(data: bytes, end: int, gap: int) -> bool:
-    """Whether the text that ends here is too long to belong to what follows."""
+    """Return whether the text that ends here is too long to belong to what follows."""
     text = data[max(0, end - _BLOCK_BEFORE) : end].decode("utf-8", "replace")
-    found = blanks = 0
+    length = blanks = 0
     for line in reversed(with_line_feeds(text).split("\n")):
         if not line or line.isspace():
             blanks += 1
@@ -154,14 +154,14 @@ def _is_no_heading(data: bytes, end: int, gap: int) -> bool:
                 return False
             continue
         blanks = 0
-        found += len(line.strip())
-        if found >= 2 * HEADING_CHARACTERS:
+        length += len(line.strip())
+        if length >= 2 * HEADING_CHARACTERS:
             return True
     return False
 
 
 def _forced_end(data: bytes) -> int:
-    """An end for a section that has become too long: after a line, a blank, or a character."""
+    """Return the end of a section at the maximum length: after a line, a space, or a character."""
     for mark in (b"\n", b"\r", b" "):
         end = data.rfind(mark, LONGEST_DOCUMENT // 2, LONGEST_DOCUMENT) + 1
         if end:
@@ -175,7 +175,7 @@ def _forced_end(data: bytes) -> int:
 def plain_sections(
     file: TextFile, blocks: Iterable[bytes], shape: Shape, start: Position, done: int
 ) -> Iterator[PlainSection]:
-    """The sections of a plain text file from a position on, where `blocks` begin.
+    """Yield the sections of a plain text file from a position on, where `blocks` begin.
 
     `done` is the size of the files before this one.
     """
@@ -184,7 +184,7 @@ def plain_sections(
         first, number = offset == 0, line
         offset += len(data)
         line += line_ends(data)
-        # of a file that is not compressed, what has been read ahead need not count
+        # in an uncompressed file, bytes read ahead need not count
         read = done + (file.bytes_read if file.compressed else offset)
         end = Position(file=start.file, offset=offset, line=line, read=read)
         yield PlainSection(
@@ -195,7 +195,7 @@ def plain_sections(
 def row_sections(
     table: Table, rows: Iterable[Line], start: Position, done: int
 ) -> Iterator[RowSection]:
-    """The sections of a table from a position on, where `rows` begin."""
+    """Yield the sections of a table from a position on, where `rows` begin."""
     part: list[Line] = []
     size, offset = 0, start.offset
 
@@ -217,7 +217,7 @@ def row_sections(
 def document_sections(
     file: TextFile, documents: Iterable[Document], start: Position, done: int
 ) -> Iterator[DocumentSection]:
-    """The sections of a file that is read as documents, from a position on, where they begin."""
+    """Yield the sections of a file of `documents` from a position on, where they begin."""
     part: list[Document] = []
     size, offset = 0, start.offset
 

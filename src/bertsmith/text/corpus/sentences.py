@@ -1,8 +1,8 @@
-"""Sentence splitting by rule: stops, what may stand before them and what must follow.
+"""Rule-based sentence splitting: stops and the words before and after them.
 
-The rules are about two words, the one that a stop closes and the one after it: `Stop` and
-`Follower` name what matters of them, `ENDS` is the decision. So they can be applied to a paragraph,
-as here, or to many at once whose words have been met before, as `bertsmith.tokens.documents` does.
+The rules depend on two words, the one that a stop closes and the one after it: `Stop` and
+`Follower` are their classes, `ENDS` is the decision. They can be applied to a paragraph, as here,
+or to many at once whose words are already classified, as in `bertsmith.tokens.documents`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
+    """Return the set of words of a text."""
     return frozenset(text.split())
 
 
@@ -24,28 +24,26 @@ TITLES = words("""
     mr mrs ms mx messrs mme mlle dr prof st ste rev revd hon pres gov sen rep gen col capt cpt lt
     sgt cpl maj adm cmdr supt insp fr sr mt ft vs cf eg ie viz ca approx resp incl esp
 """)
-"""A point after one of these never ends a sentence."""
+"""Words after which a full stop never ends a sentence."""
 
 NUMBERED = words("""
     no nos fig figs eq eqs sec secs ch chap art vol vols p pp ed eds tab ref refs ver pt
     jan feb mar apr jun jul aug sep sept oct nov dec
 """)
-"""A point after one of these and before a number ends no sentence."""
+"""Words after which a full stop before a number does not end a sentence."""
 
 AMBIGUOUS = words("etc inc ltd co corp bros jr al dept est univ assn ave blvd rd op")
-"""A point after one of these ends a sentence only before one of `STARTERS`."""
+"""Words after which a full stop ends a sentence only before one of `STARTERS`."""
 
 STARTERS = words("""
     the a an this that these those he she it we they you i his her its our their my your there here
     in on at for from by with but and or so if when while as after before since then thus however
     although because what who which where why how no not yes one some many most all
 """)
-"""Words that begin sentences, and are hardly ever names."""
-"""Words of which one stands in nearly every English sentence."""
+"""Words that begin sentences and are hardly ever names."""
 
-
-# a stop with the quotes, brackets and footnote marks that close after it, then white space; CJK
-# stops need no white space
+# a stop with closing quotes, brackets and footnote marks, then white space; CJK stops need no
+# white space
 _SPACED_STOPS: Final = ".!?…؟۔।॥։።။។៕"  # Arabic, Urdu, Indic, Armenian, Ethiopic, Burmese, Khmer
 _STOP = re.compile(
     rf"(?=[{_SPACED_STOPS}。！？｡])(?:"
@@ -57,50 +55,50 @@ _LAST_STOP = re.compile(rf"(?P<stop>[{_SPACED_STOPS}]+)" r"(?P<close>[\"'”’�
 _STOPS = frozenset(_SPACED_STOPS) - {"."}
 _CLOSES = frozenset("\"'”’»)]")
 OPENINGS: Final = frozenset("\"'“‘«„([{¿¡*_`–—•-")
-"""What may open before a sentence."""
+"""Characters that may precede the first word of a sentence."""
 
 _START = re.compile(f"[{re.escape(''.join(sorted(OPENINGS)))}]*(?P<word>\\w*)")
 _SYMBOLS = frozenset("$€£#@&<%+")
 
 CJK_STOPS: Final = "。！？｡"
-"""Stops that end a sentence with or without white space."""
+"""Stops that end a sentence with or without white space after them."""
 
 CLOSERS: Final = frozenset(['"', "''", "”", ")", "]"])
-"""What closes a sentence although a space parts it from the stop."""
+"""Marks that close a sentence although a space separates them from the stop."""
 
 
 class Stop(IntEnum):
-    """What a word with its closing marks says about the end of the sentence."""
+    """The class of a word with its closing marks, as the possible end of a sentence."""
 
     NONE = 0
-    """There is no stop."""
+    """No stop."""
     FIRM = 1
-    """Ends one before any word that can begin the next."""
+    """Ends a sentence before any word that can begin the next."""
     ORDINAL = 2
-    """The same, but as the first word of its sentence it numbers a list item or heading."""
+    """As FIRM, but as the first word of its sentence it numbers a list item or heading."""
     PRONOUN = 3
-    """``I.``: the same; with quotes or brackets that close after the point it is an initial."""
+    """``I.``: as ORDINAL; with closing quotes or brackets after the full stop it is an initial."""
     NUMBERED = 4
-    """``No.``, ``Fig.``: ends one unless a number follows."""
+    """``No.``, ``Fig.``: ends a sentence unless a number follows."""
     AMBIGUOUS = 5
-    """``etc.``, ``U.S.``: ends one before words that begin sentences and are hardly ever names."""
+    """``etc.``, ``U.S.``: ends a sentence only before `STARTERS`."""
     NEVER = 6
-    """Titles and initials: ends none."""
+    """Titles and initials: never ends a sentence."""
 
 
 class Follower(IntEnum):
-    """What a word with its opening marks says about being the first of a sentence."""
+    """The class of a word with its opening marks, as the possible first word of a sentence."""
 
     NONE = 0
-    """Cannot be."""
+    """Cannot begin a sentence."""
     CLOSER = 1
-    """Cannot be, and belongs to the stop before it."""
+    """Cannot begin a sentence, and belongs to the stop before it."""
     SMALL = 2
-    """Begins with a small letter: only in a paragraph that has no capitals."""
+    """Lower case: begins a sentence only in a paragraph without capitals."""
     SMALL_STARTER = 3
-    """The same, and one of the words that begin sentences."""
+    """As SMALL, and one of `STARTERS`."""
     STARTER = 4
-    """One of the words that begin sentences."""
+    """One of `STARTERS`."""
     DECIMAL = 5
     """A number."""
     OTHER = 6
@@ -132,12 +130,12 @@ ENDS: Final[NDArray[np.bool_]] = np.array(
         for stop in Stop
     ]
 )
-"""[stop, follower, first, small]: whether a sentence ends there; `first`: the stop's word is the
-first of its sentence; `small`: the paragraph has no capitals."""
+"""The decision table [stop, follower, first, small]: True if a sentence ends there; `first`: the
+stop's word is the first of its sentence; `small`: the paragraph has no capitals."""
 
 
 def stop_of(word: str) -> Stop:
-    """What a word between blanks says about the end of its sentence."""
+    """Return the class of a word between spaces as the end of a sentence."""
     end = word[-1:]
     if end not in _CLOSES:
         if end == "." and word[:-1].isalpha():
@@ -151,24 +149,24 @@ def stop_of(word: str) -> Stop:
 
 
 def follower_of(word: str) -> Follower:
-    """What a word between blanks says about being the first of a sentence."""
+    """Return the class of a word between spaces as the first of a sentence."""
     return Follower.CLOSER if word in CLOSERS else _follower(word, 0)
 
 
 def has_capital(text: str) -> bool:
-    """Whether a text has a capital (or title-case) letter."""
+    """Return whether a text has an upper-case (or title-case) letter."""
     return not (text + "a").islower()
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """The sentences of a paragraph, their white space made single spaces.
+    """Split a paragraph into sentences, their white space made single spaces.
 
     A sentence ends at a stop (``.``, ``!``, ``?``, an ellipsis, with closing quotes and brackets)
-    before white space and a word that can begin a sentence: no small letter, unless the paragraph
-    has no capitals at all. Titles, initials, abbreviations and numbers of lists do not end one.
-    CJK stops end one with or without white space. A script without stops, such as Thai, has one
-    sentence a paragraph. Joining the sentences by spaces gives back the
-    paragraph, but for the spaces added after CJK stops.
+    before white space and a word that can begin a sentence: not in lower case, unless the paragraph
+    has no capitals at all. Titles, initials, abbreviations and list numbers do not end one. CJK
+    stops end one with or without white space. A script without stops, such as Thai, has one
+    sentence per paragraph. Joining the sentences with spaces restores the paragraph, except for
+    spaces added after CJK stops.
     """
     text = " ".join(paragraph.split())
     starts = [0, *sentence_starts(text)]
@@ -176,7 +174,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where the sentences of a paragraph with single spaces begin, but for the first."""
+    """Return the offsets of the sentences of a paragraph with single spaces, but for the first."""
     small = int(not has_capital(text))
     starts: list[int] = []
     for match in _STOP.finditer(text):
@@ -194,7 +192,7 @@ def sentence_starts(text: str) -> list[int]:
 
 
 def _stop(before: str, stop: str, *, closed: bool) -> Stop:
-    """The kind of a stop, from what stands between it and the blank before it."""
+    """Return the class of a stop from the text between it and the space before it."""
     word = before.lstrip("\"'“‘«([")
     if stop != "." or not word:
         return Stop.FIRM
@@ -213,7 +211,7 @@ def _stop(before: str, stop: str, *, closed: bool) -> Stop:
 
 
 def _follower(text: str, start: int) -> Follower:
-    """The kind of the word that begins at `start`, with what opens before it."""
+    """Return the class of the word at `start`, including its opening marks."""
     match = _START.match(text, start)
     assert match is not None
     word = match["word"]
@@ -228,5 +226,5 @@ def _follower(text: str, start: int) -> Follower:
 
 
 def _is_dotted(word: str) -> bool:
-    """Whether a word is letters with points between them: ``u.s``, ``p.m``, ``ph.d``."""
+    """Return whether a word is letters with full stops between them: ``u.s``, ``p.m``, ``ph.d``."""
     return all(part.isalpha() and len(part) <= 2 for part in word.split("."))

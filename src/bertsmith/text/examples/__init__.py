@@ -1,6 +1,6 @@
-"""Files become labelled examples: texts, pairs, tagged words, questions with spans or options.
+"""Read files as labelled examples: texts, pairs, tagged words, questions with spans or options.
 
-`example` and `tagged` are what comes out. `columns` says which column holds what, `reading` reads
-texts with labels, `formats` everything that has a layout of its own, and `recognising` tells which
-task a file is for. Faults name the file and the line.
+`example` and `tagged` define the examples. `columns` maps columns to roles, `reading` reads texts
+with labels, `formats` every other layout, `recognising` detects the task of a file, and `described`
+describes how a file is read. Errors name the file and the line.
 """

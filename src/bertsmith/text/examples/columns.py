@@ -1,4 +1,4 @@
-"""Which columns of a table hold the text, its second half, the label and what else is asked for."""
+"""The columns of a table that hold text, second text, label, id and group."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ GROUPS = ("query_id", "qid", "query-id", "topic_id", "group")
 USUAL_NAMES = frozenset(
     (*FIRSTS, *LABELS, *GROUPS, *(second for _, second in PAIRS), "id", "idx", "index")
 )
-"""Names in lower case that show a first line to be a header."""
+"""Names in lower case that are evidence of a header."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns(Config):
-    """Where a table keeps its texts and labels: names, or in a CSV or TSV positions from 0.
+    """The columns of texts and labels, by name or, in a CSV or TSV, by position from 0.
 
-    A column left out is looked for by the usual names, a second text only when `text` is left out
-    as well. Of a CSV or TSV of two columns without header (``ham<TAB>text``) the label is the
-    column of few values that repeat, or the one of numbers.
+    Columns not given are found by their usual names, a second text only if `text` is not given
+    either. In a CSV or TSV of two columns without header (``ham<TAB>text``) the label is the
+    column of few repeated values, or of numbers.
     """
 
     text: str | None = None
@@ -108,20 +108,20 @@ class Columns(Config):
             raise ConfigError("both a label's column and several of 0 and 1", remedy="name one")
 
     def named(self) -> list[str]:
-        """The columns that were named."""
+        """Return the columns that are given."""
         single = (self.text, self.text_pair, self.label, self.id, self.group)
         return [name for name in (*single, *self.labels) if name is not None]
 
     def check_named(self, path: Path) -> None:
-        """Raise `ConfigError` where a file in which every value has its name is to have none."""
+        """Raise `ConfigError` if the header is denied to a file whose values always have names."""
         if self.header == "no":
-            what = "--header no means nothing for JSON and Parquet, in which every value has a name"
-            raise ConfigError(what, where=path, remedy="leave it out")
+            what = "--header no does not apply to JSON and Parquet, where every value has a name"
+            raise ConfigError(what, where=path, remedy="omit it")
 
     def check_read(self, path: Path | str, reader: str, *fields: str) -> None:
-        """Raise `ConfigError` where a column or header is stated that is not among `fields`.
+        """Raise `ConfigError` if a column or header is given that is not among `fields`.
 
-        `reader` is the task or kind of file that reads those fields only.
+        `reader` names the task or kind of file that reads only those fields.
         """
         unread = [
             name
@@ -131,8 +131,8 @@ class Columns(Config):
         if not unread:
             return
         options = [_OPTIONS[name] for name in _OPTIONS if name in fields]
-        known = f"leave it out; {', '.join(options)} can be given" if options else "leave it out"
-        what = f"{_OPTIONS[unread[0]]} means nothing for {reader}"
+        known = f"omit it; {', '.join(options)} can be given" if options else "omit it"
+        what = f"{_OPTIONS[unread[0]]} does not apply to {reader}"
         raise ConfigError(what, where=path, remedy=known)
 
 
@@ -146,12 +146,12 @@ _OPTIONS = {
     "group": "--columns.group",
     "header": "--header",
 }
-"""Settings that say where the parts of a row stand, as the command names them."""
+"""The command's options for the columns of a row and the header, by setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where the columns stand in a table, and what its first line is."""
+    """The positions of the columns of a table, and its header."""
 
     text: int
     text_pair: int | None = None
@@ -163,13 +163,13 @@ class Places:
     header: Header = NAMED
 
     def roles(self) -> dict[str, int]:
-        """The single columns that exist, by what they hold, in the order of `pick`."""
+        """Return the existing single columns by role, in the order of `pick`."""
         roles = ("text", "text_pair", "label", "id", "group")
-        found = {role: getattr(self, role) for role in roles}
-        return {role: place for role, place in found.items() if place is not None}
+        positions = {role: getattr(self, role) for role in roles}
+        return {role: index for role, index in positions.items() if index is not None}
 
     def pick(self) -> Pick:
-        """The columns to read: those of `roles`, then the labels."""
+        """Return the columns to read: those of `roles`, then the labels."""
         columns = (*self.roles().values(), *self.labels)
         optional = frozenset() if self.label is None else frozenset({self.label})
         return Pick(columns=columns, header=self.header.present is not False, optional=optional)
@@ -178,9 +178,9 @@ class Places:
 def place(
     head: Head, columns: Columns, file: TextFile, *, need_label: bool, grouped: bool = False
 ) -> Places:
-    """Find the columns in a table's head; raises the file's error when that is not possible.
+    """Find the columns in a table's head. Raises the file's error if they cannot be found.
 
-    What names the query is looked for when rows are `grouped`.
+    The column of the query's name is looked for only if rows are `grouped`.
     """
     header = header_of(head, columns, file)
     given = {
@@ -211,7 +211,7 @@ def place(
 
 
 def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
-    """Return what the first line of a table is."""
+    """Return the header of a table."""
     if not head.delimited:
         columns.check_named(file.path)
         return NAMED
@@ -219,7 +219,7 @@ def header_of(head: Head, columns: Columns, file: TextFile) -> Header:
 
 
 def _label_name(head: Head, header: Header) -> Callable[[str, int], str]:
-    """Return what makes a label's name of the name or the number that was given for its column."""
+    """Return a function of a column's given name or number and its index to the label's name."""
 
     def name_of(given: str, index: int) -> str:
         named = header.present and not header.counted
@@ -235,15 +235,15 @@ def _check_distinct(given: Mapping[str, int], labels: Sequence[int], file: TextF
         if other or index in labels:
             both = f"{role} and {other or 'a label'}".replace("_", " ")
             what = f"column {index}, counted from 0, is named for {both}"
-            raise file.fault(what, 1, "name a column of its own for each")
+            raise file.fault(what, 1, "name a different column for each")
 
 
 def _by_usual_names(
     head: Head, given: Mapping[str, int], columns: Columns, *, grouped: bool
 ) -> dict[str, int]:
-    """Columns by role: those given, and others by the names that they usually have."""
+    """Return the columns by role: those given, and others by their usual names."""
     found = dict(given)
-    # a column that was given for one role is none of the others
+    # a column given for one role has no other role
     names = ["" if index in given.values() else name for index, name in enumerate(head.names)]
     if "text" not in given:
         text, text_pair = _texts(names, paired="text_pair" in given)
@@ -260,13 +260,13 @@ def _by_usual_names(
 
 
 def first_of(names: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Return where the first of the wanted names stands."""
-    found = (index_of(names, name) for name in wanted)
-    return next((index for index in found if index is not None), None)
+    """Return the index of the first wanted name that is among the names, or None."""
+    indices = (index_of(names, name) for name in wanted)
+    return next((index for index in indices if index is not None), None)
 
 
 def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | None]:
-    """Return where the text stands, and the second text unless one was given."""
+    """Return the columns of the text and of the second text, unless that was given."""
     for first, second in () if paired else PAIRS:
         if (one := index_of(names, first)) is not None:
             other = index_of(names, second)
@@ -278,7 +278,7 @@ def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | Non
 def _by_content(
     head: Head, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
-    """Columns by role where there are no names: those given, and what two columns leave open."""
+    """Return the columns by role without names: those given, and the others of two columns."""
     found, width = dict(given), len(head.names)
     rows = [row for row in head.sample[header.present is True :] if len(row) == width]
     left = [index for index in range(width) if index not in found.values()]
@@ -287,7 +287,7 @@ def _by_content(
     elif width == 2 and not found:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
-            what = f"no telling which column is the text and which the label; {header.reason}"
+            what = f"the columns of text and label cannot be told apart; {header.reason}"
             raise file.fault(what, 1, _by_position(head))
         found |= {"text": 1 - label, "label": label}
     elif width == 2 and len(left) == 1 and set(found) < {"text", "label"}:
@@ -298,7 +298,7 @@ def _by_content(
 
 
 def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
-    """Return which of two columns is the label: the one of few values, or of numbers."""
+    """Return the index of the label of two columns: that of few values, or of numbers, or None."""
     kinds = [len(set(column)) for column in columns]
     label = 0 if kinds[0] < kinds[1] else 1
     if is_categorical(columns[label]) and kinds[0] != kinds[1]:
@@ -318,13 +318,13 @@ def _by_position(head: Head) -> str:
 
 def _missing(role: str, head: Head, header: Header, file: TextFile) -> UserError:
     if header.present is False or header.counted:
-        what = f"no column was named for the {role}; "
+        what = f"no column is given for the {role}; "
         what += header.reason if header.counted else f"it has no header: {header.reason}"
         return file.fault(what, 1, _by_position(head))
-    if head.delimited and len(head.names) == 1 and any(each in head.names[0] for each in ",;|"):
+    if head.delimited and len(head.names) == 1 and any(sign in head.names[0] for sign in ",;|"):
         what = f"has no tabs, so one column only, {head.names[0][:40]!r}"
-        return file.fault(what, 1, "if commas stand between its columns, name the file .csv")
+        return file.fault(what, 1, "if its columns are separated by commas, name the file .csv")
     remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
     if header.present is None:
-        remedy += "; if its first line is no header, add --header no and name columns by position"
+        remedy += "; if its first line is not a header, add --header no and columns by position"
     return file.fault(f"no column that looks like the {role}", 1, remedy)

@@ -1,4 +1,4 @@
-"""Descriptions of how files of examples are read: their header, and what each column is for."""
+"""Descriptions of how files of examples are read: their header and the roles of their columns."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ROLES = {"text_pair": "second text", "group": "query's name"}
 
 
 def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: bool) -> str:
-    """Return how a file or folder of examples is read, in a few words.
+    """Return a short description of how a file or folder of examples is read.
 
-    Raises `ExampleError` where `read_examples` does so before its first row.
+    Raises `ExampleError` if `read_examples` does so before its first row.
     """
     if path.is_dir():
         classes = classes_of_folder(path)
-        each = "folder" if classes[0][1].is_dir() else "file"
-        return f"a {each} for each of {len(classes)} classes, named for it"
+        entry = "folder" if classes[0][1].is_dir() else "file"
+        return f"a {entry} per class, named after it: {len(classes)} classes"
     if has_labels_first(path, columns):
-        return "lines of a label, a blank and a text"
+        return "lines of a label, a space and a text"
     if kind_of(path) == ".xml":
         return "pairs in XML, the text in <t>, the second text in <h>"
     if fasttext_labels(path, columns.encoding):
@@ -52,13 +52,13 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
 
 
 def without_header(path: Path, columns: Columns) -> str | None:
-    """Return the description of a CSV or TSV that has no names of columns; None of other files."""
+    """Return the description of a CSV or TSV without header; None for other files."""
     if not path.is_file():
         return None
     try:
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
-        return None  # whoever reads it says what is wrong
+        return None  # reported when the file is read
     return f"{path.name}: {described}" if " without header " in described else None
 
 

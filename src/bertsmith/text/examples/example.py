@@ -1,4 +1,4 @@
-"""What stands in the cells of a label: a class, some classes, a number."""
+"""Labelled examples, and the parsing of their cells: text, class, classes, number."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Kind = Literal["class", "classes", "number", "rank"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A text or a pair of texts, with its label where that is known.
+    """A text or a pair of texts, with its label if known.
 
-    `source` and `line` (from 1; of Parquet, the row) say where it stands. Texts are never empty,
-    and their white space is single spaces. `label` is a class, or a number as written; `labels`
-    are the classes of an example that may have several or none; `number` is finite. Pairs to be
-    ranked have their relevance as `number` and the same `group` where they have the same query.
+    `source` and `line` (from 1; in Parquet, the row) locate it. Texts are never empty, and their
+    white space is single spaces. `label` is a class, or a number as written; `labels` are the
+    classes of a multi-label example, perhaps none; `number` is finite. Pairs to be ranked have
+    their relevance as `number`, and pairs of the same query the same `group`.
     """
 
     text: str
@@ -38,21 +38,21 @@ class Example:
 
 
 Check = Callable[[Example], str | None]
-"""Says what is wrong with an example that can be read, None when it is right."""
+"""A function that returns the error of a readable example, or None."""
 
 
 def checked(file: TextFile, example: Example, check: Check | None) -> Example:
-    """The example; raises the file's error when something is wrong with it."""
-    wrong = None if check is None else check(example)
-    if wrong is not None:
-        raise file.fault(wrong, example.line, "mend the row, or leave it out")
+    """Return the example. Raises the file's error if `check` finds one."""
+    error = None if check is None else check(example)
+    if error is not None:
+        raise file.fault(error, example.line, "correct the row or remove it")
     return example
 
 
 def label_of(
     kind: Kind, value: object, separator: str = "|"
 ) -> tuple[str | None, float | None, tuple[str, ...] | None]:
-    """Label, number and labels of an example, as its kind asks for; raises `BadLabel`."""
+    """Return label, number and labels of an example of some kind. Raises `BadLabel`."""
     if kind == "classes":
         return None, None, classes_of(value, separator)
     number = number_of(value) if kind in ("number", "rank") else None
@@ -60,14 +60,14 @@ def label_of(
 
 
 def label_until(value: object, sign: str | None) -> object:
-    """What of a label stands before the first such sign."""
+    """Return the part of a label before the first `sign`."""
     return value.split(sign)[0] if sign and isinstance(value, str) else value
 
 
 def text_of(file: TextFile, line: int, role: str, value: object) -> str:
-    """The tidy text of a cell; the file's error when it has none, or no string."""
+    """Return the tidy text of a cell. Raises the file's error if it is empty or not a string."""
     if value is not None and not isinstance(value, str):
-        raise file.fault(f"the {role} is no string", line, "name a column of strings")
+        raise file.fault(f"the {role} is not a string", line, "name a column of strings")
     if value and "\0" in value:
         raise file.fault(f"a zero byte in the {role}", line, "remove it: tr -d '\\000'")
     text = tidy(value or "")
@@ -81,7 +81,7 @@ _YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false":
 
 
 class BadLabel(ValueError):
-    """What is wrong with a label, and what to do about it; readers add the place."""
+    """An invalid label, with a remedy; readers add file and line."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -89,7 +89,7 @@ class BadLabel(ValueError):
 
 
 def class_of(value: object) -> str | None:
-    """A class as written; numbers without fraction are written without. None: there is none."""
+    """Return a class as written, whole numbers without fraction; None if there is none."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -101,38 +101,38 @@ def class_of(value: object) -> str | None:
 
 
 def number_of(value: object) -> float | None:
-    """A finite number, None where there is none."""
+    """Return a finite number; None if there is none."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadLabel("the label is no number", "name another column, or the task")
+        raise BadLabel("the label is not a number", "name another column, or the task")
     try:
         number = float(value)
     except (ValueError, OverflowError) as error:
-        remedy = "write it with a point, such as 3.75, or name the task"
-        raise BadLabel(f"the label is no number: {str(value)[:40]!r}", remedy) from error
+        remedy = "write a decimal point, as in 3.75, or name the task"
+        raise BadLabel(f"the label is not a number: {str(value)[:40]!r}", remedy) from error
     if not math.isfinite(number):
-        raise BadLabel(f"the label is {number}, no finite number", "remove the row or mend it")
+        raise BadLabel(f"the label is {number}, not a finite number", "correct or remove the row")
     return number
 
 
 def shared_parts(values: Iterable[object], separator: str) -> float | None:
-    """Return the share of the parts between separators that other values have too.
+    """Return the share of the parts between separators that recur in other values.
 
-    The labels of ``a,b`` and ``c,a`` and ``b`` are shared; of names such as ``Paris, France`` few
-    parts are. None if no value has a separator.
+    The labels of ``a,b`` and ``c,a`` and ``b`` recur; of names such as ``Paris, France`` few parts
+    do. None if no value has a separator.
     """
     strings = {value.strip() for value in values if isinstance(value, str)}
     cells = {value: {part.strip() for part in value.split(separator)} for value in strings}
     counts = Counter(part for parts in cells.values() for part in parts)
-    parts = {part for found in cells.values() if len(found) > 1 for part in found}
+    parts = {part for split in cells.values() if len(split) > 1 for part in split}
     return sum(counts[part] > 1 for part in parts) / len(parts) if parts else None
 
 
 def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
-    """Classes out of a list, or out of a string such as ``a|b`` or ``["a", "b"]``.
+    """Return the classes in a list, or in a string such as ``a|b`` or ``["a", "b"]``.
 
-    An empty string or list says that none applies; None that nothing is known.
+    An empty string or list means that none applies; None that the label is unknown.
     """
     if value is None:
         return None
@@ -158,11 +158,11 @@ def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
 
 
 def yes_or_no(value: object, name: str) -> bool:
-    """What a column of 0 and 1 says."""
+    """Parse a cell of a column of 0 and 1."""
     written = class_of(value)
     answer = _YES.get(written.lower()) if written is not None else None
     if answer is None:
-        remedy = "a column of its own for each label holds 0 or 1"
+        remedy = "give each label a column of 0 and 1"
         raise BadLabel(f"{name!r} is {str(value)[:40]!r}, neither 0 nor 1", remedy)
     return answer
 
@@ -179,10 +179,10 @@ LabelStart = Literal["auto", "0", "1"]
 
 
 def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
-    """Return what numeric labels count from, given line, label and number of options of each.
+    """Return the start of numeric labels, 0 or 1, given line, label and number of options of each.
 
-    A 0 says that it is 0; where there is none, a label that is the number of options says that it
-    is 1. Raises the file's error where there is neither; 0 where there are no numeric labels.
+    It is 0 if any label is 0, else 1 if any label equals the number of options. Raises the file's
+    error if there is neither; 0 without numeric labels.
     """
     first: tuple[int, int] | None = None
     last = False
@@ -193,8 +193,6 @@ def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
         last = last or label == options
     if first is None or last:
         return int(last)
-    what = (
-        f"the labels may count from 0 or from 1: none is 0, and none the last, such as {first[1]}"
-    )
+    what = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
     remedy = "state it: --columns.label_start 0 or --columns.label_start 1"
     raise file.fault(what, first[0], remedy)

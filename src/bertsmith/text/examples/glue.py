@@ -1,8 +1,7 @@
-"""GLUE as it is distributed: a row for each task, with its files, columns, labels and metrics.
+"""GLUE as distributed: the files, columns, labels and metrics of each task.
 
-Wang et al. 2018. Files have tabs and no quotes, and their first line is a header but for CoLA's
-train and dev files. Test files have numbers in place of labels, under which the leaderboard wants
-the answers.
+Wang et al. 2018. Files have tabs and no quotes, and a header except for CoLA's train and dev files.
+Test files have indices in place of labels, which a submission to the leaderboard repeats.
 """
 
 from __future__ import annotations
@@ -25,48 +24,48 @@ class GlueTask:
     """One task of GLUE."""
 
     name: str
-    """As the paper writes it."""
+    """Name as in the paper."""
     text: str
-    """The column of the text, or of the first of a pair."""
+    """Column of the text, or of the first of a pair."""
     text_pair: str | None = None
-    """That of the second."""
+    """Column of the second text."""
     label: str
-    """That of the label, which test files lack."""
+    """Column of the label, which test files lack."""
     numbered: Mapping[str, str] = field(default_factory=dict)
-    """Columns by role in files without header, where there are such."""
+    """Positions of columns by role in files without header, if any."""
     labels: tuple[str, ...] = ()
-    """The classes, in the order of the model's outputs; none of a task that predicts a number."""
+    """Classes in the order of the model's outputs; empty if the task is a regression."""
     spoken: tuple[str, ...] = ()
-    """The classes as words, where the files have numbers."""
+    """Names of the classes, if the files have numbers."""
     metrics: tuple[str, ...]
-    """What the paper scores, by their names in `bertsmith.evaluation.metrics`."""
+    """Metrics of the paper, by their names in `bertsmith.evaluation.metrics`."""
     index: str = "index"
-    """The column of the number in test files."""
+    """Column of the index in test files."""
     train: str | None = "train"
-    """The split to train on."""
+    """Split to train on."""
     dev: tuple[str, ...] = ("dev",)
-    """The splits to measure with."""
+    """Splits to evaluate on."""
     test: tuple[str, ...] = ("test",)
-    """The splits to answer for the leaderboard."""
+    """Splits to predict for the leaderboard."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of a split's file, in the order of preference, where they are not SPLIT.tsv."""
+    """File names by split, in order of preference, if they are not SPLIT.tsv."""
     submission: Mapping[str, str]
-    """The leaderboard's file for each split of `test`."""
+    """Name of the submission's file for each split of `test`."""
     sizes: Mapping[str, int]
-    """How many examples each split has, as published."""
+    """Number of examples by split, as published."""
 
     @property
     def predicts(self) -> Literal["class", "number"]:
-        """What a model of the task must predict."""
+        """Kind of output that the task requires."""
         return "class" if self.labels else "number"
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """All of its splits."""
+        """All splits of the task."""
         return (*((self.train,) if self.train else ()), *self.dev, *self.test)
 
     def names_of(self, split: str) -> tuple[str, ...]:
-        """The names that the file of a split may have."""
+        """Return the possible file names of a split."""
         return self.files.get(split, (f"{split}.tsv",))
 
 
@@ -180,7 +179,7 @@ _ALL = (
         submission={"test": "WNLI.tsv"},
         sizes={"train": 635, "dev": 71, "test": 146},
     ),
-    # the diagnostic set, answered by the model of MNLI
+    # the diagnostic set, predicted by the model of MNLI
     GlueTask(
         name="AX",
         text="sentence1",
@@ -200,38 +199,38 @@ TASKS = {task.name: task for task in _ALL}
 
 
 HIGHEST = 5.0
-"""The scores of STS-B are from 0 to this."""
+"""Highest score of STS-B; the lowest is 0."""
 
 _MICROSOFTS = "msr_paraphrase"
 
 
 def find_glue(folder: Path) -> dict[str, dict[str, Path]]:
-    """The files that a folder of GLUE has, by task and split, in the paper's order.
+    """Return the files in a folder of GLUE, by task and split, in the paper's order.
 
-    A task's files stand in the folder of its name, in upper or lower case, as GLUE's own script
-    lays them; or `folder` is itself that of one task. Raises `ExampleError` when there are none.
+    A task's files are in the folder of its name, in any case, as GLUE's script creates it; or
+    `folder` is itself that of one task. Raises `ExampleError` if there are none.
     """
     try:
         inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     except OSError as error:
         raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
     inside.setdefault(folder.name.lower(), folder)
-    found: dict[str, dict[str, Path]] = {}
+    tasks: dict[str, dict[str, Path]] = {}
     for name, task in TASKS.items():
-        places = ("ax", "diagnostic", "mnli") if name == "AX" else (name.lower(),)
-        for place in (inside[each] for each in places if each in inside):
-            files = {split: _file(place, task, split) for split in task.splits}
-            there = {split: path for split, path in files.items() if path is not None}
-            if there and name not in found:
-                found[name] = there
-    if not found:
-        remedy = "name the folder that has CoLA/, SST-2/ and so on in it"
-        raise ExampleError("no files of GLUE in it", where=folder, remedy=remedy)
-    return found
+        subfolders = ("ax", "diagnostic", "mnli") if name == "AX" else (name.lower(),)
+        for subfolder in (inside[known] for known in subfolders if known in inside):
+            files = {split: _file(subfolder, task, split) for split in task.splits}
+            existing = {split: path for split, path in files.items() if path is not None}
+            if existing and name not in tasks:
+                tasks[name] = existing
+    if not tasks:
+        remedy = "name the folder that contains CoLA/, SST-2/ and so on"
+        raise ExampleError("contains no files of GLUE", where=folder, remedy=remedy)
+    return tasks
 
 
 def task_of(path: Path) -> tuple[GlueTask, str] | None:
-    """The task and split of a file that lies in a folder of its task's name; None of others."""
+    """Return the task and split of a file in a folder of its task's name; None for others."""
     name = path.name.removesuffix(".gz").removesuffix(".zst")
     for task in TASKS.values():
         if task.name.lower() == path.resolve().parent.name.lower():
@@ -241,30 +240,30 @@ def task_of(path: Path) -> tuple[GlueTask, str] | None:
 
 
 def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) -> Iterator[Example]:
-    """Stream the examples of a split, the number of the leaderboard as `id` where it has one.
+    """Yield the examples of a split, with the leaderboard's index, if any, as `id`.
 
     Examples of train and dev have a label of `task.labels`, those of STS-B a `number` from 0 to 5;
-    test files have none. Raises `ExampleError`, with file and line, unless `bad` takes the fault.
+    test files have none. Raises `ExampleError`, with file and line, unless `bad` takes the error.
     """
-    answered = split not in task.test
+    labelled = split not in task.test
     columns = Columns(text=task.text, text_pair=task.text_pair, label=task.label, header="yes")
-    if task.numbered and answered:
+    if task.numbered and labelled:
         numbered = task.numbered
         columns = Columns(text=numbered["text"], label=numbered["label"], header="no")
-    # Microsoft's own file of MRPC has the answers and no numbers, which are those of its rows
-    elif not answered:
+    # Microsoft's file of MRPC has labels and no indices: they are the row numbers
+    elif not labelled:
         index = None if path.name.startswith(_MICROSOFTS) else task.index
         columns = replace(columns, label=None, id=index)
-    found = read_examples(
+    examples = read_examples(
         path,
         columns,
-        need_label=answered,
+        need_label=labelled,
         kind="class" if task.labels else "number",
-        check=lambda example: _wrong(example, task) if answered else None,
+        check=lambda example: _wrong(example, task) if labelled else None,
         bad=bad,
     )
-    for number, example in enumerate(found):
-        if answered:
+    for number, example in enumerate(examples):
+        if labelled:
             yield example
         else:
             name = str(number) if example.id is None else example.id
@@ -273,7 +272,7 @@ def read_glue(path: Path, task: GlueTask, split: str, *, bad: BadRows = FAIL) ->
 
 def _wrong(example: Example, task: GlueTask) -> str | None:
     if task.labels and example.label not in task.labels:
-        return f"the label {example.label!r} is none of {task.name}'s: {', '.join(task.labels)}"
+        return f"the label {example.label!r} is not one of {task.name}'s: {', '.join(task.labels)}"
     if example.number is not None and not 0 <= example.number <= HIGHEST:
         return f"the score {example.number:g} is not from 0 to {HIGHEST:g}"
     return None

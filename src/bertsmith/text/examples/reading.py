@@ -1,4 +1,4 @@
-"""Labelled examples out of CSV, TSV, JSONL and Parquet files, and of other common layouts."""
+"""Labelled examples from CSV, TSV, JSONL and Parquet files and other common layouts."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def read_examples(
     bad: BadRows = FAIL,
     watch: Callable[[Table], object] | None = None,
 ) -> Iterator[Example]:
-    """Stream the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
+    """Yield the examples of a .csv, .tsv, .jsonl or .parquet file, also .gz or .zst.
 
-    CSV is quoted as in RFC 4180, with commas or, where the first line has none, semicolons; TSV has
-    no quotes. A file of another name is a TSV when its first line holds a tab. The lines of a
-    .label file begin with their label. A folder holds a file a class, with a text a line, or a
-    folder a class, with a text a file. A label is a string as written; numbers without fraction are
-    written without (``1.0`` in JSON is ``1``). Several labels stand in a list, as ``a|b``, or in
-    columns of 0 and 1. Raises `ExampleError`, with file and line, for whatever cannot be read as an
-    example, or is wrong by `check`, unless `bad` takes it; a label may be missing unless
-    `need_label`. `watch` is handed the table once it is open, to see how far it has been read.
+    CSV is quoted as in RFC 4180, with commas or, if the first line has none, semicolons; TSV has no
+    quotes. A file with another extension is a TSV if its first line has a tab. The lines of a
+    .label file begin with their label. A folder contains a file per class, with a text per line, or
+    a folder per class, with a text per file. A label is a string as written; whole numbers are
+    written without fraction (``1.0`` in JSON is ``1``). Several labels are in a list, as ``a|b``,
+    or in columns of 0 and 1. Raises `ExampleError`, with file and line, for rows that cannot be
+    read as examples or fail `check`, unless `bad` takes the error; a label may be missing unless
+    `need_label`. `watch` is called with the table once it is open, to track how much was read.
     """
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
-        raise ConfigError("columns of 0 and 1 are of examples with several labels", remedy=remedy)
+        raise ConfigError("columns of 0 and 1 are for examples with several labels", remedy=remedy)
     if path.is_dir():
         columns.check_read(path, "a folder of classes")
         return class_folder(path, columns, kind, check, bad)
@@ -78,7 +78,7 @@ def read_examples(
 
 
 def has_labels(path: Path, columns: Columns) -> bool:
-    """Return whether the labels of a file that is no table stand beside its texts."""
+    """Return whether a file that is not a table holds labels with its texts."""
     if not path.is_file():
         return False
     xml = kind_of(path) == ".xml"
@@ -96,7 +96,7 @@ def _rows(
     need_label: bool,
 ) -> Iterator[Example]:
     before, empty = bad.count, True
-    building: list[_Building] = []
+    builders: list[_ExampleBuilder] = []
     shape = table_kind(path, columns)
     with bad.of(path) as refuse:
         table = Table(path, ExampleError, kind=shape, encoding=columns.encoding, refuse=refuse)
@@ -108,14 +108,14 @@ def _rows(
             places = place(head, columns, table.file, need_label=need_label, grouped=grouped)
             if grouped and places.text_pair is None:
                 remedy = "name the columns of query and passage"
-                raise table.file.fault("holds single texts, and pairs are ranked", 1, remedy)
+                raise table.file.fault("holds single texts, but ranking needs pairs", 1, remedy)
             roles = tuple(places.roles())
-            building.append(_Building(table.file, columns, places, kind, need_label, roles))
+            builders.append(_ExampleBuilder(table.file, columns, places, kind, need_label, roles))
             return places.pick()
 
         for line, cells in table.rows(pick):
             try:
-                example = checked(table.file, building[0].example(line, cells), check)
+                example = checked(table.file, builders[0].example(line, cells), check)
             except UserError as error:
                 refuse(error, table.row())
                 continue
@@ -126,7 +126,7 @@ def _rows(
 
 
 def table_kind(path: Path, columns: Columns) -> str:
-    """The extension of the table that a file holds, its own or .tsv; raises `ExampleError`."""
+    """Return the extension of the table in a file, its own or .tsv. Raises `ExampleError`."""
     refuse_foreign(path)
     kind = kind_of(path)
     if kind in TABLES:
@@ -140,9 +140,9 @@ def table_kind(path: Path, columns: Columns) -> str:
 
 
 def has_cells(path: Path, columns: Columns, *, texts: int) -> bool:
-    """Tell whether a file named for no table holds one: more cells a line than it has texts.
+    """Return whether a file without a table's extension holds one: more cells per line than texts.
 
-    The beginning decides: two lines at least, and as many tabs in each, as a table has.
+    Its first lines decide: at least two, all with the same number of tabs.
     """
     if kind_of(path) in TABLES or not path.is_file():
         return False
@@ -152,8 +152,8 @@ def has_cells(path: Path, columns: Columns, *, texts: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Building:
-    """Makes examples of the cells of one file."""
+class _ExampleBuilder:
+    """A builder of examples from the cells of one file."""
 
     file: TextFile
     columns: Columns
@@ -202,11 +202,11 @@ class _Building:
         return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
 
     def _check_id(self, line: int, name: str | None) -> None:
-        remedy = "give every row an id of its own"
+        remedy = "give every row a unique id"
         if name is None:
             raise self.file.fault("no id", line, remedy)
         if name in self.ids:
             raise self.file.fault(
-                f"the id {name[:40]!r} stands in an earlier row too", line, remedy
+                f"the id {name[:40]!r} is used in an earlier row too", line, remedy
             )
         self.ids.add(name)

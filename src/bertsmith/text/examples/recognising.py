@@ -1,4 +1,4 @@
-"""Which task the rows of a table are for."""
+"""Detection of the task that a file or folder of examples is for, from its beginning."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _ROWS = 1000
 _MANY_NUMBERS = 20
 _PASSAGES = ("passage", "document")
 _PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
-# share of the parts of several labels that recur, in cells that are not alike
+# minimum share of recurring parts for cells to hold several labels
 _SHARED = 0.5
 _COMMA = re.compile(r"\s*-?\d+,\d+\s*")
 
 
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
-    """The task and the reason; `ExampleError`, with what to pass, where it is not certain."""
+    """Return task and reason. Raises `ExampleError`, with the option to pass, if uncertain."""
     head, rows = _beginning(path, columns)
     by_names = _by_names(head, rows, context=columns.text)
     if by_names is not None:
@@ -72,7 +72,7 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
 
 
 def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object]]]:
-    """The head of a table and its first rows, whole; bad ones are left out."""
+    """Return the head of a table and its first complete rows, without bad ones."""
     heads: list[Head] = []
 
     def pick(head: Head) -> Pick:
@@ -99,23 +99,23 @@ def _beginning(path: Path, columns: Columns) -> tuple[Head, list[Sequence[object
 def _by_names(
     head: Head, rows: Sequence[Sequence[object]], *, context: str | None
 ) -> tuple[TaskName, str] | None:
-    """What the names of the columns say by themselves; of questions, `context` may be named."""
-    found = {name.strip().casefold() for name in head.names}
-    answers = next((name for name in ("answers", "answer_start") if name in found), None)
-    if answers and "question" in found and ("context" in found or context is not None):
+    """Return task and reason by the names of the columns alone; `context` is the given column."""
+    known = {name.strip().casefold() for name in head.names}
+    answers = next((name for name in ("answers", "answer_start") if name in known), None)
+    if answers and "question" in known and ("context" in known or context is not None):
         return "span", f"it has 'question', {context or 'context'!r} and {answers!r}"
-    if found & set(TOKENS) and found & set(TAGS):
+    if known & set(TOKENS) and known & set(TAGS):
         return "tag", "it has tokens and their tags"
-    marks = next((name for name in ENTITIES if name in found and found & set(TEXTS)), None)
+    marks = next((name for name in ENTITIES if name in known and known & set(TEXTS)), None)
     if marks is not None and _all_entities(_column(head, rows, marks)):
-        return "tag", f"{marks!r} holds places of entities in the text"
+        return "tag", f"{marks!r} holds positions of entities in the text"
     options = find_options(head.names)
     if options:
         names = ", ".join(repr(head.names[index]) for index in options[:2])
         return "choice", f"it has options: {names}" + (", ..." if len(options) > 2 else "")
-    grouped = next((name for name in GROUPS if name in found), None)
-    if "query" in found and (grouped or found & set(_PASSAGES)):
-        beside = grouped or next(name for name in _PASSAGES if name in found)
+    grouped = next((name for name in GROUPS if name in known), None)
+    if "query" in known and (grouped or known & set(_PASSAGES)):
+        beside = grouped or next(name for name in _PASSAGES if name in known)
         return "rank", f"it has 'query' and {beside!r}"
     return None
 
@@ -127,7 +127,7 @@ def _column(head: Head, rows: Sequence[Sequence[object]], name: str) -> list[obj
 
 
 def _all_entities(values: Sequence[object]) -> bool:
-    """Whether values are lists of places, not all of them empty."""
+    """Return whether values are lists of entity positions, not all of them empty."""
     marks = [mark for value in values if isinstance(value, list) for mark in value]
     lists = all(isinstance(value, list) for value in values)
     return lists and bool(marks) and all(isinstance(mark, list | dict) for mark in marks)
@@ -136,7 +136,7 @@ def _all_entities(values: Sequence[object]) -> bool:
 def _by_labels(
     file: TextFile, head: Head, places: Places, rows: Sequence[Sequence[object]]
 ) -> tuple[TaskName, str]:
-    """What the labels say, of texts or of pairs."""
+    """Return task and reason by the labels, for texts or pairs."""
     assert places.label is not None
     values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
     unnamed = places.header.present is False or places.header.counted
@@ -154,15 +154,15 @@ def _by_labels(
         return "multi-label", f"{name} holds labels with commas between them"
     decimal = [value for value in values if isinstance(value, str) and _COMMA.fullmatch(value)]
     if decimal and len(set(decimal)) > _MANY_NUMBERS // 2 and 2 * len(decimal) > len(values):
-        what = f"{name} holds numbers with a comma for the point, such as {decimal[0]!r}"
-        raise file.fault(what, remedy="write them with a point, such as 0.5, or pass --task")
+        what = f"{name} holds numbers with a decimal comma, such as {decimal[0]!r}"
+        raise file.fault(what, remedy="write a decimal point, as in 0.5, or pass --task")
     numbers = [_number(value) for value in values]
     finite = [number for number in numbers if number is not None]
     if finite and len(finite) == len(values):
         if not all(number.is_integer() for number in finite):
             return "regression", f"{name} holds numbers with fractions"
         if len(set(finite)) > _MANY_NUMBERS:
-            what = f"{name} holds {len(set(finite))} different whole numbers: classes or amounts?"
+            what = f"{name} holds {len(set(finite))} different whole numbers: classes or values?"
             raise file.fault(what, remedy="pass --task classify or --task regression")
     classes = {_class(value) for value in values}
     shown = f"{name} holds {len(classes)} class{'es' * (len(classes) != 1)}"
@@ -172,7 +172,7 @@ def _by_labels(
 
 
 def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
-    """Return whether cells hold several labels between commas; raise where that is doubtful."""
+    """Return whether cells hold several labels separated by commas; raise if uncertain."""
     if all(_COMMA.fullmatch(value) for value in values if isinstance(value, str) and "," in value):
         return False
     shared, plural = shared_parts(values, ","), name.strip("'").casefold() in _PLURALS
@@ -187,9 +187,9 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
 
 
 def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
-    """Return what stands between the labels of a file of several labels a text.
+    """Return the separator of the labels in a multi-label file.
 
-    Raises `ExampleError` where that is doubtful.
+    Raises `ExampleError` if uncertain.
     """
     if columns.label_separator != "auto":
         return columns.label_separator
@@ -206,8 +206,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
         return "|"
     if (shared_parts(values, ",") or 0.0) < _SHARED:
         what = f"a label is {cells[0][:40]!r}: several labels, or one with a comma in it?"
-        remedy = "state what stands between labels: --columns.label_separator , or '|'"
-
+        remedy = "state the separator of labels: --columns.label_separator , or '|'"
         raise file.fault(what, remedy=remedy)
     return ","
 
@@ -233,7 +232,7 @@ _MANY_CLASSES = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """A task and why; of GLUE's, `glue` is the name, None for a folder of several."""
+    """A detected task, the reason, and the name of a task of GLUE, None for a folder of several."""
 
     task: TaskName
     reason: str
@@ -241,15 +240,15 @@ class Recognised:
 
 
 def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAGS) -> Recognised:
-    """See from a file or folder what task its examples are for.
+    """Detect the task of the examples in a file or folder from its beginning.
 
-    The beginning decides. Raises `ExampleError`, naming what to pass as --task, where that is not
-    certain, and for a path that cannot be read.
+    Raises `ExampleError`, naming the --task to pass, if it is uncertain, and for a path that cannot
+    be read.
     """
     if path.is_dir():
         return _folder(path)
     if tags.sign or tags.layout != "auto":
-        return Recognised(task="tag", reason="its layout was stated as one of words and tags")
+        return Recognised(task="tag", reason="its layout is stated to be words and tags")
     refuse_foreign(path)
     if known := task_of(path):
         reason = f"it has the name and place of GLUE's {known[0].name}, {known[1]}"
@@ -258,18 +257,18 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
     if kind == ".json" and "paragraphs" in first_keys(
         TextFile(path, ExampleError, columns.encoding)
     ):
-        return Recognised(task="span", reason="it is laid out as SQuAD is")
+        return Recognised(task="span", reason="it has SQuAD's layout")
     if kind == ".xml":
         return _xml(path, columns)
     if kind in _TAGGED:
-        return Recognised(task="tag", reason=f"a {kind} file has a word and its tags a line")
+        return Recognised(task="tag", reason=f"a {kind} file has a word and its tags per line")
     if has_stories(path, columns.encoding):
-        return Recognised(task="choice", reason="it has stories with questions, as MCTest has")
+        return Recognised(task="choice", reason="it has stories with questions, like MCTest")
     if labels := fasttext_labels(path, columns.encoding):
         task: TaskName = "multi-label" if labels > 1 else "classify"
-        return Recognised(task=task, reason="its lines begin with __label__, as fastText's do")
+        return Recognised(task=task, reason="its lines begin with __label__, like fastText's")
     if has_labels_first(path, columns):
-        how = "as was said" if columns.layout == "label-first" else f"as in any {kind} file"
+        how = "as stated" if columns.layout == "label-first" else f"as in any {kind} file"
         return Recognised(task="classify", reason=f"its lines begin with their label, {how}")
     if sign := joining_sign(path, tags, columns.encoding):
         return Recognised(task="tag", reason=f"its lines are sentences of word{sign}TAG")
@@ -286,15 +285,15 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
             "pass --columns.layout label-first for lines of a label and a text, "
             f"or --task: {', '.join(TASK_NAMES)}"
         )
-        raise file.fault("cannot be told for a table or for columns of tags", 1, remedy)
-    found, reason = recognise_table(path, columns)
-    return Recognised(task=found, reason=reason)
+        raise file.fault("is neither a table nor columns of tags", 1, remedy)
+    task_name, reason = recognise_table(path, columns)
+    return Recognised(task=task_name, reason=reason)
 
 
 def _xml(path: Path, columns: Columns) -> Recognised:
     if has_pairs(TextFile(path, ExampleError, columns.encoding)):
         return Recognised(task="pair", reason="its <pair>s have two texts")
-    return Recognised(task="choice", reason="an .xml file is laid out as COPA is")
+    return Recognised(task="choice", reason="an .xml file without <pair>s has COPA's layout")
 
 
 def _folder(path: Path) -> Recognised:
@@ -306,7 +305,7 @@ def _folder(path: Path) -> Recognised:
         reason = f"it has the files of GLUE's {', '.join(names)}"
         return Recognised(task="glue", reason=reason, glue=names[0] if len(names) == 1 else None)
     classes = [label for label, _ in classes_of_folder(path)]
-    shown = f"{len(classes)} files or folders as if one for each class, such as {classes[0]!r}"
+    shown = f"{len(classes)} files or folders, apparently one per class, such as {classes[0]!r}"
     if len(classes) > _MANY_CLASSES:
         remedy = "pass --task classify if they are classes"
         raise ExampleError(f"holds {shown}", where=path, remedy=remedy)
@@ -314,7 +313,7 @@ def _folder(path: Path) -> Recognised:
 
 
 def columns_of_tags(path: Path, columns: Columns) -> str | None:
-    """What shows the first sentences to be columns of words and tags; None if they are not."""
+    """Return the evidence that a file has columns of words and tags; None if there is none."""
     file = TextFile(path, ExampleError, columns.encoding)
     if next(file.lines(escaped=True), (1, ""))[1].startswith(DOCUMENT):
         return f"it begins with {DOCUMENT}"
@@ -322,17 +321,17 @@ def columns_of_tags(path: Path, columns: Columns) -> str | None:
     usual = TagColumns()
     try:
         blocks = list(islice(column_sentences(file, usual, need_tags=True), _SENTENCES))
-    except UserError:  # a table of thousands of lines has no empty one
+    except UserError:  # e.g. a table of thousands of lines without an empty one
         return None
-    found = [block for block in blocks if isinstance(block, Words)]
-    if len(found) < 2 or 2 * len(found) < len(blocks) or not _short(found):
+    sentences = [block for block in blocks if isinstance(block, Words)]
+    if len(sentences) < 2 or 2 * len(sentences) < len(blocks) or not _short(sentences):
         return None
-    plain = recognise_scheme(block.tags for block in found if block.tags) == "plain"
+    plain = recognise_scheme(block.tags for block in sentences if block.tags) == "plain"
     return f"its lines are words with {'tags' if plain else 'tags of entities'}, in sentences"
 
 
 def _short(blocks: Sequence[Words]) -> bool:
-    """Whether words are words, tags repeat, and sentences mostly have several."""
+    """Return whether words have no spaces, tags repeat, and most sentences have several words."""
     words = [word for block in blocks for word in block.words]
     tags = [tag for block in blocks for tag in block.tags or ()]
     several = sum(len(block.words) > 1 for block in blocks)

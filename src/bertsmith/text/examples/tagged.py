@@ -1,4 +1,4 @@
-"""Tagged sentences out of JSONL: texts with the characters of entities, or tokens with tags."""
+"""Tagged sentences, entities and tag schemes, and their reading from JSONL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSIDE = frozenset("BIES")
 
 
 class BadTag(ValueError):
-    """A tag, the `index`-th of its sentence, that cannot stand where it does."""
+    """An invalid tag, the `index`-th of its sentence."""
 
     def __init__(self, index: int, what: str) -> None:
         super().__init__(what)
@@ -32,10 +32,10 @@ class BadTag(ValueError):
 
 
 def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """The scheme of the tags of some sentences.
+    """Detect the scheme of the tags of sentences.
 
-    Any E, S, L or U means BIOES. An entity that begins with I, and no B but between two entities of
-    a type, means BIO1; otherwise it is BIO2.
+    Any E, S, L or U means BIOES. An entity that begins with I, and no B except between two entities
+    of the same type, means BIO1; otherwise it is BIO2.
     """
     inside_begins = begin_alone = False
     for tags in sentences:
@@ -45,7 +45,7 @@ def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
                 return "plain"
             now = parted(tag)
             if now[0] in "ES":
-                return "bioes" if all(_TAG.fullmatch(each) for each in tags) else "plain"
+                return "bioes" if all(_TAG.fullmatch(other) for other in tags) else "plain"
             follows = before[0] != "O" and before[1] == now[1]
             inside_begins |= now[0] == "I" and not follows
             begin_alone |= now[0] == "B" and not follows
@@ -54,12 +54,12 @@ def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Tell whether a tag is one of a scheme of entities, such as O and B-PER."""
+    """Return whether a tag belongs to a scheme of entities, such as O and B-PER."""
     return _TAG.fullmatch(tag) is not None
 
 
 def parted(tag: str) -> tuple[str, str]:
-    """The letter of a tag (B, I, O, E or S) and its type, which may be empty."""
+    """Return the letter of a tag (B, I, O, E or S) and its type, which may be empty."""
     letter, _, kind = tag.partition("-")
     return _LIKE_BIOES.get(letter, letter), kind
 
@@ -67,8 +67,8 @@ def parted(tag: str) -> tuple[str, str]:
 def entity_spans(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Yield the first word, the word after the last, and the type of each entity of a sentence.
 
-    Tags of any scheme, also such as a model predicts: as conlleval has it, an entity also begins
-    with an I or E that follows none of its type, and ends where another begins. A tag of no scheme
+    Tags may be of any scheme, and as predicted by a model: as in conlleval, an entity also begins
+    with an I or E that does not follow its type, and ends where another begins. A tag of no scheme
     is outside of entities.
     """
     begin, before, kind = 0, "O", ""
@@ -84,23 +84,23 @@ def entity_spans(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
 
 
 def names_entities(labels: Sequence[str]) -> bool:
-    """Return whether the tags that a model knows name entities, rather than parts of speech, say.
+    """Return whether a model's tags are those of entities, not, say, of parts of speech.
 
-    One tag with a type is enough: published models also have tags of no scheme, such as X.
+    One tag with a type suffices: published models also have tags of no scheme, such as X.
     """
     typed = any(tag[:2] in ("B-", "I-") for tag in labels)
     return typed or recognise_scheme([labels]) != "plain"
 
 
 def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
-    """The tags of a sentence in BIO2; raises `BadTag` for one that its scheme does not allow."""
+    """Convert the tags of a sentence to BIO2. Raises `BadTag` for a tag that its scheme forbids."""
     if scheme == "plain":
         return tuple(tags)
-    found: list[str] = []
+    converted: list[str] = []
     before = ("O", "")
     for index, tag in enumerate(tags):
         if not _TAG.fullmatch(tag) or (scheme != "bioes" and parted(tag)[0] in "ES"):
-            raise BadTag(index, f"{tag!r} is no tag of {scheme.upper()}")
+            raise BadTag(index, f"{tag!r} is not a tag of {scheme.upper()}")
         letter, kind = parted(tag)
         follows = before[0] in "BI" and before[1] == kind
         if scheme == "bioes":
@@ -108,15 +108,15 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
         elif scheme == "bio2" and letter == "I" and not follows:
             raise BadTag(index, f"{tag!r} does not follow a tag of its type, so nothing starts it")
         if letter in "BS" or (letter == "I" and not follows):
-            found.append(f"B-{kind}" if kind else "B")
+            converted.append(f"B-{kind}" if kind else "B")
         elif letter == "O":
-            found.append("O")
+            converted.append("O")
         else:
-            found.append(f"I-{kind}" if kind else "I")
+            converted.append(f"I-{kind}" if kind else "I")
         before = letter, kind
     if scheme == "bioes" and before[0] in "BI":
         raise BadTag(len(tags) - 1, f"the sentence ends within {tags[-1]!r}; E ends, S is single")
-    return tuple(found)
+    return tuple(converted)
 
 
 def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool) -> None:
@@ -131,11 +131,11 @@ def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 Spans = tuple[tuple[int, int], ...]
-"""Characters of words: the first, and the one after the last."""
+"""Start and end of words in characters, the end exclusive."""
 
 
 class Entity(NamedTuple):
-    """Characters of a text, `start` to before `end`, and what they are."""
+    """An entity: characters `start` to `end` of a text, the end exclusive, and its label."""
 
     start: int
     end: int
@@ -144,11 +144,11 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tagged:
-    """A sentence or text, its words as characters of it, and their tags where they are known.
+    """A sentence or text, the spans of its words, and their tags if known.
 
-    Tags are in BIO2, or as written where they are no BIO. `entities` are exactly those given, even
-    where they begin or end inside a word; None of plain tags and of what has none. `document`
-    counts the documents of the file; `source` and `line` say where the sentence begins.
+    Tags are in BIO2, or as written in another scheme. `entities` are exactly those given, even if
+    they begin or end inside a word; None for plain tags and without tags. `document` counts the
+    documents of the file; `source` and `line` locate the beginning of the sentence.
     """
 
     text: str
@@ -162,7 +162,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """A sentence as it stands in a file: each word with its line and its tag as written."""
+    """A sentence as in a file: each word with its line and its tag as written."""
 
     words: list[str]
     tags: list[str] | None
@@ -173,19 +173,19 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadSentence:
-    """A sentence that cannot be read, and why."""
+    """A sentence that cannot be read, with its error."""
 
     error: UserError
     row: str
 
 
 def words_of(text: str) -> Spans:
-    """The words and single marks of a raw text."""
+    """Return the spans of the words and punctuation marks of a raw text."""
     return tuple(match.span() for match in _WORD.finditer(text))
 
 
 def joined(words: Sequence[str]) -> tuple[str, Spans]:
-    """The words with blanks between them, and where they stand."""
+    """Join words with spaces; return the text and their spans."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -194,7 +194,7 @@ def joined(words: Sequence[str]) -> tuple[str, Spans]:
 
 
 def entities_of(words: Spans, tags: Sequence[str]) -> tuple[Entity, ...]:
-    """Return the entities that the tags of words say, in characters (see `entity_spans`)."""
+    """Return the entities of the tags of words, in characters (see `entity_spans`)."""
     assert len(words) == len(tags)
     return tuple(
         Entity(words[begin][0], words[end - 1][1], label)
@@ -203,17 +203,17 @@ def entities_of(words: Spans, tags: Sequence[str]) -> tuple[Entity, ...]:
 
 
 def tags_of(words: Spans, entities: Sequence[Entity]) -> tuple[str, ...]:
-    """BIO2 tags of the words that share a character with an entity; of two, the first counts."""
+    """Return BIO2 tags: a word gets that of the first entity with which it shares a character."""
     ordered = sorted(entities)
-    tags, place, begun = [], 0, -1
+    tags, index, started = [], 0, -1
     for start, end in words:
-        while place < len(ordered) and ordered[place].end <= start:
-            place += 1
-        if place == len(ordered) or ordered[place].start >= end:
+        while index < len(ordered) and ordered[index].end <= start:
+            index += 1
+        if index == len(ordered) or ordered[index].start >= end:
             tags.append("O")
         else:
-            tags.append(f"{'I' if begun == place else 'B'}-{ordered[place].label}")
-            begun = place
+            tags.append(f"{'I' if started == index else 'B'}-{ordered[index].label}")
+            started = index
     return tuple(tags)
 
 
@@ -221,16 +221,16 @@ TEXTS = ("text", "sentence", "content")
 ENTITIES = ("entities", "spans", "labels", "label", "ents")
 TOKENS = ("tokens", "words")
 TAGS = ("tags", "ner_tags", "labels", "pos_tags", "ner")
-_SPAN = "write [start, end, label], in characters of the text from 0, the end not included"
+_SPAN = "write [start, end, label], in characters of the text from 0, the end exclusive"
 
 
 def json_sentences(
     path: Path, columns: Columns, *, need_tags: bool
 ) -> Iterator[Words | Tagged | BadSentence]:
-    """The sentences of a .jsonl file; which keys it has is seen at its first line.
+    """Yield the sentences of a .jsonl file, its keys being detected from the first line.
 
-    Of `columns`, the text is that of the text or of the tokens, the label that of the entities or
-    tags. Texts are not tidied: places of entities are characters of them as they are.
+    `columns.text` is the key of the text or tokens, `columns.label` that of the entities or tags.
+    Texts are kept verbatim: positions of entities are characters of the original.
     """
     columns.check_read(path, "tags in JSON", "text", "label", "header")
     refused: list[BadSentence] = []
@@ -264,7 +264,7 @@ def json_sentences(
     for line, (main, *marks) in table.rows(pick):
         yield from refused
         refused.clear()
-        # what a key holds that was named by the user is seen from each row
+        # the content of a key given by the user is detected in each row
         tokens = known[0] in TOKENS or (isinstance(main, list) and known[0] not in TEXTS)
         read = _tokens if tokens else _marked_text
         try:
@@ -275,7 +275,7 @@ def json_sentences(
 
 
 def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
-    """Return where the keys stand that the user named."""
+    """Return the positions of the given keys."""
     columns.check_named(file.path)
     given = {
         role: column_of(name, head.names, NAMED, file)
@@ -284,7 +284,7 @@ def _given(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
     }
     if len(set(given.values())) < len(given):
         what = f"the key {columns.text!r} is named for the text and for the label"
-        raise file.fault(what, 1, "name a key of its own for each")
+        raise file.fault(what, 1, "name a different key for each")
     return given
 
 
@@ -292,27 +292,27 @@ def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) ->
     words = _strings(file, line, "tokens", main)
     tags = None if marks is None else _strings(file, line, "tags", marks)
     if tags is not None and len(tags) != len(words):
-        what = f"{len(words)} tokens, and {len(tags)} tags"
+        what = f"{len(words)} tokens but {len(tags)} tags"
         raise file.fault(what, line, "give every token one tag")
     return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=row)
 
 
 def _strings(file: TextFile, line: int, role: str, value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise file.fault(f"the {role} are no list of strings", line, 'write ["O", "B-PER"]')
-    found = [tidy(each) for each in value]
-    if not found or not all(found):
-        raise file.fault(f"the {role} are empty, or one of them is", line, "fill them in")
-    return found
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise file.fault(f"the {role} are not a list of strings", line, 'write ["O", "B-PER"]')
+    strings = [tidy(item) for item in value]
+    if not strings or not all(strings):
+        raise file.fault(f"the {role} are empty, or contain an empty string", line, "fill them in")
+    return strings
 
 
 def _marked_text(file: TextFile, line: int, main: object, marks: object, row: str) -> Tagged:
     del row
     if not isinstance(main, str) or not main.strip():
-        raise file.fault("the text is empty, or no string", line, "remove the line or fill it in")
+        raise file.fault("the text is empty or not a string", line, "remove the line or fill it in")
     if "\0" in main:
         raise file.fault("a zero byte in the text", line, "remove it")
-    # half a surrogate pair is no text; one sign takes its place, so that places stay
+    # replace each lone surrogate by one character, so that positions stay the same
     text = main.encode("utf-8", "replace").decode()
     words = words_of(text)
     entities = None if marks is None else _entities(file, line, text, marks)
@@ -329,29 +329,29 @@ def _marked_text(file: TextFile, line: int, main: object, marks: object, row: st
 
 def _entities(file: TextFile, line: int, text: str, marks: object) -> tuple[Entity, ...]:
     if not isinstance(marks, list):
-        raise file.fault("the entities are no list", line, _SPAN)
-    found = sorted(_entity(file, line, text, mark) for mark in marks)
-    for first, second in pairwise(found):
+        raise file.fault("the entities are not a list", line, _SPAN)
+    entities = sorted(_entity(file, line, text, mark) for mark in marks)
+    for first, second in pairwise(entities):
         if second.start < first.end:
             what = f"entities overlap: {list(first)} and {list(second)}"
             raise file.fault(what, line, "keep one of them: a word has one tag")
-    return tuple(found)
+    return tuple(entities)
 
 
 def _entity(file: TextFile, line: int, text: str, mark: object) -> Entity:
     if isinstance(mark, dict):
         mark = [mark.get("start"), mark.get("end"), mark.get("label")]
     if not isinstance(mark, list) or len(mark) != 3:
-        raise file.fault("an entity is no list of three", line, _SPAN)
+        raise file.fault("an entity is not a list of three", line, _SPAN)
     start, end, label = mark
     if type(start) is not int or type(end) is not int or not isinstance(label, str):
-        raise file.fault("an entity of other types than number, number, string", line, _SPAN)
+        raise file.fault("an entity is not [integer, integer, string]", line, _SPAN)
     if not 0 <= start < end <= len(text):
         what = f"no characters {start} to {end} in a text of {len(text)}"
         raise file.fault(what, line, _SPAN)
     if text[start].isspace() or text[end - 1].isspace():
         what = f"the entity at {start} to {end} begins or ends with white space"
-        raise file.fault(what, line, "leave it outside")
+        raise file.fault(what, line, "exclude the white space")
     if not tidy(label):
         raise file.fault(f"the label of the entity at {start} is empty", line, _SPAN)
     return Entity(start, end, tidy(label))

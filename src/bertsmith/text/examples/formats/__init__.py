@@ -1,4 +1,4 @@
-"""Labelled data in the layouts that people have: a module a layout.
+"""Readers of labelled data in common layouts, one module per layout.
 
-Each streams its rows with their lines, and knows its own files when it sees them.
+Each streams its rows with their lines and recognises its own files.
 """

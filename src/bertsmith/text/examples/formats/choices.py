@@ -1,4 +1,4 @@
-"""Columns of tables with multiple-choice questions: context, question, options and label."""
+"""Multiple-choice questions in tables, COPA's XML and MCTest's files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNKNOWN = (None, "-1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A text and two options or more, of which one is right where that is known.
+    """A text and at least two options, with the correct one if known.
 
     Option i is the pair (`text`, `choices[i]`); `label` counts from 0.
     """
@@ -47,15 +47,15 @@ class Choice:
     source: str
     line: int
     context: str | None = None
-    """What other questions may be about too, where there is a question besides."""
+    """Text that several questions may share, if there is a separate question."""
 
 
 def made_choice(
     file: TextFile, line: int, parts: Mapping[str, object], *, need_label: bool, start: int = 0
 ) -> Choice:
-    """The question of `context`, `question`, `options` and `label`; the file's error if it is none.
+    """Build a question of `context`, `question`, `options`, `label`. Raises the file's error.
 
-    `begins` is a text that all options go on from; numeric labels count from `start`.
+    The part `begins` is a text that all options continue; numeric labels count from `start`.
     """
     asked, texts, names = _asked(file, line, parts)
     if parts.get("begins"):
@@ -81,9 +81,9 @@ def made_choice(
 
 
 def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tuple[int, int] | None:
-    """Return a label that is a number, and the number of options; None of others.
+    """Return a numeric label and the number of options; None for other labels.
 
-    A label that is the name or the text of an option is none: it says nothing of how others count.
+    A label that is the name or text of an option is not numeric: it is no evidence of the start.
     """
     try:
         _, texts, names = _asked(file, line, parts)
@@ -117,27 +117,27 @@ def _text(file: TextFile, line: int, context: object, asked: object) -> str:
 
 
 def _options(file: TextFile, line: int, options: object) -> tuple[list[str], list[str | None]]:
-    """Texts and, where they have any, names of the options."""
+    """Return the texts of the options and their names, if any."""
     remedy = 'write "choices": ["...", "..."], two or more'
     if isinstance(options, str):
         try:
             options = literal(options)
         except ValueError as error:
-            raise file.fault("the options are no list", line, remedy) from error
-    if isinstance(options, dict):  # columns of texts and names
+            raise file.fault("the options are not a list", line, remedy) from error
+    if isinstance(options, dict):  # parallel lists of texts and names
         texts, names = options.get("text"), options.get("label")
         if not isinstance(texts, list) or not isinstance(names, list) or len(texts) != len(names):
-            raise file.fault("the options are no list", line, remedy)
+            raise file.fault("the options are not a list", line, remedy)
         options = [{"text": text, "label": name} for text, name in zip(texts, names, strict=True)]
     if not isinstance(options, list) or len(options) < 2:
-        raise file.fault("fewer than two options, or no list of them", line, remedy)
-    found: list[dict[str, object]] = [
-        each if isinstance(each, dict) else {"text": each} for each in options
+        raise file.fault("fewer than two options, or not a list", line, remedy)
+    items: list[dict[str, object]] = [
+        item if isinstance(item, dict) else {"text": item} for item in options
     ]
     texts = [
-        text_of(file, line, f"option {index}", each.get("text")) for index, each in enumerate(found)
+        text_of(file, line, f"option {index}", item.get("text")) for index, item in enumerate(items)
     ]
-    named = [each.get("label") for each in found]
+    named = [item.get("label") for item in items]
     return texts, [name if isinstance(name, str) else None for name in named]
 
 
@@ -163,7 +163,7 @@ def _label(
         f"numbers are {start} to {len(texts) - 1 + start} (--columns.label_start states where they "
         "begin); or give a letter, or the option's text"
     )
-    raise BadLabel(f"the label is {written[:40]!r}, and there are {len(texts)} options", remedy)
+    raise BadLabel(f"the label is {written[:40]!r}, but there are {len(texts)} options", remedy)
 
 
 LISTS = ("choices", "options", "endings", "alternatives")
@@ -179,13 +179,13 @@ _STORIES = ("article", "passage", "story")
 _CONTEXTS = ("premise", "sent1", "context", "ctx", *_STORIES, "text", "startphrase")
 _QUESTIONS = ("question", "query", "sentence")
 READ = ("text", "text_pair", "label", "id", "header")
-"""The settings of `Columns` that say where the parts of a question stand."""
+"""Settings of `Columns` that apply to questions."""
 
-NEEDS_HEADER = "write a first line of names above it, such as question,A,B,C,D,label"
+NEEDS_HEADER = "add a header, such as question,A,B,C,D,label"
 
 
 def find_options(names: Sequence[str]) -> tuple[int, ...]:
-    """Return where the options stand: one column that has them all, or one for each."""
+    """Return the columns of the options: one for all, or one for each."""
     for name in LISTS:
         if (index := index_of(names, name)) is not None:
             return (index,)
@@ -201,19 +201,19 @@ def find_options(names: Sequence[str]) -> tuple[int, ...]:
 
 
 def _lettered(names: Sequence[str]) -> tuple[int, ...]:
-    """Return where A, B, C and so on stand; two such columns alone may be a pair of texts."""
+    """Return the columns A, B, C and so on; two alone may be a pair of texts."""
     stripped = [name.strip() for name in names]
-    found: list[int] = []
+    columns: list[int] = []
     for letter in _LETTERS:
         if letter not in stripped:
             break
-        found.append(stripped.index(letter))
-    asked = first_of(names, (*_QUESTIONS, *_CONTEXTS)) is not None
-    return tuple(found) if len(found) > 2 or (len(found) == 2 and asked) else ()
+        columns.append(stripped.index(letter))
+    has_question = first_of(names, (*_QUESTIONS, *_CONTEXTS)) is not None
+    return tuple(columns) if len(columns) > 2 or (len(columns) == 2 and has_question) else ()
 
 
 def counts_from_zero(names: Sequence[str]) -> bool:
-    """Return whether the columns of the options are numbered from 0, as ending0 is."""
+    """Return whether the columns of the options are numbered from 0, such as ending0."""
     options = [names[index].strip() for index in find_options(names)]
     matches = [_NUMBERED.fullmatch(name) for name in options]
     return any(match is not None and match[2] == "0" for match in matches)
@@ -222,15 +222,14 @@ def counts_from_zero(names: Sequence[str]) -> bool:
 def choice_places(
     head: Head, columns: Columns, file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
-    """Return where the parts of a question stand, by role.
+    """Return the columns of the parts of a question, by role.
 
-    `columns.text` is the context or, in a table without another column of questions, the question;
-    `columns.text_pair` is the question. Raises the file's error where a part is missing, and for a
-    table without header.
+    `columns.text` is the context or, in a table without a separate question, the question;
+    `columns.text_pair` is the question. Raises the file's error if a part or the header is missing.
     """
     names = head.names
     options = find_options(names)
-    _check_header(head, columns, file, found=bool(options))
+    _check_header(head, columns, file, positions=bool(options))
     given = {
         role: column_of(name, names, NAMED if not head.delimited else Header(present=True), file)
         for role in ("text", "text_pair", "label", "id")
@@ -239,28 +238,28 @@ def choice_places(
     _check_distinct(given, options, names, file)
     question, context = _asked_columns(names, given)
     label = given.get("label", first_of(names, _LABELS))
-    seen = f"the columns are: {listed(names)}"
+    remedy = f"the columns are: {listed(names)}"
     if not options and question is None:
-        raise file.fault("no columns that look like options", 1, seen)
+        raise file.fault("no columns that look like options", 1, remedy)
     if context is None and question is None:
         raise file.fault(
-            "no column that looks like the question", 1, f"name it with --text-column; {seen}"
+            "no column that looks like the question", 1, f"name it with --text-column; {remedy}"
         )
     if label is None and need_label:
         raise file.fault(
-            "no column that looks like the label", 1, f"name it with --label-column; {seen}"
+            "no column that looks like the label", 1, f"name it with --label-column; {remedy}"
         )
     wanted = {"question": question, "context": context, "label": label}
     wanted |= {"begins": index_of(names, "sent2"), "id": given.get("id", first_of(names, _IDS))}
-    found = {role: place for role, place in wanted.items() if place is not None}
+    positions = {role: index for role, index in wanted.items() if index is not None}
     if len(options) == 1:
-        return found | {"options": options[0]}
-    return found | {f"option {number}": place for number, place in enumerate(options)}
+        return positions | {"options": options[0]}
+    return positions | {f"option {number}": index for number, index in enumerate(options)}
 
 
 def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | None, int | None]:
-    """Return where the question and the context stand."""
-    # a column that was given for one role is none of the others
+    """Return the columns of the question and the context."""
+    # a column given for one role has no other role
     free = ["" if index in given.values() else name for index, name in enumerate(names)]
     question = given.get("text_pair", first_of(free, _QUESTIONS))
     if "text" not in given:
@@ -271,12 +270,12 @@ def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | N
 
 
 def _check_header(head: Head, columns: Columns, file: TextFile, *, found: bool) -> None:
-    """Raise the file's error for a table without names, which tell options from other texts."""
+    """Raise the file's error for a table without header, which is needed to find the options."""
     if not head.delimited:
         columns.check_named(file.path)
         return
     if columns.header == "no":
-        what = "multiple choice needs a header, by which options are told from other columns"
+        what = "multiple choice needs a header that names the columns of the options"
         raise file.fault(what, 1, NEEDS_HEADER)
     if columns.header == "auto" and not found:
         header = detect_header(head.sample, {*_QUESTIONS, *_CONTEXTS, *_LABELS, *_IDS})
@@ -295,52 +294,52 @@ def _check_distinct(
         if other or index in options:
             both = f"{role} and {other or 'an option'}".replace("_", " ")
             what = f"the column {names[index][:40]!r} is named for {both}"
-            raise file.fault(what, 1, "name a column of its own for each")
+            raise file.fault(what, 1, "name a different column for each")
 
 
 def looks_like_options(head: Head) -> bool:
-    """Return whether a table without header seems to hold a question, options and a label a row.
+    """Return whether a table without header appears to hold questions, options and labels.
 
-    One column holds letters from A on or small numbers, three others or more hold texts.
+    One column holds letters from A on or small numbers, and at least three others hold texts.
     """
     rows = [row for row in head.sample if len(row) == len(head.names)]
     columns = [[row[index].strip() for row in rows] for index in range(len(head.names))]
     if len(rows) < 2:
         return False
     texts = [
-        each for each in columns
-        if not is_categorical(each) and not all(map(is_number, each)) and max(map(len, each)) > 1
+        cells for cells in columns
+        if not is_categorical(cells) and not all(map(is_number, cells)) and max(map(len, cells)) > 1
     ]  # fmt: skip
     marks = {*_LETTERS[: len(texts)], *map(str, range(len(texts) + 1))}
-    labels = [each for each in columns if set(each) <= marks and len(set(each)) > 1]
+    labels = [cells for cells in columns if set(cells) <= marks and len(set(cells)) > 1]
     return len(texts) > 2 and len(labels) == 1
 
 
 def read_choices(
     path: Path, columns: Columns = USUAL, *, need_label: bool, bad: BadRows = FAIL
 ) -> Iterator[Choice]:
-    """Stream the questions of a .csv, .tsv, .jsonl or .parquet file, or of COPA's .xml.
+    """Yield the questions of a .csv, .tsv, .jsonl or .parquet file, or of COPA's .xml.
 
-    Options stand in a list (``choices``, ``options``, ``endings``), in numbered columns
-    (``ending0``, ``choice1``) or in columns ``A``, ``B``, ``C``; the label is the letter of the
-    right one, its text, or its number, from 0 or from 1 as `find_label_start` finds. SWAG's second
-    sentence begins each of its endings, COPA's cause or effect is asked in words. A .tsv of MCTest
-    has its answers in an .ans file beside it. Raises `ExampleError`, with file and line, unless
-    `bad` takes the fault; a label may be missing unless `need_label`.
+    Options are in a list (``choices``, ``options``, ``endings``), in numbered columns (``ending0``,
+    ``choice1``) or in columns ``A``, ``B``, ``C``; the label is the letter, the text, or the number
+    of the correct one, counted as by `find_label_start`. SWAG's second sentence is prepended to
+    each ending, COPA's cause or effect becomes a question in words. A .tsv of MCTest has its
+    answers in an .ans file in the same folder. Raises `ExampleError`, with file and line, unless
+    `bad` takes the error; a label may be missing unless `need_label`.
     """
     before, empty = bad.count, True
     file = TextFile(path, ExampleError, columns.encoding)
     start = find_label_start(path, columns, need_label=need_label)
     if start and need_label and columns.label_start == "auto":
-        say(f"{path.name}: labels count from 1, for none is 0 and some are the number of options")
+        say(f"{path.name}: labels count from 1: none is 0 and some are the number of options")
     ids: set[str] = set()
     with bad.of(path) as refuse:
         for line, parts, row in _items(file, columns, refuse, need_label=need_label):
             try:
                 choice = made_choice(file, line, parts, need_label=need_label, start=start)
                 if choice.id is not None and choice.id in ids:
-                    what = f"the id {choice.id[:40]!r} stands in an earlier row too"
-                    raise file.fault(what, line, "give every row an id of its own")
+                    what = f"the id {choice.id[:40]!r} is used in an earlier row too"
+                    raise file.fault(what, line, "give every row a unique id")
             except UserError as error:
                 refuse(error, row)
                 continue
@@ -353,10 +352,10 @@ def read_choices(
 
 
 def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -> int:
-    """Return the number, 0 or 1, that the numeric labels of a file count from.
+    """Return the start of the numeric labels of a file, 0 or 1.
 
-    Raises `ExampleError` where they leave it open and `columns` does not state it; without
-    `need_label` it is 0 then.
+    If it is ambiguous and `columns` does not state it, raises `ExampleError` with `need_label` and
+    returns 0 without.
     """
     if columns.label_start != "auto":
         return int(columns.label_start)
@@ -373,7 +372,7 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
                 if (found := numeric_label(table.file, line, parts)) is not None:
                     yield line, *found
         except UserError:
-            return  # the reading itself raises it
+            return  # raised when the file is read
 
     try:
         return label_start(labels(), table.file)
@@ -384,7 +383,7 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
 
 
 def describe_choices(path: Path, columns: Columns) -> str:
-    """Return which columns of a table hold the parts of a question, in a few words."""
+    """Return a short description of the columns of the parts of a question."""
     kind = kind_of(path)
     if kind == ".xml":
         return "COPA's XML"
@@ -392,29 +391,29 @@ def describe_choices(path: Path, columns: Columns) -> str:
         return f"MCTest's stories, the answers in {answers_of(path).name}"
     heads: list[Head] = []
     table = _table(path, columns)
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
 
     def pick(head: Head) -> Pick:
         heads.append(head)
-        found.update(choice_places(head, columns, table.file, need_label=False))
-        return Pick(columns=tuple(found.values()), optional=frozenset(found.values()))
+        positions.update(choice_places(head, columns, table.file, need_label=False))
+        return Pick(columns=tuple(positions.values()), optional=frozenset(positions.values()))
 
     next(table.rows(pick), None)
     header = Header(present=True) if heads[0].delimited else NAMED
     counted = ", labels count from 1" if find_label_start(path, columns) else ""
-    return described_columns(kind, heads[0].names, header, found) + counted
+    return described_columns(kind, heads[0].names, header, positions) + counted
 
 
 Item = tuple[int, dict[str, object], str]
 
 
 def _table(path: Path, columns: Columns) -> Table:
-    """Return a table whose bad rows are passed over."""
+    """Return a table whose bad rows are skipped."""
     return Table(path, ExampleError, encoding=columns.encoding, refuse=lambda error, row: None)
 
 
 def _items(file: TextFile, columns: Columns, refuse: Refuse, *, need_label: bool) -> Iterator[Item]:
-    """Line, parts and text of each question."""
+    """Yield line, parts and text of each question."""
     kind = kind_of(file.path)
     if kind == ".xml":
         columns.check_read(file.path, "COPA's XML")
@@ -423,7 +422,7 @@ def _items(file: TextFile, columns: Columns, refuse: Refuse, *, need_label: bool
         remedy = "questions with options are .csv, .tsv, .jsonl, .parquet or COPA's .xml"
         raise file.fault("is of an unknown kind", remedy=remedy)
     if has_stories(file.path, columns.encoding):
-        columns.check_read(file.path, "a file of stories with questions, laid out as MCTest's")
+        columns.check_read(file.path, "a file of stories with questions in MCTest's layout")
         return story_items(file, refuse, need_label=need_label)
     columns.check_read(file.path, "multiple choice", *READ)
     table = Table(file.path, ExampleError, encoding=file.encoding, refuse=refuse)
@@ -438,10 +437,10 @@ def _rows(
     def pick(head: Head) -> Pick:
         if heads is not None:
             heads.append(head)
-        found = choice_places(head, columns, table.file, need_label=need_label)
-        roles.extend(found)
-        optional = frozenset(place for role, place in found.items() if role == "label")
-        return Pick(columns=tuple(found.values()), optional=optional)
+        positions = choice_places(head, columns, table.file, need_label=need_label)
+        roles.extend(positions)
+        optional = frozenset(index for role, index in positions.items() if role == "label")
+        return Pick(columns=tuple(positions.values()), optional=optional)
 
     for line, cells in table.rows(pick):
         parts = dict(zip(roles, cells, strict=True))

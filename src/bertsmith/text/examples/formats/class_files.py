@@ -89,7 +89,7 @@ def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kin
 
 
 def has_labels_first(path: Path, columns: Columns) -> bool:
-    """Whether lines begin with their label: as was said, or by the name, as train_5500.label."""
+    """Whether lines begin with their label: as stated, or by the name, as train_5500.label."""
     return columns.layout == "label-first" or kind_of(path) == ".label"
 
 

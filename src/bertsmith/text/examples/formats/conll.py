@@ -1,4 +1,4 @@
-"""Tagged sentences out of CoNLL columns, CoNLL-U and JSONL, their tags in BIO2."""
+"""Tagged sentences of CoNLL columns, CoNLL-U, joined words and tags, tables and JSONL, in BIO2."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LINES = 50
 
 
 def joining_sign(path: Path, columns: TagColumns, encoding: str) -> str | None:
-    """Return the sign between words and tags of a file, None of one that is laid out otherwise.
+    """Return the sign that joins words and tags in a file, None for other layouts.
 
-    Where it is not stated, every word of the first lines must have it, lines have several words,
-    and tags repeat. Raises `ExampleError` where joined words are stated and no sign is found.
+    Unless it is stated, every word of the first lines must have it, lines have several words, and
+    tags repeat. Raises `ExampleError` if joined words are stated and no sign is found.
     """
     if columns.sign or columns.layout == "columns":
         return columns.sign or None
@@ -47,11 +47,11 @@ def joining_sign(path: Path, columns: TagColumns, encoding: str) -> str | None:
     if not stated and kind_of(path) in (*TABLES, ".xml", ".conllu"):
         return None
     file = TextFile(path, ExampleError, encoding)
-    found = [text.split() for _, text in islice(file.lines(escaped=True), _LINES) if text.strip()]
-    words = [word for line in found for word in line]
+    lines = [text.split() for _, text in islice(file.lines(escaped=True), _LINES) if text.strip()]
+    words = [word for line in lines for word in line]
     if stated:
-        return _commonest_sign(file, words)
-    if not words or len(words) < 2 * len(found):
+        return _most_frequent_sign(file, words)
+    if not words or len(words) < 2 * len(lines):
         return None
     for sign in _SIGNS:
         pairs = [word.rpartition(sign) for word in words]
@@ -61,12 +61,12 @@ def joining_sign(path: Path, columns: TagColumns, encoding: str) -> str | None:
     return None
 
 
-def _commonest_sign(file: TextFile, words: Sequence[str]) -> str:
-    """Return the sign that most words have; the file's error where half of them have none."""
+def _most_frequent_sign(file: TextFile, words: Sequence[str]) -> str:
+    """Return the most frequent sign. Raises the file's error unless most words have it."""
     counts = {sign: sum(all(word.rpartition(sign)) for word in words) for sign in _SIGNS}
     sign = max(_SIGNS, key=counts.__getitem__)
     if 2 * counts[sign] <= len(words):
-        what = f"no sign stands between words and tags; {' and '.join(_SIGNS)} were looked for"
+        what = f"no sign joins words and tags; tried {' and '.join(_SIGNS)}"
         raise file.fault(what, 1, "state it, such as --tags.sign '|', or --tags.layout columns")
     return sign
 
@@ -100,7 +100,7 @@ def _family(kind: str) -> str:
 
 
 def joined_sentences(file: TextFile, sign: str) -> Iterator[Words | BadSentence]:
-    r"""Return the sentences of a file; ``\/`` is a slash within a word."""
+    r"""Yield the sentences of a file; ``\/`` is a slash within a word."""
     for line, text in file.lines(escaped=True):
         if not text.strip():
             continue
@@ -135,42 +135,42 @@ def read_tagged(
     bad: BadRows = FAIL,
     table: Columns = USUAL,
 ) -> Iterator[Tagged]:
-    """Stream the sentences of a tagged file, also .gz or .zst.
+    """Yield the sentences of a tagged file, also .gz or .zst.
 
-    Columns stand between tabs or blanks, sentences between empty lines and documents between
+    Columns are separated by tabs or spaces, sentences by empty lines and documents by
     ``-DOCSTART-`` lines; .csv and .tsv are tables; .conllu is CoNLL-U; or a line is a sentence of
     ``word_TAG`` or ``word/TAG``. A .jsonl has a text with ``entities`` as ``[start, end, label]``
-    in characters, or ``tokens`` with ``tags``, or the keys that `table` names. How the tags
-    are to be read is seen from all of them (`tag_scheme`) unless `scheme` says it. Raises
-    `ExampleError`, with file and line, for a sentence that cannot be read, unless `bad` takes
-    it. Words without tags will do unless `need_tags`.
+    in characters, or ``tokens`` with ``tags``, or the keys that `table` names. The tag scheme is
+    detected from all tags (`tag_scheme`) unless `scheme` states it. Raises `ExampleError`, with
+    file and line, for a sentence that cannot be read, unless `bad` takes it. Words need no tags
+    unless `need_tags`.
     """
     file = TextFile(path, ExampleError, table.encoding)
     scheme = scheme or tag_scheme(path, columns, table)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
-        for found in _sentences(path, columns, table, need_tags=need_tags):
-            made = _tagged(file, found, scheme) if isinstance(found, Words) else found
-            if isinstance(made, BadSentence):
-                refuse(made.error, made.row)
+        for sentence in _sentences(path, columns, table, need_tags=need_tags):
+            tagged = _tagged(file, sentence, scheme) if isinstance(sentence, Words) else sentence
+            if isinstance(tagged, BadSentence):
+                refuse(tagged.error, tagged.row)
             else:
                 empty = False
-                yield made
+                yield tagged
     if empty:
         raise examples_missing(file, bad, before)
 
 
 def tag_scheme(path: Path, columns: TagColumns = USUAL_TAGS, table: Columns = USUAL) -> Scheme:
-    """How a file's tags say where an entity begins; what cannot be read is passed over.
+    """Return the tag scheme of a file; unreadable sentences are skipped.
 
-    Entities in characters are BIO2 once they are tags of words.
+    Entities in characters become BIO2 tags of words.
     """
     if columns.scheme != "auto":
         return columns.scheme
     return recognise_scheme(
-        found.tags
-        for found in _sentences(path, columns, table, need_tags=False)
-        if isinstance(found, Words) and found.tags is not None
+        sentence.tags
+        for sentence in _sentences(path, columns, table, need_tags=False)
+        if isinstance(sentence, Words) and sentence.tags is not None
     )
 
 
@@ -189,22 +189,22 @@ def _sentences(
     return column_sentences(file, columns, need_tags=need_tags)
 
 
-def _tagged(file: TextFile, found: Words, scheme: Scheme) -> Tagged | BadSentence:
-    text, spans = joined(found.words)
+def _tagged(file: TextFile, sentence: Words, scheme: Scheme) -> Tagged | BadSentence:
+    text, spans = joined(sentence.words)
     tags = None
-    if found.tags is not None:
+    if sentence.tags is not None:
         try:
-            tags = to_bio2(found.tags, scheme)
+            tags = to_bio2(sentence.tags, scheme)
         except BadTag as bad:
-            remedy = "mend the tag, or name the scheme: bio1, bio2, bioes or plain"
-            error = file.fault(bad.what, found.lines[bad.index], remedy)
-            return BadSentence(error=error, row=found.row)
+            remedy = "correct the tag, or name the scheme: bio1, bio2, bioes or plain"
+            error = file.fault(bad.what, sentence.lines[bad.index], remedy)
+            return BadSentence(error=error, row=sentence.row)
     return Tagged(
         text=text,
         words=spans,
         tags=tags,
         entities=None if tags is None or scheme == "plain" else entities_of(spans, tags),
-        document=found.document,
+        document=sentence.document,
         source=str(file.path),
-        line=found.lines[0],
+        line=sentence.lines[0],
     )

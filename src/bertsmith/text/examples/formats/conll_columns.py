@@ -1,4 +1,4 @@
-"""Sentences out of columns, a word a line: the CoNLL tasks' and CoNLL-U."""
+"""Sentences in columns, one word per line: the CoNLL tasks' format and CoNLL-U."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CONLLU = ".conllu"
 
 @dataclass(frozen=True, kw_only=True)
 class TagColumns(Config):
-    """Where words and tags stand in columns, counted from 0 or, below it, from the end.
+    """The columns of words and tags, counted from 0 or, if negative, from the end.
 
-    Of CoNLL-U the columns are FORM and UPOS unless others are named.
+    In CoNLL-U they are FORM and UPOS by default.
     """
 
     word: int = 0
@@ -61,7 +61,7 @@ class _Place:
 def column_sentences(
     file: TextFile, columns: TagColumns, *, need_tags: bool
 ) -> Iterator[Words | BadSentence]:
-    """The sentences of a file of columns; tabs part them, where a line has one, or else blanks."""
+    """Yield the sentences of a file of columns, which tabs or else spaces separate in each line."""
     universal = kind_of(file.path) == _CONLLU
     usual = universal and (columns.word, columns.tag) == (USUAL_TAGS.word, USUAL_TAGS.tag)
     place: _Place | None = None
@@ -82,12 +82,12 @@ def column_sentences(
 
 
 def names_columns(cells: Sequence[str]) -> bool:
-    """Tell whether the cells of a first line are usual names of the word and of its tag."""
+    """Return whether the cells of a first line are usual names of word and tag."""
     return first_of(cells, WORD_NAMES) is not None and first_of(cells, TAG_NAMES) is not None
 
 
 def has_names(path: Path, encoding: str) -> bool:
-    """Tell whether the first line that is not empty names the columns of a file of columns."""
+    """Return whether the first non-empty line of a file of columns names them."""
     lines = TextFile(path, ExampleError, encoding).lines(escaped=True)
     return names_columns(_cells(next((text for _, text in lines if text.strip()), "")))
 
@@ -99,7 +99,7 @@ def first_words(file: TextFile) -> Iterator[list[str]]:
 
 
 def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """The number of the document and the lines of each sentence."""
+    """Yield the number of the document and the lines of each sentence."""
     document = 0
     lines: list[tuple[int, str]] = []
     for line, text in file.lines(escaped=True):
@@ -128,13 +128,13 @@ def _sentence(
     need_tags: bool,
 ) -> Words:
     if place.width == 1 and need_tags:
-        remedy = "give words and tags, in columns between tabs or blanks"
+        remedy = "give words and tags, in columns separated by tabs or spaces"
         raise file.fault("one column only, so no tags", lines[0][0], remedy)
     words, tags, numbers = [], [], []
     for line, text in lines:
         cells = _checked_cells(file, line, text, place)
         if place.universal and not cells[0].isdecimal():
-            continue  # the surface of several words, or a word that the sentence leaves out
+            continue  # a multiword token or an empty node
         words.append(_cell(file, cells, place.word, line, "word"))
         if place.width > 1:
             tags.append(_cell(file, cells, place.tag, line, "tag"))
@@ -164,7 +164,7 @@ def _cell(file: TextFile, cells: Sequence[str], column: int, line: int, role: st
     if not -len(cells) <= column < len(cells):
         remedy = f"its {len(cells)} columns count from 0, or from -1 backwards"
         raise file.fault(f"no column {column} for the {role}", line, remedy)
-    found = tidy(cells[column])
-    if not found:
+    text = tidy(cells[column])
+    if not text:
         raise file.fault(f"the {role} is empty", line, "fill it in, or remove the line")
-    return found
+    return text

@@ -1,6 +1,6 @@
-r"""Stories with questions as MCTest has them: a story a line, the answers in a second file.
+r"""Stories with questions in MCTest's format: one story per line, the answers in a second file.
 
-A line of ``mc160.dev.tsv`` has 23 cells between tabs: id, properties, story (``\newline`` and
+A line of ``mc160.dev.tsv`` has 23 tab-separated cells: id, properties, story (``\newline`` and
 ``\tab`` for line ends and tabs) and four times a question, which begins with ``one:`` or
 ``multiple:``, and four options. A line of ``mc160.dev.ans`` has the letters of the four answers.
 """
@@ -36,7 +36,7 @@ def has_stories(path: Path, encoding: str = AUTO) -> bool:
 
 
 def answers_of(path: Path) -> Path:
-    """Return the path of the answers to a file of stories: the same with .ans in place of .tsv."""
+    """Return the path of the answers to a file of stories, with .ans in place of .tsv."""
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return plain.with_suffix(ANSWERS)
 
@@ -44,15 +44,15 @@ def answers_of(path: Path) -> Path:
 def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator[Item]:
     """Yield line, parts and text of each question.
 
-    Answers may be missing unless `need_label`. Raises the file's error where the file of answers is
-    missing or has another number of lines; other faults go to `refuse`.
+    Answers may be missing unless `need_label`. Raises the file's error if the file of answers is
+    missing or has another number of lines; other errors go to `refuse`.
     """
     answers: Iterator[tuple[int, str]] | None = None
-    beside = TextFile(answers_of(file.path), ExampleError)
-    if beside.path.is_file():
-        answers = _filled(beside)
+    answer_file = TextFile(answers_of(file.path), ExampleError)
+    if answer_file.path.is_file():
+        answers = _filled(answer_file)
     elif need_label:
-        what = f"its answers are missing: no file {beside.path.name} beside it"
+        what = f"its answers are missing: no file {answer_file.path.name} in its folder"
         raise file.fault(what, remedy="put it there, with a line of letters for each story")
     stories = 0
     last = 0
@@ -64,16 +64,16 @@ def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator
             letters = next(answers, None)
             if letters is None:
                 before = f"{stories - 1} line{'s' * (stories != 2)}"
-                what = f"ends after {before}, and {file.path.name} has more stories"
-                raise beside.fault(what, last + 1, "give a line of letters for each story")
+                what = f"ends after {before}, but {file.path.name} has more stories"
+                raise answer_file.fault(what, last + 1, "give a line of letters for each story")
             last = letters[0]
         try:
-            yield from _questions(file, line, text, beside, letters)
+            yield from _questions(file, line, text, answer_file, letters)
         except UserError as error:
             refuse(error, text)
     if answers is not None and (more := next(answers, None)):
         what = f"has more lines than {file.path.name} has stories, {stories}"
-        raise beside.fault(what, more[0], "give a line of letters for each story")
+        raise answer_file.fault(what, more[0], "give a line of letters for each story")
 
 
 def _filled(file: TextFile) -> Iterator[tuple[int, str]]:
@@ -81,7 +81,7 @@ def _filled(file: TextFile) -> Iterator[tuple[int, str]]:
 
 
 def _questions(
-    file: TextFile, line: int, text: str, beside: TextFile, answers: tuple[int, str] | None
+    file: TextFile, line: int, text: str, answer_file: TextFile, answers: tuple[int, str] | None
 ) -> list[Item]:
     if error := file.undecodable(text, line):
         raise error
@@ -90,16 +90,16 @@ def _questions(
         what = f"{len(cells)} columns where a story with {_QUESTIONS} questions has {_CELLS}"
         remedy = f"id, properties, story, then {_QUESTIONS} times a question and its options A to D"
         raise file.fault(what, line, remedy)
-    letters = [None] * _QUESTIONS if answers is None else _letters(beside, *answers)
+    letters = [None] * _QUESTIONS if answers is None else _letters(answer_file, *answers)
     name, _, story = cells[:_LEADING]
     story = story.replace("\\newline", "\n").replace("\\tab", " ")
-    found: list[Item] = []
+    items: list[Item] = []
     for number, letter in enumerate(letters):
-        asked, *options = cells[_LEADING + number * (1 + _OPTIONS) :][: 1 + _OPTIONS]
-        mark, colon, question = asked.strip().partition(":")
+        cell, *options = cells[_LEADING + number * (1 + _OPTIONS) :][: 1 + _OPTIONS]
+        mark, colon, question = cell.strip().partition(":")
         if mark + colon not in _MARKS:
             what = f"question {number + 1} begins with neither 'one:' nor 'multiple:'"
-            raise file.fault(f"{what}: {asked[:40]!r}", line, "see the layout of MCTest")
+            raise file.fault(f"{what}: {cell[:40]!r}", line, "see the layout of MCTest")
         parts: dict[str, object] = {
             "id": f"{name.strip()}.{number}",
             "context": story,
@@ -107,17 +107,17 @@ def _questions(
             "options": options,
             "label": letter,
         }
-        found.append((line, parts, text))
-    return found
+        items.append((line, parts, text))
+    return items
 
 
-def _letters(beside: TextFile, line: int, text: str) -> list[str | None]:
+def _letters(answer_file: TextFile, line: int, text: str) -> list[str | None]:
     letters = text.strip().split("\t")
     wrong = next((letter for letter in letters if letter.strip() not in tuple(_LETTERS)), None)
     if wrong is not None:
-        what = f"the answer {wrong[:40]!r} is none of A, B, C and D"
-        raise beside.fault(what, line, "give a letter for each question, with tabs between")
+        what = f"the answer {wrong[:40]!r} is not A, B, C or D"
+        raise answer_file.fault(what, line, "give a letter for each question, separated by tabs")
     if len(letters) != _QUESTIONS:
-        what = f"{len(letters)} answers to {_QUESTIONS} questions"
-        raise beside.fault(what, line, "give a letter for each question, with tabs between")
+        what = f"{len(letters)} answers for {_QUESTIONS} questions"
+        raise answer_file.fault(what, line, "give a letter for each question, separated by tabs")
     return [letter.strip() for letter in letters]

@@ -1,4 +1,4 @@
-"""Questions whose answers are spans of a context: SQuAD 1.1 and 2.0, and the same in tables."""
+"""Questions answered by spans of a context: SQuAD 1.1 and 2.0, and the same in tables."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 Offsets = Literal["bad", "mend"]
 
-_ANSWER = 'write {"text": "...", "answer_start": 0}, the place in characters of the context'
+_ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 
 
 class Answer(NamedTuple):
-    """A piece of a context and its first character there."""
+    """A span of a context: its text and the index of its first character."""
 
     text: str
     start: int
@@ -31,10 +31,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question about a context, which is exactly as written: answers are places in it.
+    """A question about a context, which is kept verbatim: answers are positions in it.
 
-    `impossible` ones (SQuAD 2.0) have no answer, though perhaps `plausible` ones; other questions
-    without answers have none that is known.
+    `impossible` questions (SQuAD 2.0) have no answer, though perhaps `plausible` ones; the answers
+    of other questions without any are unknown.
     """
 
     id: str
@@ -56,36 +56,35 @@ def read_questions(
     bad: BadRows = FAIL,
     columns: Columns = USUAL,
 ) -> Iterator[Question]:
-    """The questions of SQuAD's JSON, or of a table or a list of records with a question a row.
+    """Yield the questions of SQuAD's JSON, or of a table or list of records with one per row.
 
     Rows have ``id``, ``question``, ``context`` and ``answers`` as
     ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
-    lists where no answer is possible; or columns ``answer_text`` and ``answer_start``. Of
-    `columns`, the text is the context, the second text the question and the label the answers. An
-    answer
-    that does not stand at its place is a fault or, with `offsets` ``mend``, taken to stand at the
-    nearest place where it does. Raises `ExampleError`, with file and line, unless `bad` takes the
-    fault; a paragraph or article that cannot be read counts as one.
+    lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Of `columns`,
+    the text is the context, the second text the question and the label the answers. An answer that
+    is not at its position is an error or, with `offsets` ``mend``, moved to its nearest occurrence.
+    Raises `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph
+    or article counts as one.
     """
     before, empty = bad.count, True
     file = TextFile(path, ExampleError, columns.encoding)
     with bad.of(path) as refuse:
-        making = _Making(file, offsets, refuse, need_answers=need_answers)
+        builder = _QuestionBuilder(file, offsets, refuse, need_answers=need_answers)
         if is_table(path, columns):
             columns.check_read(path, "questions about texts", *_READ)
-            found = making.of_table(path, columns)
+            questions = builder.of_table(path, columns)
         else:
             columns.check_read(path, "SQuAD's JSON")
-            found = making.of_articles()
-        for question in found:
+            questions = builder.of_articles()
+        for question in questions:
             empty = False
             yield question
     if empty:
         raise examples_missing(file, bad, before)
 
 
-class _Making:
-    """Makes questions of the parts of one file."""
+class _QuestionBuilder:
+    """A builder of questions from the parts of one file."""
 
     def __init__(
         self, file: TextFile, offsets: Offsets, refuse: Refuse, *, need_answers: bool
@@ -112,20 +111,20 @@ class _Making:
         roles: list[str] = []
 
         def pick(head: Head) -> Pick:
-            places = _places(head, columns, self._file)
+            positions = _places(head, columns, self._file)
             for name in ("question", "context", *(("answers",) if self._need_answers else ())):
-                if name not in places and not (name == "answers" and "start" in places):
+                if name not in positions and not (name == "answers" and "start" in positions):
                     remedy = (
                         "questions have id, question, context, and answers or answer_text and "
                         f"answer_start; the columns are: {listed(head.names)}"
                     )
                     raise self._file.fault(f"has no {name!r}", 1, remedy)
-            roles.extend(places)
-            return Pick(columns=tuple(places.values()))
+            roles.extend(positions)
+            return Pick(columns=tuple(positions.values()))
 
         for line, cells in table.rows(pick):
             part = dict(zip(roles, cells, strict=True))
-            # rows without a column of ids are named by their lines
+            # without a column of ids, the line is the id
             value = {"question": part["question"], "id": part.get("id", line)}
             if "answers" in part or "start" in part:
                 value["answers"] = _answers_of_row(part)
@@ -155,7 +154,7 @@ class _Making:
     def _question(self, asked: Placed, context: object, title: object) -> Question:
         value, line = asked
         if not isinstance(value, dict):
-            raise self._file.fault("a question that is no JSON object", line)
+            raise self._file.fault("a question is not a JSON object", line)
         passage = self._text(line, "context", context)
         question = tidy(self._text(line, "question", value.get("question")))
         name = self._id(line, value.get("id"))
@@ -164,9 +163,9 @@ class _Making:
             raise self._file.fault("'is_impossible' is neither true nor false", line)
         answers = self._answers(line, passage, value.get("answers", []))
         if impossible and answers:
-            raise self._file.fault("impossible, and has answers", line, "remove them, or say false")
+            raise self._file.fault("impossible, but has answers", line, "remove one of the two")
         if self._need_answers and not impossible and not answers:
-            raise self._file.fault("no answer", line, 'give one, or say "is_impossible": true')
+            raise self._file.fault("no answer", line, 'give one, or write "is_impossible": true')
         self._ids.add(name)
         return Question(
             id=name,
@@ -182,59 +181,59 @@ class _Making:
 
     def _text(self, line: int, role: str, value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise self._file.fault(f"the {role} is empty, or no string", line, "fill it in")
+            raise self._file.fault(f"the {role} is empty or not a string", line, "fill it in")
         if "\0" in value:
             raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
-        # half a surrogate pair is no text; one sign takes its place, so that places stay
+        # replace each lone surrogate by one character, so that positions stay the same
         return value.encode("utf-8", "replace").decode()
 
     def _id(self, line: int, value: object) -> str:
         name = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-        remedy = "give every question an id of its own"
+        remedy = "give every question a unique id"
         if not name:
             raise self._file.fault("no id", line, remedy)
         if name in self._ids:
-            what = f"the id {name[:40]!r} is that of an earlier question too"
+            what = f"the id {name[:40]!r} is used by an earlier question too"
             raise self._file.fault(what, line, remedy)
         return name
 
     def _answers(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
         if not isinstance(value, list):
-            raise self._file.fault("'answers' is no list", line, _ANSWER)
-        return tuple(self._answer(line, context, each) for each in value)
+            raise self._file.fault("'answers' is not a list", line, _ANSWER)
+        return tuple(self._answer(line, context, answer) for answer in value)
 
     def _plausible(self, line: int, context: str, value: object) -> tuple[Answer, ...]:
         try:
             return self._answers(line, context, value)
         except UserError:
-            return ()  # nobody trains on them or is measured by them
+            return ()  # not used in training or evaluation
 
     def _answer(self, line: int, context: str, value: object) -> Answer:
         text = value.get("text") if isinstance(value, dict) else None
         start = value.get("answer_start") if isinstance(value, dict) else None
         if not isinstance(text, str) or not text.strip() or type(start) is not int:
-            raise self._file.fault("an answer without text or place", line, _ANSWER)
+            raise self._file.fault("an answer without text or answer_start", line, _ANSWER)
         text = text.encode("utf-8", "replace").decode()
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
-        if self._offsets == "mend" and (place := _nearest(context, text, start)) is not None:
-            return Answer(text, place)
-        there = context[start : start + len(text)] if start >= 0 else ""
-        what = f"the answer {text[:40]!r} does not stand at {start}: there is {there[:40]!r}"
-        raise self._file.fault(what, line, "mend the place, or have it mended by option")
+        if self._offsets == "mend" and (position := _nearest(context, text, start)) is not None:
+            return Answer(text, position)
+        actual = context[start : start + len(text)] if start >= 0 else ""
+        what = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
+        raise self._file.fault(what, line, "correct answer_start")
 
 
 def _nearest(context: str, text: str, start: int) -> int | None:
-    """The place of a text that is nearest to one where it should be, None when it is nowhere."""
+    """Return the occurrence of a text nearest to a position, None if there is none."""
     start = min(max(start, 0), len(context))
     after = context.find(text, start)
     before = context.rfind(text, 0, start + len(text))
-    found = [place for place in (before, after) if place >= 0]
-    return min(found, key=lambda place: abs(place - start), default=None)
+    positions = [position for position in (before, after) if position >= 0]
+    return min(positions, key=lambda position: abs(position - start), default=None)
 
 
 def is_table(path: Path, columns: Columns) -> bool:
-    """Return whether a file has a question a row or record, and no articles as SQuAD's JSON."""
+    """Return whether a file has one question per row or record, unlike SQuAD's JSON."""
     if kind_of(path) != ".json":
         return kind_of(path) in TABLES
     try:
@@ -256,48 +255,48 @@ _ROLES = {
 _NAMES = frozenset(name for names in _ROLES.values() for name in names)
 _READ = ("text", "text_pair", "label", "id", "header")
 _GIVEN = {"text": "context", "text_pair": "question", "label": "answers", "id": "id"}
-"""Roles that the columns named by the user have here."""
+"""Roles of the columns given by the user."""
 
 
 def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
-    """Return where the parts of questions stand in a table, by role."""
+    """Return the columns of the parts of a question, by role."""
     names = head.names
-    found = {}
+    indices = {}
     for role, usual in _ROLES.items():
-        place = first_of(names, usual)
-        if place is not None:
-            found[role] = place
-    header = _checked_header(head, columns, file, found)
+        index = first_of(names, usual)
+        if index is not None:
+            indices[role] = index
+    header = _checked_header(head, columns, file, indices)
     for field, role in _GIVEN.items():
         if (name := getattr(columns, field)) is not None:
-            found[role] = column_of(name, names, header, file)
-    if "answers" in found or not {"text", "start"} <= found.keys():
-        found.pop("text", None)
-        found.pop("start", None)
-    same = next((role for role in found if list(found.values()).count(found[role]) > 1), None)
+            indices[role] = column_of(name, names, header, file)
+    if "answers" in indices or not {"text", "start"} <= indices.keys():
+        indices.pop("text", None)
+        indices.pop("start", None)
+    same = next((role for role in indices if list(indices.values()).count(indices[role]) > 1), None)
     if same is not None:
-        what = f"the column {names[found[same]][:40]!r} is named for two parts of a question"
-        raise file.fault(what, 1, "name a column of its own for each")
-    return found
+        what = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
+        raise file.fault(what, 1, "name a different column for each")
+    return indices
 
 
 def _checked_header(
     head: Head, columns: Columns, file: TextFile, found: Mapping[str, int]
 ) -> Header:
-    """Return the header; raises the file's error for a table without one, which is needed."""
+    """Return the header. Raises the file's error for a table without one."""
     if not head.delimited:
         columns.check_named(file.path)
         return NAMED
     header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
     if header.present is False or (header.present is None and not found):
-        remedy = "write a first line of names above it: id,question,context,answers"
-        what = "questions about texts need a header, which names their parts"
+        remedy = "add a header: id,question,context,answers"
+        what = "questions about texts need a header that names their parts"
         raise file.fault(f"{what}; {header.reason}", 1, remedy)
     return Header(present=True, reason=header.reason)
 
 
 def _answers_of_row(part: Mapping[str, object]) -> object:
-    """The answers of a row as SQuAD writes them; None where they cannot be read."""
+    """Return the answers of a row in SQuAD's form; None if they cannot be read."""
     if "answers" in part:
         return _listed(_read(part["answers"]))
     text, start = _read(part["text"], plain=True), _read(part["start"])
@@ -311,7 +310,7 @@ def _answers_of_row(part: Mapping[str, object]) -> object:
 
 
 def _read(cell: object, *, plain: bool = False) -> object:
-    """A cell, or what is written in it; a `plain` one is a text unless it is a list."""
+    """Return a cell's value, parsed if it is a literal; `plain` cells are text unless lists."""
     if not isinstance(cell, str) or (plain and not cell.startswith("[")):
         return cell
     if not cell.strip():
@@ -323,7 +322,7 @@ def _read(cell: object, *, plain: bool = False) -> object:
 
 
 def _listed(answers: object) -> object:
-    """The answers of a row as SQuAD writes them."""
+    """Convert an object of parallel lists to SQuAD's list of answers."""
     if not isinstance(answers, dict):
         return answers
     texts, starts = answers.get("text"), answers.get("answer_start")

@@ -1,10 +1,10 @@
-"""Tables of words and tags: a CSV or TSV with a word and its tag a row.
+"""Tables of words and tags: a CSV or TSV with a word and its tag per row.
 
-Empty rows part sentences, or a column that names or numbers the sentence of each row (perhaps in
-its first row only). Columns are found by their usual names or, without a header, by what they hold:
-the sentence first, then the word, the tag last. A first line is a header where it has usual names
-or a word above the numbers of sentences; it is a row where its tag is one of those below, or is
-written like them. Where neither is so the user is asked.
+Sentences are separated by empty rows, or by a column that names or numbers the sentence of each row
+(perhaps in its first row only). Columns are found by their usual names or, without a header, by
+content: the sentence first, then the word, the tag last. A first line is a header if it has usual
+names or a word above the numbers of sentences; it is a row if its tag is one of those below, or is
+written like them. Otherwise the user has to state it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PAIR_NAMES = frozenset((*GROUPS, *chain.from_iterable(PAIRS))) - {"text", *_SEN
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row, without cells where it is empty or cannot be read."""
+    """A row, without cells if it is empty or cannot be read."""
 
     line: int
     cells: list[str]
@@ -58,17 +58,17 @@ class _Row:
 
     @property
     def empty(self) -> bool:
-        """Whether it ends a sentence."""
+        """True if the row ends a sentence."""
         return not self.cells and self.error is None
 
     @property
     def document(self) -> bool:
-        """Whether it begins a document."""
+        """True if the row begins a document."""
         return any(cell.startswith(DOCUMENT) for cell in self.cells[:2])
 
     @property
     def word(self) -> bool:
-        """Whether it is a row of columns, a word or the header."""
+        """True if the row has columns: a word or the header."""
         return bool(self.cells) and not self.document
 
 
@@ -83,15 +83,15 @@ class _Places:
     header: Header = _UNKNOWN
 
     def roles(self) -> dict[str, int]:
-        """The columns that exist, by what they hold."""
-        found = {"sentence": self.sentence, "word": self.word, "tag": self.tag}
-        return {role: index for role, index in found.items() if index is not None}
+        """Return the existing columns by role."""
+        positions = {"sentence": self.sentence, "word": self.word, "tag": self.tag}
+        return {role: index for role, index in positions.items() if index is not None}
 
 
 def recognise_tag_table(
     path: Path, columns: Columns, tags: TagColumns, *, need_tags: bool
 ) -> str | None:
-    """Return what shows a file to be a table of words and tags; None if nothing does."""
+    """Return the evidence that a file is a table of words and tags; None if there is none."""
     if kind_of(path) not in DELIMITED:
         return None
     file = TextFile(path, ExampleError, columns.encoding)
@@ -108,7 +108,7 @@ def recognise_tag_table(
     try:
         places = _placed(file, sample, columns, tags, need_tags=need_tags)
     except UserError:
-        # an undecided header is the reader's to refuse
+        # an undecided header is refused when the file is read
         places = _by_content(_below(sample))
     if places.tag is None and (need_tags or word is None):
         return None
@@ -118,7 +118,7 @@ def recognise_tag_table(
 def tag_table_sentences(
     file: TextFile, columns: Columns, tags: TagColumns, *, need_tags: bool
 ) -> Iterator[Words | BadSentence]:
-    """Return the sentences of a table of words and tags; the file's error for bad columns."""
+    """Yield the sentences of a table of words and tags. Raises the file's error."""
     columns.check_read(file.path, "a table of words and tags", "text", "label", "group", "header")
     rows = _rows(file)
     sample = _sample(rows)
@@ -134,7 +134,7 @@ def tag_table_sentences(
             "put an empty row after each sentence, or name the column that numbers the sentences: "
             "--columns.group"
         )
-        raise file.fault("nothing says where sentences end", 1, remedy)
+        raise file.fault("the ends of sentences are not marked", 1, remedy)
     yield from _sentences(file, chain(sample, rows), places, len(_first(sample)))
 
 
@@ -144,16 +144,16 @@ def first_rows(file: TextFile) -> Iterator[list[str]]:
 
 
 def described_tag_table(path: Path, columns: Columns, tags: TagColumns) -> str:
-    """Return the header of a table of words and tags, and its columns, in a few words."""
+    """Return a short description of the header and columns of a table of words and tags."""
     file = TextFile(path, ExampleError, columns.encoding)
     sample = _sample(_rows(file))
     places = _placed(file, sample, columns, tags, need_tags=False)
-    told = described_columns(kind_of(path), _first(sample), places.header, places.roles())
-    return told if places.sentence is not None else f"{told}, an empty row ends a sentence"
+    shown = described_columns(kind_of(path), _first(sample), places.header, places.roles())
+    return shown if places.sentence is not None else f"{shown}, an empty row ends a sentence"
 
 
 def _rows(file: TextFile) -> Iterator[_Row]:
-    """The rows of a file, also empty ones and those that cannot be read."""
+    """Yield the rows of a file, including empty and unreadable ones."""
     if kind_of(file.path) == ".csv":
         for line, cells, _ in comma_rows(file):
             if isinstance(cells, UserError):
@@ -172,12 +172,12 @@ def _sample(rows: Iterator[_Row]) -> list[_Row]:
 
 
 def _first(sample: Sequence[_Row]) -> list[str]:
-    """The cells of the first row that is a word or the header; none where there is no such row."""
+    """Return the cells of the first row that is a word or the header, [] if there is none."""
     return next((row.cells for row in sample if row.word), [])
 
 
 def _below(sample: Sequence[_Row]) -> list[list[str]]:
-    """The cells of the rows of words below the first, those that have as many."""
+    """Return the cells of the rows of words below the first, if of the same width."""
     width = len(_first(sample))
     return [row.cells for row in sample if row.word and len(row.cells) == width][1:]
 
@@ -190,7 +190,7 @@ def _placed(
     *,
     need_tags: bool,
 ) -> _Places:
-    """Find the columns, and what the first line is; the header is None where that is undecided."""
+    """Find the columns and the header, whose `present` is None if undecided."""
     names, below, width = _first(sample), _below(sample), len(_first(sample))
     content = _given_positions(_by_content(below), columns, tags, width)
     usual = _by_names(names) if columns.header != "no" else None
@@ -216,7 +216,7 @@ def _placed(
 
 
 def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
-    """The places with those that were given as positions."""
+    """Replace the columns that are given as positions."""
     places: dict[str, Any] = {}
     for role, name, position, usual in (
         ("word", columns.text, tags.word, USUAL_TAGS.word),
@@ -226,7 +226,7 @@ def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: 
         if position != usual and name is not None:
             option = "--text-column" if role == "word" else "--label-column"
             what = f"the column of the {role} is named twice, by {option} and --tags.{role}"
-            raise ConfigError(what, remedy="leave one of them out")
+            raise ConfigError(what, remedy="omit one of them")
         if position != usual:
             places[role] = position + width * (position < 0)
         elif name is not None and is_position(name) and int(name) < width:
@@ -235,7 +235,7 @@ def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: 
 
 
 def _by_names(names: Sequence[str]) -> _Places | None:
-    """The places of columns of usual names, where those of the word and the tag are among them."""
+    """Find the columns by their usual names; None unless word and tag are among them."""
     word, tag = first_of(names, WORD_NAMES), first_of(names, _LABEL_NAMES)
     if word is None or (tag is None and len(names) > 2):
         return None
@@ -243,7 +243,7 @@ def _by_names(names: Sequence[str]) -> _Places | None:
 
 
 def _by_content(rows: Sequence[Sequence[str]]) -> _Places:
-    """The places by what columns hold: a sentence, perhaps behind a count of rows; word; tag."""
+    """Find the columns by content: sentence, perhaps after a row number; word; tag."""
     width = len(rows[0]) if rows else 0
     for index in range(min(2, width - 2)):
         if _names_sentences([row[index].strip() for row in rows]):
@@ -252,14 +252,14 @@ def _by_content(rows: Sequence[Sequence[str]]) -> _Places:
 
 
 def _names_sentences(cells: Sequence[str]) -> bool:
-    """Whether cells number sentences: runs of one number each, or a number and empty cells."""
+    """Return whether cells number sentences: runs of a number, or a number and empty cells."""
     runs = [name for name, _ in groupby(_filled(cells))]
     numbered = all(any(map(str.isdigit, name)) for name in runs)
     return len(runs) > 1 and 2 * len(runs) <= len(cells) and numbered and len(set(runs)) > 1
 
 
 def _filled(cells: Sequence[str]) -> Iterator[str]:
-    """Cells, the empty ones with the last before them that is not."""
+    """Yield the cells, replacing empty ones by the last non-empty one before."""
     last = next(filter(None, cells), "")
     for cell in cells:
         last = cell or last
@@ -269,13 +269,13 @@ def _filled(cells: Sequence[str]) -> Iterator[str]:
 def _header(
     names: Sequence[str], below: Sequence[Sequence[str]], places: _Places, columns: Columns
 ) -> Header:
-    """Return the header as stated or, with `auto`, as the first line shows it."""
+    """Return the header as stated or, with `auto`, as detected."""
     if columns.header != "auto":
         return Header(present=columns.header == "yes", reason="as stated")
     header = _seen_header(names, below, places)
     given = (columns.text, columns.label, columns.group)
-    called = [name for name in given if name is not None and not is_position(name)]
-    if header.present is None and any(index_of(names, name) is not None for name in called):
+    named = [name for name in given if name is not None and not is_position(name)]
+    if header.present is None and any(index_of(names, name) is not None for name in named):
         return Header(present=True, reason="it has a name that was given")
     return header
 
@@ -295,23 +295,23 @@ def _seen_header(names: Sequence[str], below: Sequence[Sequence[str]], places: _
             if is_number(cell):
                 reason = f"{shown} in its first line is a number, as below"
                 return Header(present=False, reason=reason)
-            return Header(present=True, reason=f"{shown} stands above numbers")
-    speaks = (
+            return Header(present=True, reason=f"{shown} is above numbers")
+    evidence = (
         None
         if places.tag is None or not 0 <= places.tag < len(names)
         else _tag_below(names[places.tag], below, places.tag)
     )
-    if speaks and usual and places.tag in usual:
-        speaks = None
-    if speaks:
-        return Header(present=False, reason=speaks)
+    if evidence and usual and places.tag in usual:
+        evidence = None
+    if evidence:
+        return Header(present=False, reason=evidence)
     if usual:
         return Header(present=True, reason=f"it has the name {next(iter(usual.values()))!r}")
     return _UNKNOWN
 
 
 def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | None:
-    """What shows the first cell of the tags to be one of them; None if nothing does."""
+    """Return the evidence that the first cell of the tags is a tag; None if there is none."""
     cell, values = cell.strip(), [row[tag].strip() for row in below if row[tag].strip()]
     if not cell or not values:
         return None
@@ -326,9 +326,9 @@ def _tag_below(cell: str, below: Sequence[Sequence[str]], tag: int) -> str | Non
 
 
 def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
-    """Whether rows are words with tags that repeat, in two sentences at least, mostly of several.
+    """Return whether rows are words with recurring tags, in at least two sentences.
 
-    The first row may be a header, the last sentence cut short.
+    Most sentences have several words. The first row may be a header, the last sentence incomplete.
     """
     rows = _below(sample)
     if not rows:
@@ -350,7 +350,7 @@ def _holds_words(sample: Sequence[_Row], places: _Places) -> bool:
 def _sentences(
     file: TextFile, rows: Iterator[_Row], places: _Places, width: int
 ) -> Iterator[Words | BadSentence]:
-    """The sentences of rows, of which the first with cells is the header where there is one."""
+    """Yield the sentences of rows, of which the first with cells may be the header."""
     document, block, named = 0, list[_Row](), ""
     if places.header.present:
         rows = chain(takewhile(lambda row: not row.word, rows), rows)
@@ -374,16 +374,16 @@ def _sentences(
 def _sentence(
     file: TextFile, block: Sequence[_Row], places: _Places, width: int, document: int
 ) -> Words | BadSentence:
-    row = "\n".join("\t".join(each.cells) for each in block)
+    row = "\n".join("\t".join(word.cells) for word in block)
     words, tags, lines = [], [], []
     try:
-        for each in block:
-            line, cells = each.line, each.cells
-            if each.error is not None:
-                raise each.error
+        for word in block:
+            line, cells = word.line, word.cells
+            if word.error is not None:
+                raise word.error
             if len(cells) != width:
                 what = f"{len(cells)} columns where the first row has {width}"
-                remedy = 'give every word the same columns; a comma as a word stands in quotes: ","'
+                remedy = 'give every word the same columns; put a comma as a word in quotes: ","'
                 raise file.fault(what, line, remedy)
             words.append(_cell(file, cells[places.word], line, "word"))
             if places.tag is not None:
@@ -397,10 +397,10 @@ def _sentence(
 def _cell(file: TextFile, cell: str, line: int, role: str) -> str:
     if "\0" in cell:
         raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
-    found = tidy(cell)
-    if not found:
+    text = tidy(cell)
+    if not text:
         raise file.fault(f"the {role} is empty", line, "fill it in, or remove the line")
-    if found.startswith("[") and found.endswith("]") and " " in found:
-        remedy = "give a word a row, or lists of tokens and tags in a .jsonl"
+    if text.startswith("[") and text.endswith("]") and " " in text:
+        remedy = "give one word per row, or lists of tokens and tags in a .jsonl"
         raise file.fault(f"a list where a {role} is expected", line, remedy)
-    return found
+    return text

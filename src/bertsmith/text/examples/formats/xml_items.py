@@ -1,4 +1,4 @@
-"""Elements of XML with attributes and texts; COPA's items of a premise and alternatives."""
+"""Examples in XML: COPA's items of a premise and alternatives, and pairs of texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Element = tuple[int, dict[str, str], dict[str, str]]
 
 
 def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
-    """Line, parts and text of each item; raises the file's error where it is no such XML."""
+    """Yield line, parts and text of each item. Raises the file's error for invalid XML."""
     for line, given, texts in xml_items(file, ("item",)):
         options = [texts[key] for key in sorted(texts, key=_number) if _number(key)]
         parts: dict[str, object] = {
@@ -44,9 +44,9 @@ def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
 
 
 def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
-    """Line, attributes and texts, by their elements, of each element of these names.
+    """Yield line, attributes and texts by child element of each element with one of the names.
 
-    Entities of the document's own are refused: a few lines of them can unfold to gigabytes.
+    Entity declarations are refused: a few lines of them can expand to gigabytes.
     """
     parsing = _Parsing(file, names)
     # the blocks are UTF-8, whatever the document declares
@@ -65,12 +65,12 @@ def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         why = expat.errors.messages[error.code]
-        raise file.fault(f"not XML: {why}", error.lineno, "copy or write it again") from error
+        raise file.fault(f"not XML: {why}", error.lineno, "copy or export it again") from error
     yield from parsing.taken()
 
 
 class _Parsing:
-    """What has been read of the elements so far."""
+    """The state of the parser: complete and open elements."""
 
     def __init__(self, file: TextFile, names: tuple[str, ...]) -> None:
         self._file = file
@@ -111,7 +111,7 @@ class _Parsing:
 
 
 def _number(element: str) -> int:
-    """2 of ``a2``, 0 of other elements."""
+    """Return 2 for ``a2``, 0 for other elements."""
     match = _ALTERNATIVE.fullmatch(element)
     return int(match[1]) if match else 0
 
@@ -128,7 +128,7 @@ _SECOND = ("h", "hypothesis", "text2", "sentence2", "text_pair")
 
 
 def has_pairs(file: TextFile) -> bool:
-    """Return whether the first elements of an XML file are pairs."""
+    """Return whether an XML file holds pairs."""
     return next(xml_items(file, ("pair",)), None) is not None
 
 
@@ -141,7 +141,7 @@ def pair_examples(
     *,
     need_label: bool,
 ) -> Iterator[Example]:
-    """The pairs of an XML file, their label an attribute."""
+    """Yield the pairs of an XML file, their label being an attribute."""
     file = TextFile(path, ExampleError, columns.encoding)
     before, empty = bad.count, True
     with bad.of(path) as refuse:
