@@ -61,7 +61,7 @@ def of_tsv() -> Iterator[Bad]:
     for label in ("a||b", "|a", "a|", "a| |b", "|"):
         row = f"x\t{label}".encode()
         yield Bad(label.replace("|", "I"), tsv(row), "classes", "an empty label among several")
-    yield Bad("list", tsv(b"x\t[a"), "classes", "the labels are no JSON list")
+    yield Bad("list", tsv(b"x\t[a"), "classes", "the labels are not a JSON list")
     yield Bad("list-of", tsv(b'x\t[["a"]]'), "classes", "neither string nor number")
     flags, good = b"text\trude\tloud", b"x\t0\t1"
     for flag in ("2", "yes", "", "0.5", "-1"):
@@ -114,12 +114,12 @@ def of_jsonl() -> Iterator[Bad]:
         yield Bad(f"label-{name}", jsonl(row), "class", "neither string nor number", 2)
     good = b'{"text": "x", "label": 2.5}'
     for label, message in {
-        "true": "is no number",
+        "true": "is not a number",
         "NaN": "is nan, not a finite number",
         "Infinity": "is inf, not a finite number",
-        "[1]": "is no number",
+        "[1]": "is not a number",
         '"high"': "is no number: 'high'",
-        "9" + "0" * 400: "is no number",
+        "9" + "0" * 400: "is not a number",
         "null": "no label",
     }.items():
         row = f'{{"text": "x", "label": {label}}}'

@@ -78,9 +78,13 @@ def of_marked_texts() -> Iterator[Bad]:
         yield Bad(f"{name}.jsonl", jsonl(row, good), "tag", message, 2)
     good = b'{"tokens": ["Ann", "runs"], "tags": ["B-PER", "O"]}'
     for name, row, message in (
-        ("fewer", '{"tokens": ["Ann", "runs"], "tags": ["O"]}', "2 tokens, and 1 tags"),
+        ("fewer", '{"tokens": ["Ann", "runs"], "tags": ["O"]}', "2 tokens but 1 tags"),
         ("none", '{"tokens": [], "tags": []}', "the tokens are empty"),
-        ("empty", '{"tokens": ["Ann", ""], "tags": ["O", "O"]}', "the tokens are empty, or one"),
+        (
+            "empty",
+            '{"tokens": ["Ann", ""], "tags": ["O", "O"]}',
+            "the tokens are empty, or contain",
+        ),
         ("numbers", '{"tokens": ["Ann"], "tags": [1]}', "the tags are not a list of strings"),
         ("text", '{"tokens": "Ann", "tags": ["O"]}', "the tokens are not a list of strings"),
         ("starts", '{"tokens": ["Ann"], "tags": ["I-PER"]}', "'I-PER' does not follow"),

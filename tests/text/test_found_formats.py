@@ -84,7 +84,7 @@ def test_fasttext(tmp_path: Path) -> None:
     assert recognise(path).task == "multi-label"
     several = list(read_examples(path, need_label=True, kind="classes"))
     assert [each.labels for each in several] == [("a", "b-c"), ("a",)]
-    with pytest.raises(ExampleError, match=r"txt:1: 2 labels where a text has one; .*multi-label"):
+    with pytest.raises(ExampleError, match=r"txt:1: 2 labels instead of one; .*multi-label"):
         list(read_examples(path, need_label=True))
     path.write_text("__label__a one\nx __label__b two\n__label__c\n", encoding="utf-8")
     bad = BadRows("skip")

@@ -147,12 +147,12 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
         (["a.txt"], "holds only 'a.txt', so no classes"),
         (
             ["a/1", "b/2", "notes.txt"],
-            "holds folders, one for each class, and also the file ",
+            "holds folders, one per class, but also the file ",
         ),
-        (["a.txt", "b.txt", "c/d"], "holds files, one for each class, and also the folder 'c'"),
-        (["train.txt", "dev.txt"], "the parts of a data set, not classes: 'dev.txt', 'train.txt'"),
-        (["train/pos/1", "test/pos/1"], "the parts of a data set, not classes: 'test', 'train'"),
-        (["a.csv", "b.csv"], "holds tables, not a file of texts for each class: 'a.csv', 'b.csv'"),
+        (["a.txt", "b.txt", "c/d"], "holds files, one per class, but also the folder 'c'"),
+        (["train.txt", "dev.txt"], "the splits of a data set, not classes: 'dev.txt', 'train.txt'"),
+        (["train/pos/1", "test/pos/1"], "the splits of a data set, not classes: 'test', 'train'"),
+        (["a.csv", "b.csv"], "holds tables, not one file of texts per class: 'a.csv', 'b.csv'"),
         (["a/1", "b/c/2"], "the folder of class 'b' holds folders: 'c'"),
     ],
 )

@@ -29,9 +29,9 @@ WRONG = [
     (
         "a.csv",
         gzip.compress(b"text,label\n", mtime=0),
-        "is compressed by gzip, not text; let its name end",
+        "is compressed by gzip, not text; rename it to end",
     ),
-    ("a.tsv", b"PAR1\x15\x04", "is a Parquet file, not text; let its name end in .parquet"),
+    ("a.tsv", b"PAR1\x15\x04", "is a Parquet file, not text; rename it to end in .parquet"),
     ("a.pdf", b"%PDF-1.4\n", "is a PDF, not text"),
     ("a.csv", b"<!doctype html>\n<html>", "is a web page, not text; download the file itself"),
     ("a.tsv", table("text,label", TWO), "has no tabs, so one column only, 'text,label'; if commas"),
@@ -82,5 +82,5 @@ def test_commas_between_several_labels(tmp_path: Path) -> None:
     path.write_bytes(table("text,labels", ['"Paris, France|x"', "x"] * 10))
     assert label_separator(path, Columns()) == "|"
     path.write_bytes(table("text,labels", ['"a, b"', "c"] * 10))
-    with pytest.raises(ExampleError, match=r"state what stands between labels: --columns\.label_"):
+    with pytest.raises(ExampleError, match=r"state the separator of labels: --columns\.label_"):
         label_separator(path, Columns())

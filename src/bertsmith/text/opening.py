@@ -1,6 +1,6 @@
-"""Lines of text out of plain, gzip and zstandard files, with every fault named by file and line.
+"""Text and lines of plain, gzip and zstandard files, with errors that name file and line.
 
-The encoding is that named, or is found out by `encodings`; what leaves here is text, or UTF-8.
+The encoding is given, or detected by `encodings`; the output is text, or UTF-8.
 """
 
 from __future__ import annotations
@@ -32,36 +32,35 @@ COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 26
 LONGEST_FILE = 1 << 29
-"""Characters of a file that must be in memory as a whole, such as one JSON object."""
+"""Maximum characters of a file that must be in memory as a whole, such as one JSON object."""
 
-# how Python writes bytes that are not of the encoding into text ("surrogateescape")
+# undecodable bytes in text ("surrogateescape")
 _ESCAPED = re.compile("[\udc80-\udcff]")
 _MOST_VERDICTS = 100_000
-# files are opened several times, to recognise and to read them: each is examined, and what was
-# found is said, once
+# files are opened several times, to recognise and to read them, but examined and reported once
 _verdicts: dict[tuple[object, ...], Verdict] = {}
 
 
 def kind_of(path: Path) -> str:
-    """The extension that says how to read a file: ``.txt`` of ``b.txt`` and of ``b.TXT.gz``."""
+    """Return the extension without compression: ``.txt`` of ``b.txt`` and of ``b.TXT.gz``."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix in COMPRESSED else suffix
 
 
 @runtime_checkable
 class Stream(Protocol):
-    """What gives its bytes bit by bit."""
+    """A readable stream of bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
         ...
 
 
 class TextFile:
-    """A file to be read once, and the class of error that its faults raise."""
+    """A file to be read once, with the class of its errors."""
 
     def __init__(self, path: Path, error: type[UserError], encoding: str = AUTO) -> None:
-        """Read `path` in an encoding by its name, or in the one that it is found to be in."""
+        """Read `path` in the named encoding, or in the detected one."""
         self.path = path
         self.encoding = encoding
         self._codec = UTF8
@@ -74,24 +73,24 @@ class TextFile:
 
     @property
     def compressed(self) -> bool:
-        """Whether its bytes on the disk are not those of its text."""
+        """True if the file is compressed on disk."""
         return self.path.suffix.lower() in COMPRESSED
 
     @property
     def bytes_read(self) -> int:
-        """How far the file as it lies on the disk has been read, for progress bars."""
+        """Number of bytes of the file on disk that have been read, for progress bars."""
         raw = self._raw
         if raw is None or raw.closed:
             return self._closed_at
         return raw.tell() if raw.seekable() else 0
 
     def fault(self, what: str, line: int | None = None, remedy: str = "") -> UserError:
-        """An error that names this file."""
+        """Return an error that names this file."""
         return self._error(what, where=self.path, line=line, remedy=remedy)
 
     @contextmanager
     def open(self) -> Iterator[Stream]:
-        """The decompressed bytes; whatever goes wrong in reading them becomes the file's error."""
+        """Open the decompressed bytes; errors in reading them become the file's error."""
         try:
             with self.path.open("rb") as raw:
                 self._raw = raw
@@ -102,14 +101,14 @@ class TextFile:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(error) from error
         except OSError as error:
-            if error.errno is None:  # pyarrow's complaints about the content come as bare OSError
+            if error.errno is None:  # pyarrow raises bare OSError for invalid content
                 raise self._damaged(error) from error
             raise self.fault(f"cannot be read: {error.strerror}") from error
 
     def blocks(self, start: int = 0) -> Generator[bytes, None, None]:
-        """The text as UTF-8 from a place on, in blocks of about a megabyte.
+        """Yield the text as UTF-8 from an offset on, in blocks of about a megabyte.
 
-        Bytes that are no UTF-8 are left in a file that is to be read as such.
+        In a file read as UTF-8, invalid bytes are left as they are.
         """
         codec, blocks = self._settled(start)
         if codec == UTF8:
@@ -122,18 +121,18 @@ class TextFile:
             start = max(0, start - len(block))
 
     def _raw_blocks(self, start: int = 0) -> Generator[bytes, None, None]:
-        """The decompressed bytes from a place on, in blocks of about a megabyte."""
+        """Yield the decompressed bytes from an offset on, in blocks of about a megabyte."""
         with self.open() as stream:
             if start and stream is self._raw:
                 self._raw.seek(start)
                 start = 0
-            while start > 0 and (passed := stream.read(min(BLOCK_BYTES, start))):
-                start -= len(passed)
+            while start > 0 and (skipped := stream.read(min(BLOCK_BYTES, start))):
+                start -= len(skipped)
             while block := stream.read(BLOCK_BYTES):
                 yield block
 
     def _settled(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
-        """The codec of the text, and its bytes; of UTF-8 from a place on, else all of them."""
+        """Return the codec of the text, and its bytes: if UTF-8, from an offset on, else all."""
         if self.encoding == AUTO and self.path.is_file():
             codec = self._accepted(self._examined())
             return codec, self._raw_blocks(start if codec == UTF8 else 0)
@@ -142,21 +141,21 @@ class TextFile:
             return UTF8, self._raw_blocks(start)
         blocks = self._raw_blocks()
         first = next(blocks, b"")
-        # what comes by a pipe is judged by its first block, for it cannot be read twice
+        # a pipe is judged by its first block, since it cannot be read twice
         verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
         if verdict.guessed:
             tell_guess(self.path, verdict)
-        return self._accepted(verdict), _put_before(first, blocks)
+        return self._accepted(verdict), _prepend(first, blocks)
 
     def examine(self, guesses: Guesses) -> None:
-        """Find out the encoding before the file is read, and leave telling a guess to `guesses`."""
+        """Detect the encoding before the file is read, and leave reporting a guess to `guesses`."""
         if self.encoding == AUTO and self.path.is_file():
             self._examined(guesses.add)
 
     def _examined(self, tell: Callable[[Path, Verdict], None] = tell_guess) -> Verdict:
-        """The verdict about this file's encoding, from its bytes as they are now.
+        """Return the verdict on this file's encoding, from its present bytes.
 
-        A guess is told when it is made, by `tell`.
+        A new guess is reported by `tell`.
         """
         try:
             state = self.path.stat()
@@ -173,22 +172,22 @@ class TextFile:
         return _verdicts[key]
 
     def _accepted(self, verdict: Verdict) -> str:
-        """The codec that is used from here on; raises the file's error where there is none."""
+        """Set and return the codec. Raises the file's error if there is none."""
         self._guessed = bool(verdict.guessed)
         self._candidates = verdict.candidates
         if verdict.codec is None:
-            raise self.fault(verdict.fault, 1, self._name_it())
+            raise self.fault(verdict.fault, 1, self._encoding_remedy())
         self._codec = verdict.codec
         return verdict.codec
 
     def lines(
         self, *, longest: int = LONGEST_LINE, escaped: bool = False
     ) -> Iterator[tuple[int, str]]:
-        """Numbered lines, from 1, without their ends (LF, CRLF or CR) and without a BOM.
+        """Yield lines numbered from 1, without their ends (LF, CRLF or CR) and without a BOM.
 
-        Raises the file's error when it is not in its encoding, or a line of more than `longest`
-        characters. With `escaped`, the bytes that are not are kept for `undecodable` to find, so
-        that one such line need not end the reading.
+        Raises the file's error if it cannot be decoded, or a line has more than `longest`
+        characters. With `escaped`, undecodable bytes are kept for `undecodable` to find, so that
+        one such line does not end the reading.
         """
         number, rest = 1, ""
         for text in self._decoded("surrogateescape" if escaped else "strict"):
@@ -204,11 +203,11 @@ class TextFile:
             yield number, rest
 
     def texts(self) -> Iterator[str]:
-        """All of its text in blocks, every line end as LF."""
+        """Yield the text in blocks, every line end as LF."""
         return self._decoded("strict")
 
     def whole(self) -> str:
-        """All of its text, every line end as LF; the file's error beyond 2^29 characters."""
+        """Return the text, every line end as LF. Raises the file's error beyond 2^29 characters."""
         parts, size = [], 0
         for text in self._decoded("strict"):
             parts.append(text)
@@ -219,7 +218,7 @@ class TextFile:
         return "".join(parts)
 
     def undecodable(self, text: str, line: int) -> UserError | None:
-        """What is wrong with a line that was read `escaped`, or None."""
+        """Return the error of a line that was read `escaped`, or None."""
         if text.isascii() or not (escaped := _ESCAPED.search(text)):
             return None
         if self._codec != UTF8:
@@ -233,9 +232,9 @@ class TextFile:
         raise AssertionError("no surrogate is text in any encoding")
 
     def decoded(self, data: bytes, line: int) -> str:
-        """The text of some whole lines, the first of this number, every line end turned into LF.
+        """Decode whole lines, the first of number `line`, with every line end as LF.
 
-        Raises the file's error when they are not UTF-8.
+        Raises the file's error if they are not UTF-8.
         """
         try:
             text = data.decode("utf-8")
@@ -247,9 +246,9 @@ class TextFile:
         return with_line_feeds(text)
 
     def _decoded(self, errors: str) -> Iterator[str]:
-        """Text in blocks, every line end turned into one LF."""
+        """Yield the text in blocks, every line end as one LF."""
         codec, blocks = self._settled()
-        # half of a wide character may be a byte of ASCII, which cannot be escaped
+        # half of a wide character may be an ASCII byte, which cannot be escaped
         errors = "strict" if is_wide(codec) else errors
         held, first = "", True
         for decoded in self._texts(codec, blocks, errors):
@@ -264,10 +263,10 @@ class TextFile:
     def _texts(
         self, codec: str, blocks: Generator[bytes, None, None], errors: str
     ) -> Iterator[str]:
-        """The decoded text in blocks; the file's error, with the line, where it is not in it."""
+        """Yield the decoded text in blocks. Raises the file's error, with the line."""
         decode = codecs.getincrementaldecoder(codec)(errors).decode
         line, last = 1, ""
-        # closed at once, for the frames of an error would keep the file open
+        # closed at once, since the frames of an error would keep the file open
         with closing(blocks):
             for block in blocks:
                 try:
@@ -290,50 +289,50 @@ class TextFile:
             raise self._ends_early(line) from error
 
     def _ends_early(self, line: int) -> UserError:
-        remedy = "it was cut short: copy or download it again"
+        remedy = "it was truncated: copy or download it again"
         return self.fault("ends in the middle of a character", line, remedy)
 
     def _not_in_codec(self, byte: int | None, line: int) -> UserError:
         shown = "" if byte is None else f": byte 0x{byte:02X}"
         if self._codec == UTF8:
-            return self.fault(f"is not UTF-8{shown}", line, self._name_it())
-        guess = ", as which its beginning was read" if self._guessed else ""
+            return self.fault(f"is not UTF-8{shown}", line, self._encoding_remedy())
+        guess = ", the encoding guessed from its beginning" if self._guessed else ""
         what = f"is not {self._codec}{guess}{shown}"
         return self.fault(what, line, f"name another encoding: {OPTION} NAME")
 
-    def _name_it(self) -> str:
+    def _encoding_remedy(self) -> str:
         names = self._candidates[:3] or ("cp1252", "latin-1", "gb18030")
-        return f"name its encoding, such as {OPTION} {' or '.join(names)}, or mend it"
+        return f"name its encoding, such as {OPTION} {' or '.join(names)}, or correct it"
 
     def _damaged(self, error: Exception) -> UserError:
         return self.fault(
-            f"damaged or cut short: {error}", remedy="copy, download or compress it again"
+            f"damaged or truncated: {error}", remedy="copy, download or compress it again"
         )
 
 
-def _put_before(first: bytes, blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
+def _prepend(first: bytes, blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
     yield first
     yield from blocks
 
 
 def with_line_feeds(text: str) -> str:
-    """The text with every line end, CRLF and CR too, as LF."""
+    """Return the text with every line end, including CRLF and CR, as LF."""
     if "\r" in text:
         text = text.replace("\r\n", "\n")
-        # a search that finds nothing is many times faster than a replacement that does nothing
+        # a search without a match is many times faster than a replacement without one
         if "\r" in text:
             text = text.replace("\r", "\n")
     return text
 
 
 def line_ends(data: bytes) -> int:
-    """How many line ends there are: LF, CRLF or CR."""
+    """Count line ends: LF, CRLF or CR."""
     returns = data.count(b"\r")
     return data.count(b"\n") + (returns - data.count(b"\r\n") if returns else 0)
 
 
 def cut_line(line: str, longest: int) -> Iterator[str]:
-    """A long line in parts of at most so many characters, cut at white space where there is any."""
+    """Split a long line into parts of at most `longest` characters, at white space if possible."""
     while len(line) > longest:
         end = line.rfind(" ", longest // 2, longest) + 1 or longest
         yield line[:end]
@@ -348,7 +347,7 @@ def _decompressed(raw: BinaryIO, suffix: str) -> Stream:
     if suffix == ".zst":
         import pyarrow as pa
 
-        # unlike zstandard's reader, pyarrow's reports a stream that ends too early
+        # unlike zstandard's reader, pyarrow's reports a truncated stream
         return cast("Stream", pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
     return raw
 
@@ -357,12 +356,12 @@ _EXPORT = "save the sheet as CSV (UTF-8) or TSV"
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive", "unpack it and give the file inside"),
     (b"\xd0\xcf\x11\xe0", "an old Excel or Word file", _EXPORT),
-    (b"\x1f\x8b", "compressed by gzip", "let its name end in .gz"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "let its name end in .zst"),
+    (b"\x1f\x8b", "compressed by gzip", "rename it to end in .gz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "rename it to end in .zst"),
     (b"BZh", "compressed by bzip2", "decompress it: bunzip2"),
     (b"\xfd7zXZ\x00", "compressed by xz", "decompress it: unxz"),
     (b"7z\xbc\xaf", "a 7z archive", "unpack it and give the file inside"),
-    (b"PAR1", "a Parquet file", "let its name end in .parquet"),
+    (b"PAR1", "a Parquet file", "rename it to end in .parquet"),
     (b"ARROW1", "an Arrow file", "save it as Parquet, CSV or JSONL"),
     (b"%PDF", "a PDF", "give its text as a table: CSV, TSV or JSONL"),
     (b"SQLite format 3", "an SQLite database", "export a table as CSV"),
@@ -377,9 +376,9 @@ _OFFICE = {
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise `ExampleError` for a file whose first bytes are those of no kind of table or text.
+    """Raise `ExampleError` for a file that begins like a foreign format, not like a table or text.
 
-    Pipes are left alone: what is read of them is gone.
+    Pipes are not examined, since they cannot be read twice.
     """
     kind = kind_of(path)
     if path.suffix.lower() in COMPRESSED or kind == ".parquet" or not path.is_file():
@@ -388,7 +387,7 @@ def refuse_foreign(path: Path) -> None:
         with path.open("rb") as opened:
             start = opened.read(16)
     except OSError:
-        return  # whoever reads it says why
+        return  # reported when the file is read
     for begins, what, remedy in _KINDS:
         if start[: len(begins)].lower() != begins.lower():
             continue
@@ -399,7 +398,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _archive(path: Path, kind: str) -> ExampleError:
-    """Return the error of a zip archive, which office files are too."""
+    """Return the error for a zip archive, perhaps an office file."""
     what, remedy = _OFFICE.get(kind, ("a zip archive", "unpack it and give the file inside"))
     if kind in (".csv", ".tsv"):
         remedy += f", or, of an Excel file, {_EXPORT}"

@@ -276,17 +276,17 @@ class Corpus:
 
     def _walk(self, folder: Path, skipped: Counter[str]) -> list[Path]:
         """Return the readable files below a folder; count the others in `skipped` by extension."""
-        found: list[Path] = []
+        readable: list[Path] = []
         for parent, folders, files in os.walk(folder):
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(files) if name[0] != "."):
                 code = kind_of(path) in (*SOURCE_CODE, ".json") and not self._is_stated_text(path)
                 if path.is_file() and self._readable(path) and not code:
-                    found.append(path)
+                    readable.append(path)
                 else:
                     skipped[_kind_shown(path)] += 1
-        return found
+        return readable
 
     def _readable(self, path: Path) -> bool:
         return self._is_plain(path) or kind_of(path) in (*MARKUP, *TABLES)

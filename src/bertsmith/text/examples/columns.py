@@ -193,17 +193,17 @@ def place(
     if header.present is None and (given or labels):
         raise undecided(header, head.names, file)
     if header.present is False or header.counted:
-        found = _by_content(head, header, given, file, need_label=need_label and not labels)
+        indices = _by_content(head, header, given, file, need_label=need_label and not labels)
     else:
-        found = _by_usual_names(head, given, columns, grouped=grouped)
-        for role, index in found.items():
+        indices = _by_usual_names(head, given, columns, grouped=grouped)
+        for role, index in indices.items():
             if role not in given:
                 check_unique(index, head.names, header, file)
     for role in ("text", *["label"] * (need_label and not labels)):
-        if role not in found:
+        if role not in indices:
             raise _missing(role, head, header, file)
     return Places(
-        **found,
+        **indices,
         labels=labels,
         label_names=tuple(map(_label_name(head, header), columns.labels, labels)),
         header=header,
@@ -242,21 +242,21 @@ def _by_usual_names(
     head: Head, given: Mapping[str, int], columns: Columns, *, grouped: bool
 ) -> dict[str, int]:
     """Return the columns by role: those given, and others by their usual names."""
-    found = dict(given)
+    indices = dict(given)
     # a column given for one role has no other role
     names = ["" if index in given.values() else name for index, name in enumerate(head.names)]
     if "text" not in given:
         text, text_pair = _texts(names, paired="text_pair" in given)
-        found |= {"text": text} if text is not None else {}
-        found |= {"text_pair": text_pair} if text_pair is not None else {}
+        indices |= {"text": text} if text is not None else {}
+        indices |= {"text_pair": text_pair} if text_pair is not None else {}
     if "label" not in given and not columns.labels:
         label = first_of(names, LABELS)
-        if label is not None and label not in found.values():
-            found["label"] = label
+        if label is not None and label not in indices.values():
+            indices["label"] = label
     if "group" not in given and grouped:
         group = first_of(head.names, GROUPS)
-        found |= {"group": group} if group is not None else {}
-    return found
+        indices |= {"group": group} if group is not None else {}
+    return indices
 
 
 def first_of(names: Sequence[str], wanted: Sequence[str]) -> int | None:
@@ -279,22 +279,22 @@ def _by_content(
     head: Head, header: Header, given: Mapping[str, int], file: TextFile, *, need_label: bool
 ) -> dict[str, int]:
     """Return the columns by role without names: those given, and the others of two columns."""
-    found, width = dict(given), len(head.names)
+    indices, width = dict(given), len(head.names)
     rows = [row for row in head.sample[header.present is True :] if len(row) == width]
-    left = [index for index in range(width) if index not in found.values()]
-    if "text" not in found and "label" not in found and not need_label and width == 1:
-        found["text"] = 0
-    elif width == 2 and not found:
+    left = [index for index in range(width) if index not in indices.values()]
+    if "text" not in indices and "label" not in indices and not need_label and width == 1:
+        indices["text"] = 0
+    elif width == 2 and not indices:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
             what = f"the columns of text and label cannot be told apart; {header.reason}"
             raise file.fault(what, 1, _by_position(head))
-        found |= {"text": 1 - label, "label": label}
-    elif width == 2 and len(left) == 1 and set(found) < {"text", "label"}:
-        missing = "label" if "text" in found else "text"
+        indices |= {"text": 1 - label, "label": label}
+    elif width == 2 and len(left) == 1 and set(indices) < {"text", "label"}:
+        missing = "label" if "text" in indices else "text"
         if missing == "text" or need_label:
-            found[missing] = left[0]
-    return found
+            indices[missing] = left[0]
+    return indices
 
 
 def _label_column(columns: Sequence[Sequence[str]]) -> int | None:

@@ -171,7 +171,7 @@ def _json_list(written: str) -> list[object]:
     try:
         found = parse_json(written)
     except ValueError as error:
-        raise BadLabel("the labels are no JSON list", 'write ["a", "b"] or a|b') from error
+        raise BadLabel("the labels are not a JSON list", 'write ["a", "b"] or a|b') from error
     return list(found)
 
 

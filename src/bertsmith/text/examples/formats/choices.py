@@ -57,7 +57,7 @@ def made_choice(
 
     The part `begins` is a text that all options continue; numeric labels count from `start`.
     """
-    asked, texts, names = _asked(file, line, parts)
+    question, texts, names = _question(file, line, parts)
     if parts.get("begins"):
         begins = text_of(file, line, "second sentence", parts["begins"])
         texts = [f"{begins} {text}" for text in texts]
@@ -70,13 +70,13 @@ def made_choice(
     if label is None and need_label:
         raise file.fault("no label", line, "give every row a label")
     return Choice(
-        text=_text(file, line, context, asked),
+        text=_text(file, line, context, question),
         choices=tuple(texts),
         label=label,
         id=name,
         source=str(file.path),
         line=line,
-        context=text_of(file, line, "text", context) if context and asked else None,
+        context=text_of(file, line, "text", context) if context and question else None,
     )
 
 
@@ -86,7 +86,7 @@ def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tup
     A label that is the name or text of an option is not numeric: it is no evidence of the start.
     """
     try:
-        _, texts, names = _asked(file, line, parts)
+        _, texts, names = _question(file, line, parts)
         written = class_of(parts.get("label"))
     except (UserError, BadLabel):
         return None
@@ -95,24 +95,24 @@ def numeric_label(file: TextFile, line: int, parts: Mapping[str, object]) -> tup
     return None if texts.count(written) == 1 else (int(written), len(texts))
 
 
-def _asked(
+def _question(
     file: TextFile, line: int, parts: Mapping[str, object]
 ) -> tuple[object, list[str], list[str | None]]:
     """Return the question, and the texts and names of the options."""
-    asked, options = parts.get("question"), parts.get("options")
-    if isinstance(asked, dict):  # as in CommonsenseQA and ARC: {"stem": ..., "choices": [...]}
-        options = asked.get("choices", options)
-        asked = asked.get("stem")
-    return asked, *_options(file, line, options)
+    question, options = parts.get("question"), parts.get("options")
+    if isinstance(question, dict):  # as in CommonsenseQA and ARC: {"stem": ..., "choices": [...]}
+        options = question.get("choices", options)
+        question = question.get("stem")
+    return question, *_options(file, line, options)
 
 
-def _text(file: TextFile, line: int, context: object, asked: object) -> str:
+def _text(file: TextFile, line: int, context: object, question: object) -> str:
     if context is None:
-        return text_of(file, line, "question", asked)
+        return text_of(file, line, "question", question)
     text = text_of(file, line, "text", context)
-    if asked is None or asked == "":
+    if question is None or question == "":
         return text
-    question = text_of(file, line, "question", asked)
+    question = text_of(file, line, "question", question)
     return f"{text} {_ASKED.get(question, question)}"
 
 
@@ -229,7 +229,7 @@ def choice_places(
     """
     names = head.names
     options = find_options(names)
-    _check_header(head, columns, file, positions=bool(options))
+    _check_header(head, columns, file, has_options=bool(options))
     given = {
         role: column_of(name, names, NAMED if not head.delimited else Header(present=True), file)
         for role in ("text", "text_pair", "label", "id")
@@ -269,7 +269,7 @@ def _asked_columns(names: Sequence[str], given: dict[str, int]) -> tuple[int | N
     return question, given["text"]
 
 
-def _check_header(head: Head, columns: Columns, file: TextFile, *, found: bool) -> None:
+def _check_header(head: Head, columns: Columns, file: TextFile, *, has_options: bool) -> None:
     """Raise the file's error for a table without header, which is needed to find the options."""
     if not head.delimited:
         columns.check_named(file.path)
@@ -277,7 +277,7 @@ def _check_header(head: Head, columns: Columns, file: TextFile, *, found: bool) 
     if columns.header == "no":
         what = "multiple choice needs a header that names the columns of the options"
         raise file.fault(what, 1, NEEDS_HEADER)
-    if columns.header == "auto" and not found:
+    if columns.header == "auto" and not has_options:
         header = detect_header(head.sample, {*_QUESTIONS, *_CONTEXTS, *_LABELS, *_IDS})
         if header.present is not True:
             raise file.fault(
@@ -369,8 +369,8 @@ def find_label_start(path: Path, columns: Columns, *, need_label: bool = True) -
             for line, parts, _ in _rows(table, columns, need_label=need_label, heads=heads):
                 if counts_from_zero(heads[0].names):
                     return
-                if (found := numeric_label(table.file, line, parts)) is not None:
-                    yield line, *found
+                if (numeric := numeric_label(table.file, line, parts)) is not None:
+                    yield line, *numeric
         except UserError:
             return  # raised when the file is read
 

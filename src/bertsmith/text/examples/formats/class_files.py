@@ -1,4 +1,4 @@
-"""Examples of texts whose label stands before them, or in the name of their file or folder."""
+"""Texts labelled by the beginning of their line, or by the name of their file or folder."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _FASTTEXT_LINES = 1000
 
 
 def fasttext_labels(path: Path, encoding: str) -> int:
-    """Return the most labels that one of the first lines has as fastText writes them, 0 of others.
+    """Return the largest number of fastText's labels in one of the first lines, 0 without any.
 
-    Labels stand before the text: ``__label__x __label__y text``.
+    Labels precede the text: ``__label__x __label__y text``.
     """
     if kind_of(path) in (".parquet", ".json", ".jsonl", ".xml"):
         return 0
@@ -54,7 +54,7 @@ def fasttext_labels(path: Path, encoding: str) -> int:
 
 
 def fasttext_line(written: str) -> tuple[list[str], str]:
-    """Return the labels that a line begins with, and the text after them."""
+    """Return the labels at the beginning of a line, and the text after them."""
     labels = []
     rest = written.strip()
     while rest.startswith(FASTTEXT):
@@ -67,7 +67,7 @@ def fasttext_line(written: str) -> tuple[list[str], str]:
 def fasttext_examples(
     path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
-    """Lines of fastText: labels, each after ``__label__``, and a text."""
+    """Yield the examples in lines of fastText: labels, each after ``__label__``, and a text."""
 
     def parse(file: TextFile, line: int, written: str) -> tuple[object, str]:
         labels, text = fasttext_line(written)
@@ -82,21 +82,21 @@ def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kin
     if kind == "classes":
         return labels
     if len(labels) != 1:
-        what = f"{len(labels)} labels where a text has one" if labels else "no label"
+        what = f"{len(labels)} labels instead of one" if labels else "no label"
         remedy = f"begin the line with one {FASTTEXT}x, or pass --task multi-label"
         raise file.fault(what, line, remedy)
     return labels[0]
 
 
 def has_labels_first(path: Path, columns: Columns) -> bool:
-    """Whether lines begin with their label: as stated, or by the name, as train_5500.label."""
+    """Return whether lines begin with their label: if stated, or in files like train_5500.label."""
     return columns.layout == "label-first" or kind_of(path) == ".label"
 
 
 def label_first(
     path: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
-    """Lines of a label, white space and a text, such as ``LOC:city What county is this ?``."""
+    """Yield the examples in lines of label and text, such as ``LOC:city What county is this ?``."""
 
     def parse(file: TextFile, line: int, written: str) -> tuple[object, str]:
         label, _, text = written.replace("\t", " ", 1).partition(" ")
@@ -133,9 +133,9 @@ def _examples_of_lines(
 def class_folder(
     folder: Path, columns: Columns, kind: Kind, check: Check | None, bad: BadRows
 ) -> Iterator[Example]:
-    """Stream the texts of a file a class, a text a line, or of a folder a class, a text a file.
+    """Yield the texts of one file per class, one per line, or one folder per class, one per file.
 
-    The labels are those of `classes_of_folder`. A class without texts is a fault.
+    The labels are those of `classes_of_folder`. A class without texts is an error.
     """
     classes = [
         (label, path, _texts_of_class(path, label)) for label, path in classes_of_folder(folder)
@@ -143,13 +143,13 @@ def class_folder(
     _tell_encodings([text for _, _, texts in classes for text in texts], columns)
     before, empty = bad.count, True
     for label, path, texts in classes:
-        found = False
+        has_text = False
         for text in texts:
             file = TextFile(text, ExampleError, columns.encoding)
             with bad.of(text) as refuse:
                 lines = _whole(file, refuse) if path.is_dir() else _lines(file, refuse)
                 for line, written in lines:
-                    found = True
+                    has_text = True
                     try:
                         example = checked(file, _example(file, line, written, label, kind), check)
                     except UserError as error:
@@ -157,7 +157,7 @@ def class_folder(
                         continue
                     empty = False
                     yield example
-        if not found:
+        if not has_text:
             with bad.of(path) as refuse:
                 remedy = "write texts into it, or move it out of the folder"
                 what = f"holds no text, so the class {label!r} has no examples"
@@ -167,17 +167,17 @@ def class_folder(
 
 
 def _tell_encodings(texts: Sequence[Path], columns: Columns) -> None:
-    """Find out the encodings of files, and say what is guessed in one line for each encoding."""
+    """Detect the encodings of files, and report guesses in one line per encoding."""
     guesses = Guesses()
     for text in texts:
-        # what cannot be read is a fault of that file, when it is read
+        # an unreadable file is reported when it is read
         with suppress(UserError):
             TextFile(text, ExampleError, columns.encoding).examine(guesses)
     guesses.tell()
 
 
 def _texts_of_class(path: Path, label: str) -> list[Path]:
-    """Return the files with the texts of a class; `ExampleError` for a folder among them."""
+    """Return the files with the texts of a class. Raises `ExampleError` for a folder among them."""
     if not path.is_dir():
         return [path]
     texts = sorted(_visible(path))
@@ -185,56 +185,56 @@ def _texts_of_class(path: Path, label: str) -> list[Path]:
     if inner:
         what = f"the folder of class {label!r} holds folders: {_few(inner)}"
         raise ExampleError(
-            what, where=path, remedy="give each class a folder of files, a text each"
+            what, where=path, remedy="give each class a folder of files, one text per file"
         )
     return texts
 
 
 def classes_of_folder(folder: Path) -> list[tuple[str, Path]]:
-    """Return class and path of each file or folder in it; `ExampleError` where they are no classes.
+    """Return class and path of each file or folder in it. Raises `ExampleError` if invalid.
 
-    The class is the name of the folder as written or, of files, what is left of their names without
-    extension and without a beginning or an end that all share: ``pos`` of ``rt-polarity.pos``.
+    The class is the name of the folder or, of a file, its name without extension and without a
+    beginning or end that all share: ``pos`` of ``rt-polarity.pos``.
     """
     try:
-        found = sorted(_visible(folder))
+        paths = sorted(_visible(folder))
     except OSError as error:
         raise ExampleError(f"cannot be read: {error.strerror}", where=folder) from error
-    remedy = "give a file, or a folder with a file or a folder for each class"
-    folders = [path.name for path in found if path.is_dir()]
-    files = [path.name for path in found if not path.is_dir()]
+    remedy = "give a file, or a folder with one file or folder per class"
+    folders = [path.name for path in paths if path.is_dir()]
+    files = [path.name for path in paths if not path.is_dir()]
     if folders and files:
         several = len(folders) >= len(files)
         kinds, stray = ("folders", files) if several else ("files", folders)
         other = "file" if several else "folder"
-        what = f"holds {kinds}, one for each class, and also the {other}{'s' * (len(stray) > 1)} "
+        what = f"holds {kinds}, one per class, but also the {other}{'s' * (len(stray) > 1)} "
         raise ExampleError(
-            what + _few(stray), where=folder, remedy="move them out of it, or " + remedy
+            what + _few(stray), where=folder, remedy="move them elsewhere, or " + remedy
         )
-    if len(found) < 2:
-        held = f"only {found[0].name!r}" if found else "nothing"
+    if len(paths) < 2:
+        held = f"only {paths[0].name!r}" if paths else "nothing"
         raise ExampleError(f"holds {held}, so no classes", where=folder, remedy=remedy)
-    _check_classes(folder, found)
+    _check_classes(folder, paths)
     names = folders or _without_shared_ends(files)
-    return list(zip(names, found, strict=True))
+    return list(zip(names, paths, strict=True))
 
 
-def _check_classes(folder: Path, found: Sequence[Path]) -> None:
-    """Raise `ExampleError` for tables, and for the parts of a data set in place of classes."""
-    parts = [path.name for path in found if _PARTS.fullmatch(_stem(path.name))]
-    if len(parts) == len(found) or any(_stem(name).lower() == "train" for name in parts):
-        what = f"holds the parts of a data set, not classes: {_few(parts)}"
+def _check_classes(folder: Path, paths: Sequence[Path]) -> None:
+    """Raise `ExampleError` for tables, and for the splits of a data set instead of classes."""
+    parts = [path.name for path in paths if _PARTS.fullmatch(_stem(path.name))]
+    if len(parts) == len(paths) or any(_stem(name).lower() == "train" for name in parts):
+        what = f"holds the splits of a data set, not classes: {_few(parts)}"
         raise ExampleError(
             what, where=folder, remedy=f"give one of them, such as {folder / _training(parts)}"
         )
-    tables = [path.name for path in found if not path.is_dir() and kind_of(path) in _TABLES]
+    tables = [path.name for path in paths if not path.is_dir() and kind_of(path) in _TABLES]
     if tables:
-        what = f"holds tables, not a file of texts for each class: {_few(tables)}"
+        what = f"holds tables, not one file of texts per class: {_few(tables)}"
         raise ExampleError(what, where=folder, remedy="give one table, with a column of labels")
 
 
 def _training(parts: Sequence[str]) -> str:
-    """Return the part to train on, or the first."""
+    """Return the training split, or the first."""
     return next((name for name in parts if name.lower().startswith("train")), parts[0])
 
 
@@ -248,16 +248,16 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _without_shared_ends(files: Sequence[str]) -> list[str]:
-    """Return names of files without their extensions and without what all have in common."""
+    """Return names of files without their extensions and without shared beginnings and ends."""
     names = [_EXTENSIONS.sub("", name) for name in files]
     for backwards in (False, True):
         turned = [name[::-1] if backwards else name for name in names]
-        shared = commonprefix(turned)  # noqa: RUF071 (letters are meant)
+        shared = commonprefix(turned)  # noqa: RUF071 (of letters, not of path components)
         size = max((shared.rfind(mark) + 1 for mark in "-_. "), default=0)
         if all(len(name) > size for name in turned):
             turned = [name[size:] for name in turned]
         names = [name[::-1] if backwards else name for name in turned]
-    # two names that differ in their extension only
+    # two names may differ only in their extension
     return names if len(set(names)) == len(names) else list(files)
 
 

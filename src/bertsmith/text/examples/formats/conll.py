@@ -81,10 +81,10 @@ def is_laid_out(path: Path, columns: TagColumns, kind: str, encoding: str) -> bo
         return True
     file = TextFile(path, ExampleError, encoding)
     if joined_words:
-        found = " ".join(text for _, text in islice(file.lines(escaped=True), _LINES)).split()
+        words = " ".join(text for _, text in islice(file.lines(escaped=True), _LINES)).split()
         signs = _SIGNS if columns.sign is None else (columns.sign,)
-        counts = (sum(all(word.rpartition(sign)) for word in found) for sign in signs)
-        return 2 * max(counts) > len(found)
+        counts = (sum(all(word.rpartition(sign)) for word in words) for sign in signs)
+        return 2 * max(counts) > len(words)
     first = first_rows(file) if kind_of(path) in DELIMITED else first_words(file)
     rows = list(islice(first, _LINES))
     width = len(rows[0]) if rows else 0

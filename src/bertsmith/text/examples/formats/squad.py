@@ -99,10 +99,10 @@ class _QuestionBuilder:
         for article in PlacedJson(self._file).elements(("data", "paragraphs", "qas")):
             title = article.value.get("title") if isinstance(article.value, dict) else None
             for paragraph in self._parts(article, "paragraphs"):
-                for asked in self._parts(paragraph, "qas"):
+                for item in self._parts(paragraph, "qas"):
                     assert isinstance(paragraph.value, dict)
                     context = paragraph.value.get("context")
-                    question = self._asked(asked, context, title)
+                    question = self._try(item, context, title)
                     if question is not None:
                         yield question
 
@@ -129,7 +129,7 @@ class _QuestionBuilder:
             if "answers" in part or "start" in part:
                 value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
-            question = self._asked(Placed(value, line), part["context"], None, row=table.row())
+            question = self._try(Placed(value, line), part["context"], None, row=table.row())
             if question is not None:
                 yield question
 
@@ -142,17 +142,17 @@ class _QuestionBuilder:
             return []
         return parts
 
-    def _asked(
-        self, asked: Placed, context: object, title: object, row: str | None = None
+    def _try(
+        self, item: Placed, context: object, title: object, row: str | None = None
     ) -> Question | None:
         try:
-            return self._question(asked, context, title)
+            return self._question(item, context, title)
         except UserError as error:
-            self._refuse(error, json.dumps(asked.value) if row is None else row)
+            self._refuse(error, json.dumps(item.value) if row is None else row)
             return None
 
-    def _question(self, asked: Placed, context: object, title: object) -> Question:
-        value, line = asked
+    def _question(self, item: Placed, context: object, title: object) -> Question:
+        value, line = item
         if not isinstance(value, dict):
             raise self._file.fault("a question is not a JSON object", line)
         passage = self._text(line, "context", context)
@@ -281,14 +281,14 @@ def _places(head: Head, columns: Columns, file: TextFile) -> dict[str, int]:
 
 
 def _checked_header(
-    head: Head, columns: Columns, file: TextFile, found: Mapping[str, int]
+    head: Head, columns: Columns, file: TextFile, indices: Mapping[str, int]
 ) -> Header:
     """Return the header. Raises the file's error for a table without one."""
     if not head.delimited:
         columns.check_named(file.path)
         return NAMED
     header = stated_header(columns.header, head.sample, columns.named(), _NAMES)
-    if header.present is False or (header.present is None and not found):
+    if header.present is False or (header.present is None and not indices):
         remedy = "add a header: id,question,context,answers"
         what = "questions about texts need a header that names their parts"
         raise file.fault(f"{what}; {header.reason}", 1, remedy)

@@ -194,30 +194,30 @@ def _placed(
     names, below, width = _first(sample), _below(sample), len(_first(sample))
     content = _given_positions(_by_content(below), columns, tags, width)
     usual = _by_names(names) if columns.header != "no" else None
-    found = content if usual is None else _given_positions(usual, columns, tags, width)
-    header = _header(names, below, found, columns)
+    places = content if usual is None else _given_positions(usual, columns, tags, width)
+    header = _header(names, below, places, columns)
     if usual is not None and header.present is False:
-        found = content
+        places = content
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
-    places = {role: column_of(name, names, header, file) for role, name in roles if name}
-    found = replace(found, **places, header=header)
-    if found.tag == found.word or found.tag is None:
+    given = {role: column_of(name, names, header, file) for role, name in roles if name}
+    places = replace(places, **given, header=header)
+    if places.tag == places.word or places.tag is None:
         if need_tags:
             remedy = "give words and tags, or name the column of the tags: --label-column"
             raise file.fault("no column of tags", 1, remedy)
-        found = replace(found, tag=None)
-    if found.sentence in (found.word, found.tag):
-        found = replace(found, sentence=None)
-    for role, index in found.roles().items():
+        places = replace(places, tag=None)
+    if places.sentence in (places.word, places.tag):
+        places = replace(places, sentence=None)
+    for role, index in places.roles().items():
         if not 0 <= index < width:
             remedy = f"its {width} columns count from 0, or from -1 backwards"
             raise file.fault(f"no column {index} for the {role}", 1, remedy)
-    return found
+    return places
 
 
-def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
+def _given_positions(places: _Places, columns: Columns, tags: TagColumns, width: int) -> _Places:
     """Replace the columns that are given as positions."""
-    places: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for role, name, position, usual in (
         ("word", columns.text, tags.word, USUAL_TAGS.word),
         ("tag", columns.label, tags.tag, USUAL_TAGS.tag),
@@ -228,10 +228,10 @@ def _given_positions(found: _Places, columns: Columns, tags: TagColumns, width: 
             what = f"the column of the {role} is named twice, by {option} and --tags.{role}"
             raise ConfigError(what, remedy="omit one of them")
         if position != usual:
-            places[role] = position + width * (position < 0)
+            given[role] = position + width * (position < 0)
         elif name is not None and is_position(name) and int(name) < width:
-            places[role] = int(name)
-    return replace(found, **places)
+            given[role] = int(name)
+    return replace(places, **given)
 
 
 def _by_names(names: Sequence[str]) -> _Places | None:

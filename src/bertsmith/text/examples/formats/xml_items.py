@@ -48,28 +48,28 @@ def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
 
     Entity declarations are refused: a few lines of them can expand to gigabytes.
     """
-    parsing = _Parsing(file, names)
+    handler = _ElementHandler(file, names)
     # the blocks are UTF-8, whatever the document declares
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
-    parser.StartElementHandler = lambda name, given: parsing.begin(
+    parser.StartElementHandler = lambda name, given: handler.begin(
         name, given, parser.CurrentLineNumber
     )
-    parser.EndElementHandler = parsing.end
-    parser.CharacterDataHandler = parsing.add
-    parser.EntityDeclHandler = lambda *_: parsing.refuse_entity(parser.CurrentLineNumber)
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.add
+    parser.EntityDeclHandler = lambda *_: handler.refuse_entity(parser.CurrentLineNumber)
     try:
         for block in file.blocks():
             parser.Parse(block)
-            yield from parsing.taken()
+            yield from handler.taken()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         why = expat.errors.messages[error.code]
         raise file.fault(f"not XML: {why}", error.lineno, "copy or export it again") from error
-    yield from parsing.taken()
+    yield from handler.taken()
 
 
-class _Parsing:
+class _ElementHandler:
     """The state of the parser: complete and open elements."""
 
     def __init__(self, file: TextFile, names: tuple[str, ...]) -> None:
