@@ -118,7 +118,7 @@ def of_jsonl() -> Iterator[Bad]:
         "NaN": "is nan, not a finite number",
         "Infinity": "is inf, not a finite number",
         "[1]": "is not a number",
-        '"high"': "is no number: 'high'",
+        '"high"': "is not a number: 'high'",
         "9" + "0" * 400: "is not a number",
         "null": "no label",
     }.items():

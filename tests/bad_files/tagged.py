@@ -83,7 +83,7 @@ def of_marked_texts() -> Iterator[Bad]:
         (
             "empty",
             '{"tokens": ["Ann", ""], "tags": ["O", "O"]}',
-            "the tokens are empty, or contain",
+            "the tokens are empty, or",
         ),
         ("numbers", '{"tokens": ["Ann"], "tags": [1]}', "the tags are not a list of strings"),
         ("text", '{"tokens": "Ann", "tags": ["O"]}', "the tokens are not a list of strings"),
