@@ -15,7 +15,8 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.recipe import model_maker
 from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
-from bertsmith.recipes.finetune.trial import Prepared, measure, prepare, run_trial
+from bertsmith.recipes.finetune.trial import Prepared, prepare, run_trial
+from bertsmith.tasks.task import measure
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
 from finetuning.tasks import Learned

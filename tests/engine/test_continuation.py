@@ -8,7 +8,8 @@ import torch
 from transformers import BertLMHeadModel
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.engine.continuation import Continuation, ContinuationConfig, continuations
+from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
+from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import pack
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -41,7 +42,8 @@ def example(text: str, line: int = 1) -> Example:
 
 def continued(model: Model, *texts: str, rows: int = 2, **options: float) -> list[Continuation]:
     config = ContinuationConfig.from_dict(dict(options))
-    return list(continuations(model, TOKENIZER, map(example, texts), config, rows=rows))
+    predictor = Predictor(model=model, answering=TextContinuation(model, TOKENIZER, config))
+    return list(predictor(map(example, texts), rows=rows))
 
 
 def test_greedy_tokens_are_those_of_transformers(model: Model, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, f
 from bertsmith.recipes.finetune.starting import abstaining
 from bertsmith.recipes.finetune.trial_folder import DEV
 from bertsmith.recipes.predict.evaluate import evaluate
-from bertsmith.recipes.predict.recipe import Thresholds, predict
+from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.answering import AnsweringConfig
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import TASKS, task_named
 from bertsmith.text.examples.columns import Columns
@@ -135,7 +136,7 @@ def test_a_task_is_recognised_learned_kept_and_scored_again(
     assert outcome.best.score >= LEAST[name], outcome.best.scores
     model, _ = load_model(outcome.model)
     assert model.config.predicts == TASKS[name].predicts
-    again = evaluate(outcome.model, dev, longest=24)["scores"]
+    again = evaluate(outcome.model, dev, config=AnsweringConfig(longest=24))["scores"]
     for score, value in outcome.best.scores.items():
         assert again[score]["value"] == pytest.approx(value, abs=1e-9)
         assert again[score]["low"] <= value <= again[score]["high"]
@@ -148,7 +149,7 @@ def test_predictions_are_the_answers_that_were_scored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     dev, outcome = learned(name)
-    predict(outcome.model, str(dev), format="jsonl", longest=24)
+    predict(outcome.model, str(dev), format="jsonl", config=AnsweringConfig(longest=24))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kept = json.loads(
         (outcome.folder / "seeds" / "seed-0" / "dev.json").read_text(encoding="utf-8")
@@ -162,7 +163,7 @@ def test_predictions_are_the_answers_that_were_scored(
                 assert answer == pytest.approx(value, abs=2e-5)
             elif isinstance(value, str | int):
                 assert answer == value
-    predict(outcome.model, str(dev), longest=24)
+    predict(outcome.model, str(dev), config=AnsweringConfig(longest=24))
     assert len(capsys.readouterr().out.splitlines()) >= 60
 
 
@@ -213,7 +214,7 @@ def test_entities_are_characters_of_raw_text(
     text = "word3, GOOD bad (word5) " + "word6 " * 60 + "good  bad."
     raw = tmp_path / "raw.txt"
     raw.write_text(text + "\n", encoding="utf-8")
-    predict(outcome.model, str(raw), format="jsonl", longest=24)
+    predict(outcome.model, str(raw), format="jsonl", config=AnsweringConfig(longest=24))
     printed = capsys.readouterr()
     (found,) = [json.loads(line) for line in printed.out.splitlines()]
     assert "longer than 24 tokens: read in windows" in printed.err
@@ -245,8 +246,7 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
             outcome.model,
             str(dev),
             format="jsonl",
-            longest=24,
-            thresholds=Thresholds(no_answer=no_answer),
+            config=AnsweringConfig(longest=24, no_answer=no_answer),
         )
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -262,13 +262,17 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     assert 0 < sum(silent) < len(silent)
     assert all(each["answer"] for each in said(math.inf))
     # asked again, the model is scored at its own threshold, on other questions too
-    found = evaluate(outcome.model, dev, longest=24)
+    found = evaluate(outcome.model, dev, config=AnsweringConfig(longest=24))
     assert found["scores"]["f1"]["value"] == pytest.approx(outcome.best.scores["f1"])
     assert "the model's own; F1" in capsys.readouterr().err
     answers = {row["id"]: row["answers"]["text"] for row in rows}
     right = {each["id"]: [each["answer"]] == answers[each["id"]] for each in said(None)}
     answerable = [row for row in rows[:90] if row["answers"]["text"]]
-    some = evaluate(outcome.model, written(tmp_path / "some.jsonl", answerable), longest=24)
+    some = evaluate(
+        outcome.model,
+        written(tmp_path / "some.jsonl", answerable),
+        config=AnsweringConfig(longest=24),
+    )
     expected = np.mean([right[row["id"]] for row in answerable])
     assert some["scores"]["exact_match"]["value"] == pytest.approx(expected)
 

@@ -29,6 +29,7 @@ from bertsmith.recipes.finetune.inputs import dry_run
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.answering import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers
@@ -213,7 +214,7 @@ def test_predict_continues_the_texts_of_a_file(
     file = tmp_path / "texts.txt"
     file.write_text("word1 word2\n\nword3 good\n", encoding="utf-8")
     five = ContinuationConfig(tokens=5)
-    predict(base, str(file), format="jsonl", continuation=five)
+    predict(base, str(file), format="jsonl", config=AnsweringConfig(continuation=five))
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     theirs = BertLMHeadModel.from_pretrained(base).eval()
     for number, text in ((0, "word1 word2"), (2, "word3 good")):
@@ -225,10 +226,10 @@ def test_predict_continues_the_texts_of_a_file(
         whole = tiny_tokenizer.decode(expected[0, 1:].tolist())
         assert rows[number] == {"text": text, "continuation": whole.removeprefix(text)}
     assert rows[1] == {"text": "", "continuation": None}
-    predict(base, str(file), continuation=five)
+    predict(base, str(file), config=AnsweringConfig(continuation=five))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["word1 word2", f"    {rows[0]['continuation'].strip()}"]
-    predict(base, str(file), format="csv", continuation=five)
+    predict(base, str(file), format="csv", config=AnsweringConfig(continuation=five))
     assert capsys.readouterr().out.splitlines()[0] == "text,continuation"
 
 
@@ -238,4 +239,8 @@ def test_options_of_continuing_are_refused_where_nothing_is_continued(
     file = tmp_path / "texts.txt"
     file.write_text("word1 [MASK]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="--tokens, --temperature and --seed are for"):
-        predict(base_folder, str(file), continuation=ContinuationConfig(tokens=5))
+        predict(
+            base_folder,
+            str(file),
+            config=AnsweringConfig(continuation=ContinuationConfig(tokens=5)),
+        )

@@ -15,7 +15,8 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.recipes.predict.evaluate import evaluate
-from bertsmith.recipes.predict.recipe import Thresholds, predict
+from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.answering import AnsweringConfig
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.tag import Tag
 from bertsmith.text.examples.columns import Columns
@@ -65,7 +66,7 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
 ) -> None:
     rows = [{"text": "word1", "text_pair": "good"}, {"text": "word2 " * 100_000, "text_pair": "x"}]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    predict(classifier, str(tmp_path / "asked.jsonl"), top=2)
+    predict(classifier, str(tmp_path / "asked.jsonl"), config=AnsweringConfig(top=2))
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
     assert "1 of 2 texts were longer than 40 tokens: --long says what is read" in printed.err
@@ -76,14 +77,14 @@ def test_masks_are_filled_by_a_folder_without_classes(
 ) -> None:
     asked = tmp_path / "asked.txt"
     asked.write_text("word1 [MASK] word2 [MASK]\n\n[MASK]\n", encoding="utf-8")
-    predict(base_folder, str(asked), top=3, format="jsonl")
+    predict(base_folder, str(asked), format="jsonl", config=AnsweringConfig(top=3))
     printed = capsys.readouterr()
     found = [json.loads(line) for line in printed.out.splitlines()]
     assert found.pop(1) == {"text": "", "masks": None}
     assert [len(each["masks"]) for each in found] == [2, 1]
     assert all(len(fillings) == 3 for each in found for fillings in each["masks"])
     assert "1 blank row: a blank answer for each" in printed.err
-    predict(base_folder, str(asked), top=3)
+    predict(base_folder, str(asked), config=AnsweringConfig(top=3))
     lines = capsys.readouterr().out.splitlines()
     assert [line.startswith("    ") for line in lines] == [False, True, True, False, False, True]
     assert lines[3] == ""
@@ -167,9 +168,9 @@ def test_a_model_without_a_head_says_what_to_do(
 
 def test_impossible_options_are_refused(classifier: Path) -> None:
     with pytest.raises(ConfigError, match="top is 0"):
-        predict(classifier, top=0)
+        predict(classifier, config=AnsweringConfig(top=0))
     with pytest.raises(ConfigError, match="longest is 2"):
-        predict(classifier, longest=2)
+        predict(classifier, config=AnsweringConfig(longest=2))
 
 
 def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
@@ -306,15 +307,15 @@ def test_nothing_is_answered_below_the_least_confidence(
     always = objects(capsys)
     shares = sorted(float(str(each["probability"])) for each in always)
     least = (shares[9] + shares[10]) / 2
-    predict(classifier, str(asked), format="jsonl", thresholds=Thresholds(min_confidence=least))
+    predict(classifier, str(asked), format="jsonl", config=AnsweringConfig(min_confidence=least))
     for told, before in zip(objects(capsys), always, strict=True):
         sure = float(str(before["probability"])) >= least
         assert told["label"] == (before["label"] if sure else None)
         assert told["probabilities"] == before["probabilities"]
     with pytest.raises(ConfigError, match="a probability, from 0 to 1"):
-        predict(classifier, str(asked), thresholds=Thresholds(min_confidence=1.5))
+        predict(classifier, str(asked), config=AnsweringConfig(min_confidence=1.5))
     with pytest.raises(ConfigError, match="--no-answer is for"):
-        predict(classifier, str(asked), thresholds=Thresholds(no_answer=0.0))
+        predict(classifier, str(asked), config=AnsweringConfig(no_answer=0.0))
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])

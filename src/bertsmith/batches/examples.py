@@ -57,6 +57,19 @@ class EncodedExamples:
             ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=whole, long=whole
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[EncodedExamples]) -> EncodedExamples:
+        """Return the units of several, one after another, without labels and sidecars."""
+        whole = parts[0].places is None
+        return EncodedExamples(
+            ids=[ids for part in parts for ids in part.ids],
+            segments=[segments for part in parts for segments in part.segments],
+            starts=_ends(np.concatenate([np.diff(part.starts) for part in parts])),
+            cut=np.concatenate([part.cut for part in parts]),
+            long=np.concatenate([part.long for part in parts]),
+            places=None if whole else [at for part in parts for at in part.places or ()],
+        )
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each unit, (units,)."""

@@ -58,20 +58,20 @@ def predict(
         device: cpu, cuda or cuda:1; auto is a GPU if there is one
     """
     from bertsmith.engine.continuation import ContinuationConfig
-    from bertsmith.recipes.predict.recipe import Thresholds
     from bertsmith.recipes.predict.recipe import predict as recipe
+    from bertsmith.tasks.answering import AnsweringConfig
     from bertsmith.tasks.reading import Reading
 
     reading = settings or Reading()
     assert isinstance(reading, Reading)
     given = {"tokens": tokens, "temperature": temperature, "seed": seed}
     said = {name: value for name, value in given.items() if value is not None}
-    recipe(
-        model, file, top=top, format=format, reading=reading, longest=longest, long=long,
-        stride=stride, device=device,
-        thresholds=Thresholds(no_answer=no_answer, min_confidence=min_confidence),
+    config = AnsweringConfig(
+        top=top, longest=longest, long=long, stride=stride, no_answer=no_answer,
+        min_confidence=min_confidence,
         continuation=ContinuationConfig.from_dict(said) if said else None,
     )  # fmt: skip
+    recipe(model, file, format=format, reading=reading, config=config, device=device)
 
 
 def evaluate(
@@ -101,13 +101,13 @@ def evaluate(
         json: print the scores as one JSON object on standard output
     """
     from bertsmith.recipes.predict.evaluate import evaluate as recipe
+    from bertsmith.tasks.answering import AnsweringConfig
     from bertsmith.tasks.reading import Reading
 
     reading = settings or Reading()
     assert isinstance(reading, Reading)
-    scores = recipe(
-        model, file, reading=reading, longest=longest, long=long, stride=stride, device=device
-    )
+    config = AnsweringConfig(longest=longest, long=long, stride=stride)
+    scores = recipe(model, file, reading=reading, config=config, device=device)
     if json:
         print_json(scores)
 

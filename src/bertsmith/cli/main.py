@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from bertsmith import __doc__ as promise
-from bertsmith import __version__
 from bertsmith.cli.command import Verb, help_page, read_arguments
 from bertsmith.cli.verbs import VERBS
+from bertsmith.core import VERSION
 from bertsmith.core.clock import command_from, process_start
 from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memory
 from bertsmith.core.files import disk_error, refused_by_disk
@@ -88,7 +88,7 @@ def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
             (print_line if arguments else say)(line)
         return 0 if arguments else 2
     if arguments[0] == "--version":
-        print_line(f"bertsmith {__version__}")
+        print_line(f"bertsmith {VERSION}")
         return 0
     for name, verb in verbs.items():
         words = name.split()

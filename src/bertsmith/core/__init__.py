@@ -5,3 +5,5 @@ progress. `files` reads what strangers wrote and writes so that nothing half-wri
 `ownership` keeps two processes from one output. `streams` gives every purpose random numbers of its
 own; `shapes` is the legend of all axes. None of it imports torch.
 """
+
+VERSION = "0.1.0"

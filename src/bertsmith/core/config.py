@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +39,7 @@ class Config:
                     where=where,
                     remedy=f"known are: {', '.join(sorted(known))}",
                 )
-        values = {key: _typed(value, hints[key], key, where) for key, value in data.items()}
+        values = {key: typed_value(value, hints[key], key, where) for key, value in data.items()}
         try:
             return cls(**values)
         except TypeError as error:
@@ -74,15 +75,18 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _typed(value: Any, hint: Any, key: str, where: str | Path | None) -> Any:  # noqa: ANN401
-    """The value as the type the hint asks for, or a `ConfigError`."""
+def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> Any:  # noqa: ANN401
+    """Return a value as the type that a hint asks for; raises `ConfigError`.
+
+    A string may stand for a path, an integer for a float, a dictionary for a config.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
         for option in (a for a in arguments if a is not type(None)):
             try:
-                return _typed(value, option, key, where)
+                return typed_value(value, option, key, where)
             except ConfigError:
                 continue
     elif origin is typing.Literal:
@@ -90,8 +94,8 @@ def _typed(value: Any, hint: Any, key: str, where: str | Path | None) -> Any:  #
             return value
         options = ", ".join(repr(a) for a in arguments)
         raise ConfigError(f"{key} is {value!r}", where=where, remedy=f"it can be {options}")
-    elif origin is tuple and isinstance(value, list | tuple):
-        return tuple(_typed(item, arguments[0], key, where) for item in value)
+    elif origin in (tuple, Sequence) and isinstance(value, list | tuple):
+        return tuple(typed_value(item, arguments[0], key, where) for item in value)
     elif isinstance(hint, type):
         if issubclass(hint, Config) and isinstance(value, dict):
             return hint.from_dict(value, where=where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.engine.sequences import ROWS, text_length, windows
+from bertsmith.engine.predictor import Request
+from bertsmith.engine.sequences import text_length
 from bertsmith.network.model import Model, Precision, forward_only
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -48,54 +49,35 @@ class ContinuationConfig(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """An example and the tokens that follow its text, (tokens,), which `text` joins."""
+    """The tokens that follow a text, (tokens,), and what they add to it."""
 
-    example: Example
     ids: NDArray[np.int64]
     text: str
 
 
-def continuations(
-    model: Model,
-    tokenizer: Tokenizer,
-    examples: Iterable[Example],
-    config: ContinuationConfig | None = None,
-    *,
-    first: int = 0,
-    rows: int = ROWS,
-    precision: Precision = "fp32",
-) -> Iterator[Continuation]:
-    """Continue a stream of texts, in their order and in constant memory.
+class TextContinuation:
+    """The answering by which a model that reads from left to right continues texts.
 
     Special tokens are never chosen. What is drawn depends on the seed and on a text's number in the
-    stream, counted from `first`. Raises `ConfigError` for a model that does not read from left to
-    right or has no head to predict tokens with, `ExampleError`, with file and line, for a pair, for
-    a text with a mask, and for one that leaves no position free.
+    stream. Raises `ConfigError` for a model that does not read from left to right or has no head to
+    predict tokens with, `ExampleError` for a pair, for a text with a mask, and for one that leaves
+    no position free.
     """
-    config = config or ContinuationConfig()
-    if not (model.config.encoder.causal and model.config.masked_lm):
-        raise ConfigError("only a model pre-trained from left to right continues texts")
-    for window in windows(examples, rows, text_length):
-        texts = _encoded(model, tokenizer, window)
-        begins = [len(each) for each in texts]
-        draws = [
-            np.random.default_rng(int(stream(Purpose.CONTINUATION, config.seed, first + n)))
-            for n in range(len(texts))
-        ]
-        with forward_only(model, precision):
-            for _ in range(config.tokens):
-                _extend(model, tokenizer, texts, draws, config)
-        first += len(window)
-        for example, ids, begin in zip(window, texts, begins, strict=True):
-            new = np.array(ids[begin:], np.int64)
-            yield Continuation(example=example, ids=new, text=_joined(tokenizer, ids, begin))
 
+    def __init__(self, model: Model, tokenizer: Tokenizer, config: ContinuationConfig) -> None:
+        if not (model.config.encoder.causal and model.config.masked_lm):
+            raise ConfigError("only a model pre-trained from left to right continues texts")
+        self._tokenizer, self._config = tokenizer, config
+        self._longest = model.config.encoder.longest
 
-def _encoded(model: Model, tokenizer: Tokenizer, window: Sequence[Example]) -> list[list[int]]:
-    """Return the ids of texts as they begin in training: [CLS], and no [SEP] yet."""
-    longest = model.config.encoder.longest
-    found = []
-    for example, ids in zip(window, tokenizer.encode([each.text for each in window]), strict=True):
+    def characters(self, example: Example) -> int:
+        """Return the length of a text."""
+        return text_length(example)
+
+    def encode(self, example: Example) -> EncodedExamples:
+        """Encode a text as texts begin in training: [CLS], and no [SEP] yet."""
+        tokenizer, longest = self._tokenizer, self._longest
+        (ids,) = tokenizer.encode([example.text])
         what = ""
         if example.text_pair is not None:
             what, remedy = "is a pair of texts, and a model continues one", "leave the second out"
@@ -107,8 +89,38 @@ def _encoded(model: Model, tokenizer: Tokenizer, window: Sequence[Example]) -> l
             remedy = "leave only its end"
         if what:
             raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
-        found.append([tokenizer.cls_id, *ids.tolist()])
-    return found
+        begin = np.array([tokenizer.cls_id, *ids.tolist()], np.int32)
+        return EncodedExamples.of([begin], [np.zeros(len(begin), np.int8)])
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[Example]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> list[list[int]]:
+        """Return the ids of each text with those that follow it."""
+        texts = [request.encoded.ids[0].tolist() for request in requests]
+        draws = [
+            np.random.default_rng(
+                int(stream(Purpose.CONTINUATION, self._config.seed, request.number))
+            )
+            for request in requests
+        ]
+        with forward_only(model, precision):
+            for _ in range(self._config.tokens):
+                _extend(model, self._tokenizer, texts, draws, self._config, tokens_per_batch)
+        return texts
+
+    def decode(self, request: Request[Example], output: list[int]) -> Continuation:
+        """Return the new tokens, and their text with the blank that stands before it."""
+        begin = len(request.encoded.ids[0])
+        before = self._tokenizer.decode(output[1:begin])
+        whole = self._tokenizer.decode(output[1:])
+        goes_on = whole.startswith(before)
+        text = whole[len(before) :] if goes_on else self._tokenizer.decode(output[begin:])
+        return Continuation(ids=np.array(output[begin:], np.int64), text=text)
 
 
 def _extend(
@@ -117,6 +129,7 @@ def _extend(
     texts: list[list[int]],
     draws: Sequence[np.random.Generator],
     config: ContinuationConfig,
+    tokens_per_batch: int,
 ) -> None:
     """Append a token to each text that has a position free."""
     free = [n for n, ids in enumerate(texts) if len(ids) < model.config.encoder.longest]
@@ -125,7 +138,7 @@ def _extend(
     ids = [np.array(texts[number], np.int32) for number in free]
     encoded = EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
-    for units, packed in evaluation_batches(encoded, tokens_per_batch=TOKENS_PER_BATCH):
+    for units, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
         batch = packed.to(model.device)
         last = model.encoder(batch, at=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
@@ -154,11 +167,3 @@ def _chosen(
     points = [[draws[number].random()] for number in numbers]
     at = torch.tensor(points, dtype=torch.float64, device=logits.device) * sums[:, -1:]
     return torch.searchsorted(sums, at, right=True)[:, 0].tolist()
-
-
-def _joined(tokenizer: Tokenizer, ids: Sequence[int], begin: int) -> str:
-    """Return what the new tokens add to the text, with the blank that stands before it."""
-    before, whole = tokenizer.decode(ids[1:begin]), tokenizer.decode(ids[1:])
-    if whole.startswith(before):
-        return whole[len(before) :]
-    return tokenizer.decode(ids[begin:])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length, windows
+from bertsmith.engine.predictor import Outputs, Predictor, Request, by_request, joined
+from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, Precision, forward_only
@@ -259,10 +260,11 @@ def features(
     What a vector is does not depend on the other examples of its batch. Raises `ConfigError` for a
     layer or a pooler that the model has not, `ExampleError` for pairs where words are asked for.
     """
-    config = (config or FeatureConfig()).for_model(model)
-    extraction = _Extraction(model, tokenizer, config, after, tokens_per_batch, precision)
-    for window in windows(examples, extraction.rows(rows), text_length):
-        yield from extraction.of(window)
+    extraction = Features(model, tokenizer, config or FeatureConfig(), after)
+    predictor = Predictor(
+        model=model, answering=extraction, tokens_per_batch=tokens_per_batch, precision=precision
+    )
+    return predictor(examples, rows=extraction.rows(rows))
 
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
@@ -275,8 +277,15 @@ def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) 
     return size
 
 
-class _Extraction:
-    """One way to make vectors with one model."""
+@dataclass(frozen=True, kw_only=True)
+class ReadExample(EncodedExamples):
+    """The sequences of a text, each a unit, and how it was read."""
+
+    read: ReadText
+
+
+class Features:
+    """The answering by which a model gives vectors."""
 
     def __init__(
         self,
@@ -284,11 +293,10 @@ class _Extraction:
         tokenizer: Tokenizer,
         config: FeatureConfig,
         after: Sequence[nn.Module],
-        tokens_per_batch: int,
-        precision: Precision,
     ) -> None:
-        self._model, self._tokenizer, self._config = model, tokenizer, config
-        self._after, self._tokens, self._precision = after, tokens_per_batch, precision
+        """`after` are layers on top of pooled vectors; raises `ConfigError` as `features` does."""
+        config = config.for_model(model)
+        self._tokenizer, self._config, self._after = tokenizer, config, after
         encoder = model.config.encoder
         self._mix: LayerMix = layer_mix(config.layer, encoder.layers)
         self._width = encoder.hidden * self._mix.parts
@@ -308,29 +316,43 @@ class _Extraction:
             return most
         return max(1, min(most, _HELD // (4 * self._width * self._longest)))
 
-    def of(self, window: Sequence[Example]) -> list[TextFeatures]:
-        """The features of some examples, in their order."""
-        spans = self._config.unit != "text"
-        texts = [
-            read_text(
-                self._tokenizer,
-                self._as_read(each),
-                longest=self._longest,
-                long=self._config.long,
-                spans=spans,
-            )
-            for each in window
-        ]
-        with forward_only(self._model, self._precision):
-            found = iter(self._of_sequences(texts))
-            own = [[next(found) for _ in text.ids] for text in texts]
-            if not spans:
-                vectors = self._of_texts(texts, own)
-                return [
-                    self._features(example, text, vector)
-                    for example, text, vector in zip(window, texts, vectors, strict=True)
-                ]
-        return [self._of_rows(*each) for each in zip(window, texts, own, strict=True)]
+    def characters(self, example: Example) -> int:
+        """Return the length of a text or pair."""
+        return text_length(example)
+
+    def encode(self, example: Example) -> ReadExample:
+        """Read a text as the config says."""
+        read = read_text(
+            self._tokenizer,
+            self._as_read(example),
+            longest=self._longest,
+            long=self._config.long,
+            spans=self._config.unit != "text",
+        )
+        units = EncodedExamples.of(read.ids, read.segments)
+        return ReadExample(**vars(units), read=read)
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[Example]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> Sequence[Any]:
+        """Return the vector of each text, or those of the tokens of each of its sequences."""
+        with forward_only(model, precision):
+            found = self._of_sequences(model, joined(requests), tokens_per_batch)
+            own = by_request(requests, found)
+            return list(self._of_texts(requests, own)) if self._config.unit == "text" else own
+
+    def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
+        """Return the features of a text."""
+        assert isinstance(request.encoded, ReadExample)
+        text = request.encoded.read
+        if self._config.unit == "text":
+            return self._features(request.example, text, output)
+        return self._of_rows(request.example, text, output)
 
     def _as_read(self, example: Example) -> Example:
         """The example with the prompt, and lower-cased where that is asked for."""
@@ -340,42 +362,44 @@ class _Extraction:
             text, pair = text.lower(), None if pair is None else pair.lower()
         return replace(example, text=text, text_pair=pair)
 
-    def _of_sequences(self, texts: Sequence[ReadText]) -> list[NDArray[np.float32]]:
-        """Of every sequence its vector, (width,), or those of its tokens, (length, width)."""
-        encoded = EncodedExamples.of(
-            [ids for text in texts for ids in text.ids],
-            [segments for text in texts for segments in text.segments],
-        )
+    def _of_sequences(
+        self, model: Model, encoded: EncodedExamples, tokens_per_batch: int
+    ) -> list[NDArray[np.float32]]:
+        """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
         found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
-        for indices, packed in evaluation_batches(encoded, tokens_per_batch=self._tokens):
-            batch = packed.to(self._model.device)
-            vectors = self._of_batch(batch).float().cpu().numpy()
+        for indices, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
+            batch = packed.to(model.device)
+            vectors = self._of_batch(model, batch).float().cpu().numpy()
             whole = self._config.unit == "text"
             own = list(vectors) if whole else np.split(vectors, np.cumsum(packed.lengths)[:-1])
             for index, vector in zip(indices.tolist(), own, strict=True):
                 found[index] = vector
         return found
 
-    def _of_batch(self, batch: Batch) -> Tensor:
+    def _of_batch(self, model: Model, batch: Batch) -> Tensor:
         """Vectors (sequences, width), or (tokens, width) where each token or word has one."""
         if self._config.pool == "pooler":
-            read = self._model.pooled_places(batch)
-            return self._model.pooled(self._model.encoder(batch, at=read), batch)
+            read = model.pooled_places(batch)
+            return model.pooled(model.encoder(batch, at=read), batch)
         taps, nowhere = Taps(states=frozenset(self._mix.layers)), batch.ids[:0]
-        hidden = self._mix.mixed(self._model.encoder(batch, at=nowhere, taps=taps).states)
+        hidden = self._mix.mixed(model.encoder(batch, at=nowhere, taps=taps).states)
         if self._config.unit != "text":
             return hidden
         return pooled(cast("tuple[Pooling, ...]", self._config.kinds), hidden, batch.offsets)
 
     def _of_texts(
-        self, texts: Sequence[ReadText], own: Sequence[Sequence[NDArray[np.float32]]]
+        self,
+        requests: Sequence[Request[Example]],
+        own: Sequence[Outputs],
     ) -> NDArray[np.float32]:
-        """Vectors (texts, width), windows averaged by their tokens."""
+        """Return the vectors (texts, width), windows averaged by their tokens."""
         averaged = [
-            np.average(vectors, axis=0, weights=list(map(len, text.ids))).astype(np.float32)
+            np.average(vectors, axis=0, weights=list(map(len, request.encoded.ids))).astype(
+                np.float32
+            )
             if len(vectors) > 1
             else vectors[0]
-            for text, vectors in zip(texts, own, strict=True)
+            for request, vectors in zip(requests, own, strict=True)
         ]
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:

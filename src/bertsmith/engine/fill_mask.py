@@ -16,7 +16,8 @@ from bertsmith.batches.examples import (
     evaluation_batches,
 )
 from bertsmith.core.errors import ExampleError
-from bertsmith.engine.sequences import ROWS, text_length, windows
+from bertsmith.engine.predictor import Predictor, Request, joined
+from bertsmith.engine.sequences import ROWS, text_length
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision, forward_only
 from bertsmith.text.examples.example import Example
@@ -34,24 +35,18 @@ class Filling:
     probability: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    """An example with the likeliest fillings of each of its masks, from left to right."""
-
-    example: Example
-    masks: list[list[Filling]]
+Filled = list[list[Filling]]
+"""The likeliest fillings of each mask of a text, from left to right."""
 
 
-def fill_mask(
-    model: Model, tokenizer: Tokenizer, text: str, *, top: int = 5
-) -> list[list[Filling]]:
-    """The `top` likeliest pieces for each [MASK] of a text, from left to right.
+def fill_mask(model: Model, tokenizer: Tokenizer, text: str, *, top: int = 5) -> Filled:
+    """Return the `top` likeliest pieces for each [MASK] of a text, from left to right.
 
     Several masks are filled independently, each beside the others still masked. Raises
     `ExampleError` when there is no mask, or when the text is longer than the model reads.
     """
     example = Example(text=text, text_pair=None, label=None, source="text", line=1)
-    return next(fill_masks(model, tokenizer, [example], top=top)).masks
+    return next(fill_masks(model, tokenizer, [example], top=top))
 
 
 def fill_masks(
@@ -72,31 +67,68 @@ def fill_masks(
 
     Raises `ExampleError` as `fill_mask` does, with file and line.
     """
-    for window in windows(examples, rows, text_length):
+    filling = MaskFilling(model, tokenizer, top=top, among=among)
+    predictor = Predictor(
+        model=model, answering=filling, tokens_per_batch=tokens_per_batch, precision=precision
+    )
+    return predictor(examples, rows=rows)
+
+
+class MaskFilling:
+    """The answering by which a model fills masks."""
+
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, *, top: int, among: Sequence[int] = ()
+    ) -> None:
+        """The `top` likeliest pieces are answers, or those `among` which are asked for."""
+        self._tokenizer, self._top, self._among = tokenizer, top, among
+        self._longest = model.config.encoder.longest
+
+    def characters(self, example: Example) -> int:
+        """Return the length of a text or pair."""
+        return text_length(example)
+
+    def encode(self, example: Example) -> EncodedExamples:
+        """Encode a text with masks; raises `ExampleError` where it has none or is too long."""
         encoded = encode_examples(
-            tokenizer,
-            [example.text for example in window],
-            [example.text_pair for example in window],
-            longest=model.config.encoder.longest,
+            self._tokenizer, [example.text], [example.text_pair], longest=self._longest
         )
-        _check(window, encoded, tokenizer, model.config.encoder.longest)
-        found: dict[int, list[list[Filling]]] = {}
+        _check(example, encoded, self._tokenizer, self._longest)
+        return encoded
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[Example]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> list[Filled]:
+        """Return the likeliest pieces for each mask of each text."""
+        found: list[Filled] = [[]] * len(requests)
         with forward_only(model, precision):
-            for indices, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
-                fillings = _fillings(model, tokenizer, packed.to(model.device), top, among)
-                found.update(zip(indices.tolist(), fillings, strict=True))
-        for number, example in enumerate(window):
-            yield Filled(example=example, masks=found[number])
+            batches = evaluation_batches(joined(requests), tokens_per_batch=tokens_per_batch)
+            for indices, packed in batches:
+                batch = packed.to(model.device)
+                fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
+                for index, own in zip(indices.tolist(), fillings, strict=True):
+                    found[index] = own
+        return found
+
+    def decode(self, request: Request[Example], output: Filled) -> Filled:
+        """Return the fillings as they are."""
+        del request
+        return output
 
 
 def _fillings(
     model: Model, tokenizer: Tokenizer, batch: Batch, top: int, among: Sequence[int]
-) -> list[list[list[Filling]]]:
+) -> list[Filled]:
     """For each sequence of a batch, for each of its masks, the likeliest pieces."""
     at = torch.nonzero(batch.ids == tokenizer.mask_id)[:, 0]
     encoded = model.encoder(batch, at=at)
     owners = torch.searchsorted(batch.offsets, at, right=True) - 1
-    fillings: list[list[list[Filling]]] = [[] for _ in batch.lengths]
+    fillings: list[Filled] = [[] for _ in batch.lengths]
     for part, owner in zip(at.split(_MASKS), owners.split(_MASKS), strict=True):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
@@ -122,22 +154,13 @@ def _chosen(
     return values.tolist(), pieces.tolist()
 
 
-def _check(
-    window: list[Example], encoded: EncodedExamples, tokenizer: Tokenizer, longest: int
-) -> None:
+def _check(example: Example, encoded: EncodedExamples, tokenizer: Tokenizer, longest: int) -> None:
     mask = tokenizer.vocabulary[tokenizer.mask_id]
-    for example, ids, cut in zip(window, encoded.ids, encoded.cut, strict=True):
-        if cut:
-            raise ExampleError(
-                f"the text is longer than the {longest} tokens that the model reads",
-                where=example.source,
-                line=example.line,
-                remedy=f"leave only what stands around {mask}",
-            )
-        if not np.any(ids == tokenizer.mask_id):
-            raise ExampleError(
-                f"no {mask} in the text",
-                where=example.source,
-                line=example.line,
-                remedy=f"write {mask} where a word is to be filled in",
-            )
+    if encoded.cut[0]:
+        what = f"the text is longer than the {longest} tokens that the model reads"
+        remedy = f"leave only what stands around {mask}"
+    elif not np.any(encoded.ids[0] == tokenizer.mask_id):
+        what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
+    else:
+        return
+    raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import HubError, MissingExtra, UserError
 from bertsmith.core.files import disk_error, refused_by_disk
 
@@ -48,7 +48,7 @@ def hub_api() -> HfApi:
         from huggingface_hub import HfApi
     except ImportError as error:
         raise MissingExtra("huggingface_hub", "hub", "a model of the hub") from error
-    return HfApi(library_name="bertsmith", library_version=__version__)
+    return HfApi(library_name="bertsmith", library_version=VERSION)
 
 
 def is_offline() -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken
 from bertsmith.core.log import say
@@ -117,7 +117,7 @@ class Conversion:
             "tensors": [asdict(move) for move in self.moves.done],
             "dropped": self.moves.dropped,
             "largest_differences": dict(self.differences),
-            "bertsmith": __version__,
+            "bertsmith": VERSION,
         }
 
 
@@ -274,5 +274,5 @@ def _card(source: Path, kind: str, model: Model) -> str:
     head = written(head_of(model.config, base=base_of(source) if source.is_dir() else None))
     return f"""{head}# {name}
 
-Converted by bertsmith {__version__} from {kind}; {REPORT_FILE} tells what became of every tensor.
+Converted by bertsmith {VERSION} from {kind}; {REPORT_FILE} tells what became of every tensor.
 """

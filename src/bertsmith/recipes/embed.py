@@ -253,9 +253,15 @@ class Embedder:
 
 
 def open_embedder(
-    name: str | Path, config: FeatureConfig | None = None, *, prompt: str | None = None
+    name: str | Path,
+    config: FeatureConfig | None = None,
+    *,
+    prompt: str | None = None,
+    loaded: tuple[Model, Tokenizer] | None = None,
 ) -> Embedder:
-    """The model of a folder, or of `hub:owner/name`, and what to do with it.
+    """Return the model of a folder, or of `hub:owner/name`, and what to do with it.
+
+    Where the model is `loaded`, only the rest of the folder is read.
 
     Pooling "auto" is that of the folder.
 
@@ -277,7 +283,9 @@ def open_embedder(
         if unused and prompt is None and settings.default_prompt is None:
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
         config = _by_folder(config, settings, prompt)
-    model, tokenizer = load_model(folder if settings is None else settings.network)
+    if loaded is None:
+        loaded = load_model(folder if settings is None else settings.network)
+    model, tokenizer = loaded
     embedder = Embedder(
         model=model, tokenizer=tokenizer, config=config.for_model(model), after=after
     )
@@ -313,11 +321,13 @@ def _check_width(embedder: Embedder, folder: Path) -> None:
             found = layer.outputs
 
 
-def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """The vectors of some texts, (texts, width), each as it stands."""
+def vectors(embedder: Embedder, texts: Sequence[str | Example]) -> NDArray[np.float32]:
+    """Return the vectors of some texts or examples, (texts, width), each as it stands."""
     assert embedder.config.unit == "text", "tokens and words are what `features` gives"
     examples = (
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
+        if isinstance(text, str)
+        else text
         for line, text in enumerate(texts, start=1)
     )
     found = features(
@@ -329,9 +339,9 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
 
 def embed(
     model: str | Path,
-    file: str = "-",
+    file: str | Path = "-",
     *,
-    out: Path,
+    out: str | Path,
     config: FeatureConfig | None = None,
     prompt: str | None = None,
     columns: Columns = USUAL,
@@ -341,6 +351,7 @@ def embed(
 
     Memory does not grow with the number of texts. How many were cut is told at the end.
     """
+    file, out = str(file), Path(out)
     check_kind(out)
     if file != "-" and out.resolve() == Path(file).resolve():
         raise ConfigError("--out is the file of the texts", remedy="name another")

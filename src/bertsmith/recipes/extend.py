@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.log import progress, say
@@ -197,7 +197,7 @@ def _card(parent: Path, config: ModelConfig, tokenizer: Tokenizer, outcome: Exte
 # {name} with more vocabulary
 
 The weights of `{name}`, its vocabulary of {tokenizer.size:,} pieces extended by
-{len(added):,} with bertsmith {__version__}. Old pieces keep their ids. Each new piece starts as the
+{len(added):,} with bertsmith {VERSION}. Old pieces keep their ids. Each new piece starts as the
 mean of the pieces it replaces, so train the model further on text of the domain before you use it.
 
 | what | value |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.core.errors import ConfigError
@@ -15,10 +16,10 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 
 def prepare(
-    corpus: list[str],
+    corpus: str | Path | Sequence[str | Path],
     *,
     vocab: str | Path,
-    out: Path,
+    out: str | Path,
     workers: int | None = None,
     held_out: float = 0.05,
     reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
@@ -33,8 +34,9 @@ def prepare(
         raise ConfigError(f"workers is {workers}", remedy="it must be at least 1")
     if not 0 <= held_out < 1:
         raise ConfigError(f"held_out is {held_out}", remedy="it must be in [0, 1)")
+    out = Path(out)
     tokenizer = Tokenizer.load(model_folder(vocab, "vocabulary"))
-    opened = reading.open(corpus)
+    opened = reading.open([corpus] if isinstance(corpus, str | Path) else corpus)
     with progress("encoding", opened.total_bytes, "B") as bar:
         index = prepare_corpus(
             opened,

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import ConfigError, HubError
 from bertsmith.core.log import say, short_number
 from bertsmith.core.output import print_line
@@ -87,7 +87,7 @@ def push(
             name.repository,
             private=private,
             revision=revision,
-            message=message or f"Model made by bertsmith {__version__}",
+            message=message or f"Model made by bertsmith {VERSION}",
         )
     say(f"sent: {address}")
     say(f"next: bertsmith predict {PREFIX}{name.repository}{f'@{revision}' if revision else ''}")

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.ownership import new_file
 from bertsmith.core.printable import html
 from bertsmith.core.printable import html as escape
@@ -202,7 +202,7 @@ class Report:
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=_safe(self.title),
             subtitle=_safe(self.subtitle),
-            version=_safe(__version__),
+            version=_safe(VERSION),
             body=self._contents() + "\n".join(html for _, html in self._sections),
         )
 

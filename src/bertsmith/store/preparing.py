@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.core.log import say
 from bertsmith.store.duplicates import Digests, SeenTexts
@@ -117,7 +117,7 @@ def _nothing(out: Path) -> StoreError:
 
 def _source(corpus: Corpus, tokenizer: Tokenizer, held_out: float) -> Source:
     return Source(
-        version=__version__,
+        version=VERSION,
         vocabulary=tokenizer.fingerprint,
         held_out=float(held_out),
         text_column=corpus.text_column,

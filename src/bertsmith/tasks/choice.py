@@ -36,6 +36,7 @@ class Choice(Task[Question]):
     """The share of the answers given that shall be right, for which `tuned` finds it."""
 
     called: ClassVar = "choice"
+    outputs: ClassVar = staticmethod(option_scores)
     predicts: ClassVar = "choice"
     title: ClassVar = "Multiple choice"
     unit: ClassVar = "questions"
@@ -89,12 +90,6 @@ class Choice(Task[Question]):
     ) -> Objective:
         """Cross-entropy among the options of each question."""
         return Objective(terms={"choose": Choose()})
-
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Question]
-    ) -> Sequence[Any]:
-        """Probabilities (options,) of each question."""
-        return option_scores(model, encoded)
 
     def evidence(
         self, rows: Sequence[Question], answers: Sequence[Any], labels: tuple[str, ...]

@@ -43,6 +43,7 @@ class Classify(TextTask):
     """The share of the answers given that shall be right, for which `tuned` finds it."""
 
     called: ClassVar = "classify"
+    outputs: ClassVar = staticmethod(class_probabilities)
     predicts: ClassVar = "class"
     title: ClassVar = "Classification"
     weighs: ClassVar = True
@@ -98,12 +99,6 @@ class Classify(TextTask):
         weights = balanced_weights(classes_of(rows, labels), len(labels)) if balanced else ()
         term = ClassifyObjective(smoothing=settings.smoothing, weights=weights)
         return Objective(terms={"classify": term})
-
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
-    ) -> Sequence[Any]:
-        """Probabilities (labels,) of each text."""
-        return list(class_probabilities(model, encoded))
 
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]

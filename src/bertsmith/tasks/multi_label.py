@@ -14,7 +14,6 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import exact_match, multi_label_f1
-from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import MultiLabel as MultiLabelObjective
 from bertsmith.tasks.reading import Reading
@@ -39,6 +38,7 @@ class MultiLabel(TextTask):
     """Answers are the probabilities of the labels; evidence what is true and what is said."""
 
     called: ClassVar = "multi-label"
+    outputs: ClassVar = staticmethod(label_probabilities)
     predicts: ClassVar = "classes"
     title: ClassVar = "Multi-label classification"
     weighs: ClassVar = True
@@ -110,12 +110,6 @@ class MultiLabel(TextTask):
             weights = tuple((np.maximum(1 - there, least) / np.maximum(there, least)).tolist())
         term = MultiLabelObjective(smoothing=settings.smoothing, weights=weights)
         return Objective(terms={"classify": term})
-
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
-    ) -> Sequence[Any]:
-        """Probabilities (labels,) of each text."""
-        return list(label_probabilities(model, encoded))
 
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
+from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.ranking import mean_average_precision, mean_reciprocal_rank, ndcg
-from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Relevance
 from bertsmith.tasks.task import Evidence, Room, Scores
@@ -31,6 +31,7 @@ class Rank(TextTask):
     """Answers are relevances in [0, 1]; evidence three scores of each query."""
 
     called: ClassVar = "rank"
+    outputs: ClassVar = staticmethod(label_probabilities)
     predicts: ClassVar = "number"
     title: ClassVar = "Ranking"
     kind: ClassVar = "rank"
@@ -80,11 +81,15 @@ class Rank(TextTask):
         """Binary cross-entropy of each pair."""
         return Objective(terms={"rank": Relevance()})
 
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
+    def decode(
+        self,
+        rows: Sequence[Example],
+        encoded: EncodedExamples,
+        outputs: Outputs,
+        labels: tuple[str, ...],
     ) -> Sequence[Any]:
-        """The relevance of each pair."""
-        return label_probabilities(model, encoded)[:, 0].tolist()  # type: ignore[no-any-return]
+        """Return the relevance of each pair."""
+        return [float(output[0]) for output in outputs]
 
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]

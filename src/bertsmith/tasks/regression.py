@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import text_outputs
+from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.metrics import pearson, spearman
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
@@ -31,6 +32,7 @@ class Regression(TextTask):
     """Answers are numbers; evidence the true one and the one said."""
 
     called: ClassVar = "regression"
+    outputs: ClassVar = staticmethod(text_outputs)
     predicts: ClassVar = "number"
     title: ClassVar = "Regression"
     kind: ClassVar = "number"
@@ -74,11 +76,15 @@ class Regression(TextTask):
         model.get_parameter("heads.classify.weight").mul_(spread)
         model.get_parameter("heads.classify.bias").mul_(spread).add_(mean)
 
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Example]
+    def decode(
+        self,
+        rows: Sequence[Example],
+        encoded: EncodedExamples,
+        outputs: Outputs,
+        labels: tuple[str, ...],
     ) -> Sequence[Any]:
-        """The number of each text."""
-        return text_outputs(model, encoded)[:, 0].tolist()  # type: ignore[no-any-return]
+        """Return the number of each text."""
+        return [float(output[0]) for output in outputs]
 
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]

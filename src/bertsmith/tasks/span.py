@@ -15,6 +15,7 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import encode_pair, second_begins
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Candidate, candidates, span_logits
+from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.squad import score_v1, score_v2
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
@@ -192,6 +193,7 @@ class Span(Task[Question]):
     no_answer: float | None = None
 
     called: ClassVar = "span"
+    outputs: ClassVar = staticmethod(span_logits)
     predicts: ClassVar = "span"
     title: ClassVar = "Question answering"
     unit: ClassVar = "questions"
@@ -240,14 +242,18 @@ class Span(Task[Question]):
         """Cross-entropy of the first and the last token."""
         return Objective(terms={"span": SpanObjective()})
 
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Question]
+    def decode(
+        self,
+        rows: Sequence[Question],
+        encoded: EncodedExamples,
+        outputs: Outputs,
+        labels: tuple[str, ...],
     ) -> Sequence[Any]:
-        """The best spans of all windows of each context."""
+        """Return the best spans of all windows of each context."""
         assert isinstance(encoded, QuestionWindows)
         found: list[list[Candidate]] = [[] for _ in rows]
         none = [math.inf] * len(rows)
-        for unit, logits in enumerate(span_logits(model, encoded)):
+        for unit, logits in enumerate(outputs):
             number, offset = int(encoded.rows[unit]), int(encoded.offsets[unit])
             own = encoded.own[unit]
             inner = logits[offset : offset + len(own)]

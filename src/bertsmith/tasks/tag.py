@@ -15,8 +15,8 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import encode_pair
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import tag_probabilities
+from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.entities import EntityScores, score_entities, scores_by_type
-from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Tag as TagObjective
 from bertsmith.tasks.reading import Reading
@@ -151,6 +151,7 @@ class Tag(Task[Tagged]):
     """Answers are tags; evidence counts of entities (true, found, right) and words (all, right)."""
 
     called: ClassVar = "tag"
+    outputs: ClassVar = staticmethod(tag_probabilities)
     predicts: ClassVar = "tags"
     title: ClassVar = "Tagging"
     weighs: ClassVar = True
@@ -263,20 +264,23 @@ class Tag(Task[Tagged]):
         term = TagObjective(smoothing=settings.smoothing, weights=weights)
         return Objective(terms={"tag": term})
 
-    def answers(
-        self, model: Model, encoded: EncodedExamples, rows: Sequence[Tagged]
+    def decode(
+        self,
+        rows: Sequence[Tagged],
+        encoded: EncodedExamples,
+        outputs: Outputs,
+        labels: tuple[str, ...],
     ) -> Sequence[Any]:
-        """The likeliest tag of each word; one without a piece of its own goes on with the last."""
+        """Return the likeliest tags; a word without a piece of its own goes on with the last."""
         assert isinstance(encoded, WordWindows)
-        labels = np.array(model.config.labels, object)
-        outside = "O" if "O" in model.config.labels else str(labels[0])
+        outside = "O" if "O" in labels else labels[0]
         tags = [[outside] * len(row.words) for row in rows]
         sure = [np.zeros(len(row.words), np.float32) for row in rows]
-        for unit, shares in enumerate(tag_probabilities(model, encoded)):
+        for unit, shares in enumerate(outputs):
             row = int(encoded.rows[unit])
             for word, share in zip(encoded.words[unit].tolist(), shares, strict=True):
                 best = int(share.argmax())
-                tags[row][word], sure[row][word] = str(labels[best]), share[best]
+                tags[row][word], sure[row][word] = labels[best], share[best]
         for row, words in encoded.shared:
             for word in words:
                 tags[row][word] = _gone_on(tags[row][word - 1])

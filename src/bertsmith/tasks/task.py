@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.network.preprocessing import Fit
 from bertsmith.objectives.objective import Objective
 from bertsmith.tasks.reading import Reading
@@ -98,6 +99,21 @@ class Room(Config):
         )
 
 
+class UnitOutputs(Protocol):
+    """A function of the engine that runs a model on all units."""
+
+    def __call__(
+        self,
+        model: Model,
+        examples: EncodedExamples,
+        *,
+        tokens_per_batch: int = ...,
+        precision: Precision = ...,
+    ) -> Outputs:
+        """Return the outputs for each unit, in order."""
+        ...
+
+
 class Task(ABC, Generic[R]):
     """One kind of fine-tuning; the first of its scores is the one that models are chosen by."""
 
@@ -105,6 +121,8 @@ class Task(ABC, Generic[R]):
     """What --task calls it."""
     predicts: ClassVar[Predicts]
     """The head it needs."""
+    outputs: ClassVar[UnitOutputs]
+    """What a model computes for each unit."""
     title: ClassVar[str]
     """What a report calls it."""
     unit: ClassVar[str] = "examples"
@@ -209,9 +227,18 @@ class Task(ABC, Generic[R]):
         Nothing where this is not overridden.
         """
 
-    @abstractmethod
-    def answers(self, model: Model, encoded: EncodedExamples, rows: Sequence[R]) -> Sequence[Any]:
-        """What a model says of each row."""
+    def decode(
+        self,
+        rows: Sequence[R],
+        encoded: EncodedExamples,
+        outputs: Outputs,
+        labels: tuple[str, ...],
+    ) -> Sequence[Any]:
+        """Return the answer to each row; `encoded` is what `encode` made of these rows.
+
+        The outputs themselves, where each row is a unit.
+        """
+        return list(outputs)
 
     @abstractmethod
     def evidence(
@@ -287,6 +314,35 @@ class Task(ABC, Generic[R]):
     ) -> tuple[str, float] | None:
         """Who has learned nothing, and what that scores on dev; None for no such thing."""
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The answers to labelled rows, and how right they are."""
+
+    answers: Sequence[Any]
+    evidence: Evidence
+    scores: Scores
+
+
+def measure(
+    task: Task[Any],
+    model: Model,
+    encoded: EncodedExamples,
+    rows: Sequence[Any],
+    labels: tuple[str, ...],
+) -> Measured:
+    """Ask a model for its answers to labelled rows, and score them."""
+    answers = task.decode(rows, encoded, task.outputs(model, encoded), labels)
+    return score_answers(task, rows, answers, labels)
+
+
+def score_answers(
+    task: Task[Any], rows: Sequence[Any], answers: Sequence[Any], labels: tuple[str, ...]
+) -> Measured:
+    """Score the answers to labelled rows."""
+    evidence = task.evidence(rows, answers, labels)
+    return Measured(answers=answers, evidence=evidence, scores=task.scores(evidence, labels))
 
 
 def interval_of(

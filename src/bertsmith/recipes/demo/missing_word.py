@@ -202,7 +202,7 @@ def model_answers(task: GapTask, model: Model, tokenizer: Tokenizer) -> Asked:
     )
     probabilities = np.array(
         [
-            [filling.probability for filling in filled.masks[0]]
+            [filling.probability for filling in filled[0]]
             for filled in fill_masks(model, tokenizer, examples, among=pieces)
         ]
     ).reshape(len(task.dev), PLACES, len(pieces))

@@ -25,9 +25,9 @@ from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Rival
 from bertsmith.recipes.finetune.baselines.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Measured, Prepared, TrialResult, prepare, run_trial
+from bertsmith.recipes.finetune.trial import Prepared, TrialResult, prepare, run_trial
 from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.task import Room
+from bertsmith.tasks.task import Measured, Room
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer

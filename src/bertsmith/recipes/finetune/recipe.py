@@ -101,10 +101,10 @@ class FinetuneRun(Config):
 
 def finetune(
     model: str | Path,
-    train: Path,
+    train: str | Path,
     *,
-    out: Path,
-    dev: Path | None = None,
+    out: str | Path,
+    dev: str | Path | None = None,
     task: str | None = None,
     seeds: int = 5,
     settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
@@ -125,6 +125,7 @@ def finetune(
     interruption the same call resumes, and one with more `seeds` adds them.
     """
     place, model = device_named(device), model_folder(model)
+    train, out, dev = Path(train), Path(out), None if dev is None else Path(dev)
     if tensorboard:
         require_tensorboard()
     asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)

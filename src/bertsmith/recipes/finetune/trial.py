@@ -21,7 +21,7 @@ from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.labelled import LabelledData
 from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
 from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
-from bertsmith.tasks.task import Evidence, Room, Scores, Task
+from bertsmith.tasks.task import Measured, Room, Scores, Task, measure
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.tagged import Tagged
@@ -106,28 +106,6 @@ class TrialResult:
         """Return the result from the values of `to_dict`."""
         losses = [(int(step), float(loss)) for step, loss in data["losses"]]
         return cls(**data | {"losses": losses})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A model's predictions on dev, and how correct they are."""
-
-    answers: Sequence[Any]
-    evidence: Evidence
-    scores: Scores
-
-
-def measure(
-    task: Task[Any],
-    model: Model,
-    encoded: EncodedExamples,
-    rows: Sequence[Any],
-    labels: tuple[str, ...],
-) -> Measured:
-    """Predict labelled rows with a model, and score the predictions."""
-    answers = task.answers(model, encoded, rows)
-    evidence = task.evidence(rows, answers, labels)
-    return Measured(answers=answers, evidence=evidence, scores=task.scores(evidence, labels))
 
 
 def run_trial(

@@ -16,7 +16,8 @@ from bertsmith.core.log import say
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.formatting import format_scores
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Measured, Prepared, TrialResult, run_trial
+from bertsmith.recipes.finetune.trial import Prepared, TrialResult, run_trial
+from bertsmith.tasks.task import Measured
 from bertsmith.training.run.folder import RunFolder, read_record, write_record
 from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import save_model

@@ -26,7 +26,6 @@ from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.hub.models import model_folder
-from bertsmith.network.model import Model
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.formatting import format_scores
 from bertsmith.recipes.finetune.inputs import room_of
@@ -34,7 +33,6 @@ from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.parallel import AtOnce
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import measure
 from bertsmith.recipes.glue.table import (
     FILES,
     NOTE,
@@ -47,12 +45,12 @@ from bertsmith.recipes.glue.table import (
     read_submission,
     write_submission,
 )
+from bertsmith.tasks.answering import task_predictor
 from bertsmith.tasks.table import GLUE
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run.folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
@@ -194,14 +192,14 @@ class _Trained:
     """The best model of a task, for predictions on further files."""
 
     def __init__(self, outcome: FinetuneOutcome, settings: FinetuneConfig, device: str) -> None:
-        self._model: Model
-        self._tokenizer: Tokenizer
-        self._model, self._tokenizer = load_model(outcome.model)
-        self._model.to(device_named(device))
+        model, tokenizer = load_model(outcome.model)
         self._task: Task[Any] = GLUE[outcome.data.task.name]
-        limit = self._model.config.encoder.longest
+        self._labels = model.config.labels
         self._on_bad = settings.on_bad
-        self._room = room_of(self._task, settings, limit)
+        room = room_of(self._task, settings, model.config.encoder.longest)
+        self._predictor = task_predictor(
+            self._task, model.to(device_named(device)), tokenizer, room
+        )
 
     def scored(
         self, file: Path, task: GlueTask, split: str
@@ -211,9 +209,8 @@ class _Trained:
         rows = list(read_glue(file, task, split, bad=bad))
         if note := bad.told():
             say(note)
-        labels = self._model.config.labels
-        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
-        results = measure(self._task, self._model, encoded, rows, labels).scores
+        answers = list(self._predictor(rows))
+        results = score_answers(self._task, rows, answers, self._labels).scores
         say(f"{split}: {format_scores(results)} (the best seed)")
         return {name: (value, None) for name, value in results.items()}
 
@@ -226,11 +223,11 @@ class _Trained:
         }
 
     def _answers(self, rows: list[Example]) -> Predictions:
-        labels = self._model.config.labels
-        encoded = self._task.encode(self._tokenizer, rows, labels, self._room, labelled=False)
-        outputs = self._task.answers(self._model, encoded, rows)
+        outputs = self._predictor(rows)
         if self._task.predicts == "class":
-            predictions: list[str | float] = [labels[int(answer.argmax())] for answer in outputs]
+            predictions: list[str | float] = [
+                self._labels[int(answer.argmax())] for answer in outputs
+            ]
         else:
             predictions = [float(np.clip(answer, 0, HIGHEST)) for answer in outputs]
         return [(str(row.id), answer) for row, answer in zip(rows, predictions, strict=True)]

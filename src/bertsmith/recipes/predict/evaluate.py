@@ -9,18 +9,17 @@ from typing import Any
 from bertsmith.core.errors import ExampleError, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
+from bertsmith.engine.predictor import Predictor
 from bertsmith.evaluation.entities import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
-from bertsmith.network.preprocessing import Fit
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.formatting import percent, score_label
 from bertsmith.recipes.finetune.labelled import pick_classes, tell_rows
-from bertsmith.recipes.finetune.trial import measure
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
+from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.table import task_of
 from bertsmith.tasks.tag import Tag
-from bertsmith.tasks.task import Room, Task, interval_of
+from bertsmith.tasks.task import Task, interval_of, score_answers
 from bertsmith.tasks.whole_texts import unknown_label
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
@@ -28,12 +27,10 @@ from bertsmith.weights.folder import load_model
 
 def evaluate(
     model: str | Path,
-    file: Path,
+    file: str | Path,
     *,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
-    longest: int | None = None,
-    long: Fit | None = None,
-    stride: int | None = None,
+    config: AnsweringConfig = AnsweringConfig(),  # noqa: B008 (frozen)
     device: str = "auto",
 ) -> dict[str, Any]:
     """Score a model on labelled rows, tell the scores with their 95 % intervals, and return them.
@@ -43,15 +40,23 @@ def evaluate(
     """
     place = device_named(device)
     loaded, tokenizer = load_model(model_folder(model))
-    if loaded.config.predicts is None:
+    answering = answering_of(loaded, tokenizer, config, where=model)
+    predictor = Predictor(model=loaded.to(place), answering=answering)
+    return evaluate_predictor(predictor, Path(file), where=model, reading=reading)
+
+
+def evaluate_predictor(
+    predictor: Predictor[Any, Any], file: Path, *, where: str | Path, reading: Reading
+) -> dict[str, Any]:
+    """Score the opened model of a folder, `where`, as `evaluate` does."""
+    loaded, answering = predictor.model, predictor.answering
+    if not isinstance(answering, TaskAnswering):
         raise ModelFolderError(
             "has no head for a task",
-            where=model,
+            where=where,
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
-    loaded.to(place)
-    task, labels = task_of(loaded.config), loaded.config.labels
-    room = Room.of_model(loaded.config, longest=longest, long=long, stride=stride)
+    task, labels = answering.task, answering.labels
     trained = loaded.config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
@@ -60,12 +65,14 @@ def evaluate(
     rows = list(pick_classes(task, rows, reading.columns, known=labels))
     tell_rows(task, rows, file, reading)
     check_known(task, rows, labels)
-    encoded = task.encode(tokenizer, rows, labels, room, labelled=False)
-    found = measure(task, loaded, encoded, rows, labels)
+    requests = [predictor.encode(row) for row in rows]
+    found = score_answers(task, rows, list(predictor.answer(requests)), labels)
     if bad := reading.bad_rows.told():
         say(bad)
-    if long_ones := encoded.long_texts:
-        say(f"{long_ones:,} of {len(rows):,} texts were longer than {room.longest} tokens")
+    if long_ones := sum(request.long for request in requests):
+        say(
+            f"{long_ones:,} of {len(rows):,} texts were longer than {answering.room.longest} tokens"
+        )
     say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
     for name, value in found.scores.items():

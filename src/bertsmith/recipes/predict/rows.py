@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, AnyStr, Generic, TypeVar
 
-from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.network.preprocessing import Preprocessing
+from bertsmith.tasks.choice import Choice
 from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.span import Span
+from bertsmith.tasks.tag import Tag
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.whole_texts import TextTask
 from bertsmith.text.bad_rows import FAIL, BadRows
@@ -201,6 +204,41 @@ def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[E
     rows = read_examples(path, reading.columns, need_label=False, bad=reading.bad_rows)
     delimited = kind_of(path) in DELIMITED
     yield from _beside(_records(path, reading), rows, delimited=delimited)
+
+
+def asked_values(
+    values: Iterable[object], task: Task[Any] | None, *, pairs: bool | None = None
+) -> Iterator[Asked[Any]]:
+    """Stream texts, and pairs of texts as tuples or lists, as a task or a pre-trained model asks.
+
+    Raises `ConfigError` for other values, and where the task asks more than texts, `ExampleError`
+    as `asked_of_task` does.
+    """
+    for number, value in enumerate(values):
+        given = list(value) if isinstance(value, tuple | list) else [value]
+        texts = [each for each in given if isinstance(each, str)]
+        if len(texts) != len(given) or len(texts) not in (1, 2):
+            raise ConfigError(
+                f"example {number} is of type {type(value).__name__}",
+                remedy="give strings, pairs of strings as tuples, or dictionaries only",
+            )
+        if isinstance(task, Span | Choice) or (isinstance(task, Tag) and len(texts) > 1):
+            raise ConfigError(
+                f"example {number} is {'a pair of texts' if len(texts) > 1 else 'a text'}, and the "
+                f"model is for {task.title.lower()}",
+                remedy="give dictionaries, such as the rows of a JSONL file for that task",
+            )
+        columns = dict(zip(("text", "text_pair"), texts, strict=False))
+        tidied = [tidy(each) for each in texts]
+        row: Any = None
+        if all(tidied):
+            pair = tidied[1] if len(tidied) > 1 else None
+            row = Example(
+                text=tidied[0], text_pair=pair, label=None, source="examples", line=number + 1
+            )
+            (row,) = checked_pairs([row], pairs)
+            row = row if task is None else task.of_text(row)
+        yield Asked(columns=columns, row=row)
 
 
 def in_the_text_as_written(

@@ -139,9 +139,9 @@ class PretrainOutcome:
 
 
 def pretrain(
-    store: Path | None,
+    store: str | Path | None = None,
     *,
-    out: Path,
+    out: str | Path,
     model: str | None = None,
     parent: str | Path | None = None,
     recipe: str = "quick",
@@ -168,6 +168,7 @@ def pretrain(
     share each step, with `shard` also weights and optimiser. Raises `UserError` children, and
     `Interrupted` after Ctrl-C.
     """
+    out = Path(out)
 
     def wanted(place: torch.device, processes: int) -> PretrainRun | None:
         if store is None:
@@ -175,7 +176,7 @@ def pretrain(
         budget = Budget(steps=steps, minutes=minutes)
         begins = None if parent is None else model_folder(parent)
         chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
-        first = resolve(store, model or ANY_SIZE, budget, chosen, begins, place, processes)
+        first = resolve(Path(store), model or ANY_SIZE, budget, chosen, begins, place, processes)
         if model is not None or begins is not None:
             return first
         return with_chosen_size(first, folder, place, processes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from bertsmith import __version__
+from bertsmith.core import VERSION
 from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import markdown
@@ -69,7 +69,7 @@ def model_card(
             (name.replace("_", " ") + ", held out", f"{value:.4g}")
             for name, value in held_out.items()
         ),
-        ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {__version__}"),
+        ("made", f"{datetime.now(UTC):%Y-%m-%d} with bertsmith {VERSION}"),
     ]
     table = "\n".join(f"| {name} | {markdown(value, 1000)} |" for name, value in rows)
     parent = run.parent and (run.parent.origin or run.parent.folder.name)

@@ -1,0 +1,149 @@
+"""A model made ready to answer: examples become requests, requests outputs, outputs answers.
+
+A `Predictor` joins a model with an `Answering`, the protocol by which a task, the heads of
+pre-training or features say how an example is encoded and what the outputs mean. Everything that
+answers goes through it: `predict`, `evaluate`, `embed`, `glue` and the Python API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples
+from bertsmith.engine.sequences import ROWS, windows
+from bertsmith.network.model import Model, Precision
+
+E = TypeVar("E")
+A_co = TypeVar("A_co", covariant=True)
+
+Outputs = Sequence[Any] | NDArray[Any]
+"""What a model computes, one for each unit or request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Generic[E]):
+    """An example as token ids, in NumPy arrays, so that a queue can hold it.
+
+    `number` is that of the example in its stream, from 0: sampled answers depend on it.
+    """
+
+    example: E
+    encoded: EncodedExamples
+    number: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the model reads, special ones included."""
+        return sum(map(len, self.encoded.ids))
+
+    @property
+    def long(self) -> bool:
+        """Whether the text is over the limit of a sequence."""
+        return bool(self.encoded.long.any())
+
+
+class Answering(Protocol[E, A_co]):
+    """How examples are encoded, and what a model's outputs mean."""
+
+    def characters(self, example: E) -> int:
+        """Return the length of an example's texts, so that few long ones are taken at once."""
+        ...
+
+    def encode(self, example: E) -> EncodedExamples:
+        """Encode an example; a subclass may keep what decoding needs. Raises `ExampleError`."""
+        ...
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[E]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> Outputs:
+        """Return what the model computes for each request."""
+        ...
+
+    def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
+        """Return the answer to a request."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictor(Generic[E, A_co]):
+    """A model with its answering; `threads` are those of torch while it runs, None for as set."""
+
+    model: Model
+    answering: Answering[E, A_co]
+    precision: Precision = "fp32"
+    threads: int | None = None
+    tokens_per_batch: int = TOKENS_PER_BATCH
+
+    def encode(self, example: E, number: int = 0) -> Request[E]:
+        """Encode an example, the `number`-th of its stream; raises `ExampleError`."""
+        return Request(example=example, encoded=self.answering.encode(example), number=number)
+
+    def run(self, requests: Sequence[Request[E]]) -> Outputs:
+        """Return the outputs of the model for each request."""
+        if not requests:
+            return []
+        with _threads(self.threads):
+            return self.answering.outputs(
+                self.model,
+                requests,
+                tokens_per_batch=self.tokens_per_batch,
+                precision=self.precision,
+            )
+
+    def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
+        """Return the answer that the outputs for a request mean."""
+        return self.answering.decode(request, output)
+
+    def answer(self, requests: Sequence[Request[E]]) -> Iterator[A_co]:
+        """Run requests together and yield their answers, in order."""
+        return map(self.decode, requests, self.run(requests))
+
+    def __call__(self, examples: Iterable[E], *, rows: int = ROWS) -> Iterator[A_co]:
+        """Yield the answers to a stream of examples, in order and in constant memory.
+
+        At most `rows` examples are run together, fewer where their texts are long.
+        """
+        number = 0
+        for window in windows(examples, rows, self.answering.characters):
+            requests = [self.encode(each, number + place) for place, each in enumerate(window)]
+            number += len(window)
+            yield from self.answer(requests)
+
+
+def joined(requests: Sequence[Request[Any]]) -> EncodedExamples:
+    """Return the units of all requests, one after another."""
+    return EncodedExamples.joined([request.encoded for request in requests])
+
+
+def by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs]:
+    """Split the outputs of all units into those of each request."""
+    found: list[Outputs] = []
+    begin = 0
+    for request in requests:
+        end = begin + len(request.encoded)
+        found.append(units[begin:end])
+        begin = end
+    return found
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count is not None:
+            torch.set_num_threads(before)

@@ -1,0 +1,283 @@
+"""The Python API: a model folder opened once, and asked as often as wanted.
+
+    import bertsmith
+
+    model = bertsmith.load("run/model")
+    model.predict(["How late is the train?", "Play some jazz."])
+
+Answers are dictionaries, equal to what `bertsmith predict --format jsonl` writes beside the columns
+of its input. Every mistake in what is asked is a `UserError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.config import typed_value
+from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
+from bertsmith.engine.continuation import ContinuationConfig
+from bertsmith.engine.features import FeatureConfig
+from bertsmith.engine.predictor import Predictor
+from bertsmith.hub.models import model_folder
+from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.embed import open_embedder, vectors
+from bertsmith.recipes.predict.evaluate import evaluate_predictor
+from bertsmith.recipes.predict.recipe import answered, asked_of
+from bertsmith.recipes.predict.rows import Asked, asked_values
+from bertsmith.tasks.answering import (
+    AnsweringConfig,
+    Presented,
+    PretrainedAnswering,
+    TaskAnswering,
+    answering_of,
+)
+from bertsmith.tasks.reading import Reading
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.sentence_folder import read_sentence_folder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_OF_CONTINUATION = frozenset(each.name for each in dataclasses.fields(ContinuationConfig))
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that raises `ConfigError` for arguments of a type that it does not take.
+
+    Paths may be strings, and groups of settings dictionaries.
+    """
+
+    @wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> T:
+        try:
+            bound = signature(function).bind(*values, **named)
+        except TypeError as error:
+            known = ", ".join(name for name in signature(function).parameters if name != "self")
+            what = f"{function.__name__}: {error}"
+            raise ConfigError(what, remedy=f"it takes {known}") from error
+        hints = get_type_hints(function)
+        for name, value in bound.arguments.items():
+            if hints.get(name, Any) is not Any:
+                bound.arguments[name] = typed_value(value, hints[name], name, None)
+        return function(*bound.args, **bound.kwargs)
+
+    return call
+
+
+class LoadedModel:
+    """A model folder made ready to answer; `bertsmith.load` opens one."""
+
+    def __init__(
+        self,
+        name: str | Path,
+        model: Model,
+        tokenizer: Tokenizer,
+        *,
+        precision: Precision,
+        threads: int | None,
+    ) -> None:
+        self.name, self.model, self.tokenizer = str(name), model, tokenizer
+        self.precision, self.threads = precision, threads
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of what the model tells apart; empty where it has none."""
+        return self.model.config.labels
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        encoder = config.encoder
+        heads: list[str] = [config.predicts] if config.predicts else []
+        heads += ["fill-mask"] * (config.masked_lm and not encoder.causal)
+        heads += ["continuation"] * (config.masked_lm and encoder.causal)
+        heads += ["next-sentence"] * config.next_sentence
+        labels = f", {len(config.labels)} labels" if config.labels else ""
+        return (
+            f"<LoadedModel {self.name!r}: {', '.join(heads) or 'no head'}{labels}; "
+            f"{encoder.layers} layers of {encoder.hidden}, up to {encoder.longest} tokens>"
+        )
+
+    @checked
+    def predict(self, examples: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+        """Return the model's answer to each example, in order; all values are None for a blank one.
+
+        An example is a text, a pair of texts as a tuple, or a dictionary of the fields that a row
+        of the task's JSONL has: ``{"question": ..., "context": ...}``, ``{"text": ...,
+        "choices": [...]}``, ``{"tokens": [...]}``. `options` are those of `AnsweringConfig`, such
+        as ``top=3``, and of `ContinuationConfig` for a model that continues texts. Raises
+        `ConfigError` and `ExampleError`.
+        """
+        answering = self._answering(options)
+        predictor = self._predictor(answering)
+        with _asked(_listed(examples), answering, self.model.config) as asked:
+            records = [record for _, record in answered(predictor, answering, asked)]
+        known = next((record for record in records if record is not None), {})
+        return [dict.fromkeys(known) if record is None else record for record in records]
+
+    @checked
+    def fill_mask(self, text: str, *, top: int = 5) -> list[list[dict[str, Any]]]:
+        """Return the `top` likeliest pieces for each [MASK] of a text, from left to right.
+
+        Each is a dictionary of `piece` and `probability`. Several masks are filled independently.
+        Raises `ModelFolderError` for a model that cannot fill masks, `ExampleError` for a text
+        without a mask or with too many tokens.
+        """
+        network = self.model.config
+        if not network.masked_lm or network.encoder.causal:
+            raise ModelFolderError(
+                "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
+            )
+        config = AnsweringConfig(top=top)
+        answering = PretrainedAnswering(self.model, self.tokenizer, config.top)
+        asked = asked_values([text], None)
+        ((_, record),) = answered(self._predictor(answering), answering, asked)
+        if record is None:
+            raise ConfigError("text is blank", remedy="give a text with a mask")
+        found: list[list[dict[str, Any]]] = record["masks"]
+        return found
+
+    @checked
+    def embed(
+        self,
+        texts: Any,  # noqa: ANN401
+        *,
+        prompt: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> NDArray[np.float32]:
+        """Return the vector of each text, or pair of texts as a tuple, (texts, width).
+
+        `options` are those of `FeatureConfig`, such as ``pool="cls"``, ``layer="second-to-last"``
+        or ``normalize=True``; by default vectors are what the folder says, else means over tokens.
+        Raises `ConfigError`.
+        """
+        config = FeatureConfig.from_dict(options)
+        if config.unit != "text":
+            raise ConfigError(
+                f"pool is {config.pool!r}, which gives a text several vectors",
+                remedy="write them to a file with: bertsmith embed",
+            )
+        loaded = (self.model, self.tokenizer)
+        embedder = open_embedder(self.name, config, prompt=prompt, loaded=loaded)
+        examples = [each.row or _blank(each) for each in asked_values(_listed(texts), None)]
+        return vectors(embedder, examples)
+
+    @checked
+    def evaluate(self, rows: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the scores on labelled rows with their 95 % intervals, and show them.
+
+        `rows` is a file that `bertsmith evaluate` reads, or dictionaries as the rows of a JSONL
+        file. `options` are `reading` and those of `AnsweringConfig`. Raises `ExampleError`,
+        `ConfigError` and `ModelFolderError`.
+        """
+        reading = typed_value(options.pop("reading", Reading()), Reading, "reading", None)
+        predictor = self._predictor(self._answering(options))
+        with _file_of(rows) as file:
+            return evaluate_predictor(predictor, file, where=self.name, reading=reading)
+
+    def _answering(self, options: dict[str, Any]) -> Presented[Any]:
+        given = {name: options.pop(name) for name in _OF_CONTINUATION & set(options)}
+        config = AnsweringConfig.from_dict(options)
+        if given:
+            config = dataclasses.replace(config, continuation=ContinuationConfig.from_dict(given))
+        return answering_of(self.model, self.tokenizer, config, where=self.name)
+
+    def _predictor(self, answering: Presented[Any]) -> Predictor[Any, Any]:
+        return Predictor(
+            model=self.model, answering=answering, precision=self.precision, threads=self.threads
+        )
+
+
+def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
+    """Return several examples; raises `ConfigError` for what is one, or none."""
+    if isinstance(examples, str | bytes | Mapping) or not isinstance(examples, Iterable):
+        raise ConfigError(
+            f"examples are of type {type(examples).__name__}", remedy="give a list of them"
+        )
+    return examples
+
+
+def _blank(asked: Asked[Any]) -> Example:
+    return Example(text="", text_pair=None, label=None, source="texts", line=1)
+
+
+@contextmanager
+def _asked(
+    examples: Iterable[Any], answering: Presented[Any], config: ModelConfig
+) -> Iterator[Iterator[Asked[Any]]]:
+    """Give rows to answer for: those of dictionaries are read as from a file."""
+    task = answering.task if isinstance(answering, TaskAnswering) else None
+    rest = iter(examples)
+    first = list(islice(rest, 1))
+    if not (first and isinstance(first[0], Mapping)):
+        trained = config.preprocessing
+        pairs = trained.pairs if trained is not None and task is not None else None
+        yield asked_values(chain(first, rest), task, pairs=pairs)
+        return
+    with _file_of(chain(first, rest)) as file:
+        yield asked_of(config, answering, str(file), Reading())[1]
+
+
+@contextmanager
+def _file_of(rows: Any) -> Iterator[Path]:  # noqa: ANN401
+    """Give the file of some rows: the one named, or a JSONL file of dictionaries for a while."""
+    if isinstance(rows, str | Path):
+        yield Path(rows)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "examples.jsonl"
+        with file.open("wb") as stream:
+            for number, row in enumerate(_listed(rows)):
+                stream.write(_line(row, number))
+        try:
+            yield file
+        except UserError as error:
+            if error.where is not None and Path(error.where) == file:
+                error.where = "examples"
+            raise
+
+
+def _line(row: object, number: int) -> bytes:
+    what = f"example {number} is of type {type(row).__name__}"
+    if not isinstance(row, Mapping):
+        raise ConfigError(what, remedy="give dictionaries only, or strings and tuples only")
+    try:
+        return json.dumps(dict(row), ensure_ascii=False).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        what = f"example {number} cannot be written as JSON: {error}"
+        raise ConfigError(what, remedy="give strings, numbers and lists of these") from error
+
+
+@checked
+def load(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    threads: int | None = None,
+) -> LoadedModel:
+    """Open a model folder, or ``hub:owner/name``, to answer, to fill masks or to give vectors.
+
+    `device` is auto (a GPU if there is one), cpu, cuda or cuda:1; `threads` are those that torch
+    uses for this model. Raises `ModelFolderError`, `ConfigError`, `HubError` and `VocabularyError`.
+    """
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads is {threads}", remedy="it must be at least 1")
+    place, folder = device_named(device), model_folder(model)
+    sentences = read_sentence_folder(folder)
+    loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
+    loaded.to(place)
+    return LoadedModel(model, loaded, tokenizer, precision=precision, threads=threads)

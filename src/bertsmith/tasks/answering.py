@@ -1,0 +1,288 @@
+"""How an opened model answers: by its task, by its heads of pre-training, or by continuing texts.
+
+Each of these is an `Answering` of the engine whose answers have two forms besides: `record`, plain
+JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.engine.answers import next_sentence_probabilities
+from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
+from bertsmith.engine.fill_mask import Filled, MaskFilling
+from bertsmith.engine.predictor import Answering, Predictor, Request, by_request, joined
+from bertsmith.engine.sequences import text_length
+from bertsmith.network.families.catalog import family
+from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.network.preprocessing import Fit
+from bertsmith.tasks.choice import Choice
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.span import Span
+from bertsmith.tasks.table import task_of
+from bertsmith.tasks.task import Room, Task
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+R = TypeVar("R")
+Brief = Callable[[str], str]
+"""Shortens a text to what a line has room for."""
+Record = dict[str, Any]
+
+
+class Presented(Answering[R, Any], Protocol[R]):
+    """An answering whose answers can be shown."""
+
+    def record(self, answer: Any) -> Record:  # noqa: ANN401
+        """Return an answer as plain JSON values."""
+        ...
+
+    def lines(self, row: R, record: Record, brief: Brief) -> Iterator[str]:
+        """Yield an example and its answer for people to read."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweringConfig(Config):
+    """How a model is to answer, in so far as its folder does not say."""
+
+    top: int = 5
+    """Answers to give for each example."""
+    longest: int | None = None
+    """Tokens of a text that are read at once; None for as in training."""
+    long: Fit | None = None
+    """The part of longer texts that is read; None for as in training."""
+    stride: int | None = None
+    """Tokens that two windows share; None for as in training."""
+    no_answer: float | None = None
+    """For spans: the doubt over which there is no answer; None for what was tuned in training."""
+    min_confidence: float | None = None
+    """For classes and choices: the probability below which none is given; None as in training."""
+    continuation: ContinuationConfig | None = None
+    """How texts are continued, by a model that continues them."""
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise ConfigError(f"top is {self.top}", remedy="it must be at least 1")
+        if self.longest is not None and self.longest < 8:
+            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 8 tokens")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise ConfigError(
+                f"min_confidence is {self.min_confidence}",
+                remedy="it is a probability, from 0 to 1",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskAnswering:
+    """The answering of a model with a head for a task."""
+
+    task: Task[Any]
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    room: Room
+    top: int = 5
+
+    def characters(self, example: Any) -> int:  # noqa: ANN401
+        """Return the length of a row's texts."""
+        return self.task.characters(example)
+
+    def encode(self, example: Any) -> EncodedExamples:  # noqa: ANN401
+        """Encode a row as in training, without its label."""
+        return self.task.encode(self.tokenizer, [example], self.labels, self.room, labelled=False)
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[Any]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> Sequence[Any]:
+        """Return what the head says of the units of each row."""
+        found = self.task.outputs(
+            model, joined(requests), tokens_per_batch=tokens_per_batch, precision=precision
+        )
+        return by_request(requests, found)
+
+    def decode(self, request: Request[Any], output: Any) -> Any:  # noqa: ANN401
+        """Return the answer to a row."""
+        return self.task.decode([request.example], request.encoded, output, self.labels)[0]
+
+    def record(self, answer: Any) -> Record:  # noqa: ANN401
+        """Return an answer as plain JSON values."""
+        return self.task.record(answer, self.labels, self.top)
+
+    def lines(self, row: Any, record: Record, brief: Brief) -> Iterator[str]:  # noqa: ANN401
+        """Yield a row and its answer for people to read."""
+        return self.task.lines(row, record, self.labels, brief)
+
+
+class PretrainedAnswering:
+    """The answering of a pre-trained model: it fills masks, and tells whether a pair belongs so."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, top: int) -> None:
+        self._config, self._tokenizer = model.config, tokenizer
+        self._mask = tokenizer.vocabulary[tokenizer.mask_id]
+        self._filling = MaskFilling(model, tokenizer, top=top)
+
+    def characters(self, example: Example) -> int:
+        """Return the length of a text or pair."""
+        return text_length(example)
+
+    def _is_pair(self, example: Example) -> bool:
+        """Return whether it is asked if the second text follows the first."""
+        unmasked = self._mask not in example.text and self._mask not in (example.text_pair or "")
+        return self._config.next_sentence and example.text_pair is not None and unmasked
+
+    def encode(self, example: Example) -> EncodedExamples:
+        """Encode a pair without masks, or a text with masks."""
+        if self._is_pair(example):
+            longest = self._config.encoder.longest
+            return encode_examples(
+                self._tokenizer, [example.text], [example.text_pair], longest=longest
+            )
+        if not self._config.masked_lm:
+            raise ExampleError(
+                "is no pair of texts, and the model can only tell whether one follows another",
+                where=example.source,
+                line=example.line,
+                remedy="write both texts with a tab between",
+            )
+        return self._filling.encode(example)
+
+    def outputs(
+        self,
+        model: Model,
+        requests: Sequence[Request[Example]],
+        *,
+        tokens_per_batch: int,
+        precision: Precision,
+    ) -> Sequence[Any]:
+        """Return the probability of each pair, and the fillings of each text with masks."""
+        pairs = [self._is_pair(request.example) for request in requests]
+        asked = [request for request, pair in zip(requests, pairs, strict=True) if pair]
+        others = [request for request, pair in zip(requests, pairs, strict=True) if not pair]
+        how: Any = {"tokens_per_batch": tokens_per_batch, "precision": precision}
+        shares = iter(
+            next_sentence_probabilities(model, joined(asked), **how).tolist() if asked else ()
+        )
+        filled = iter(self._filling.outputs(model, others, **how) if others else ())
+        return [next(shares) if pair else next(filled) for pair in pairs]
+
+    def decode(self, request: Request[Example], output: float | Filled) -> float | Filled:
+        """Return the output as it is."""
+        del request
+        return output
+
+    def record(self, answer: float | Filled) -> Record:
+        """Return whether the pair belongs so, or the pieces for each mask."""
+        if isinstance(answer, float):
+            name = "in_order" if family(self._config.encoder) == "albert" else "is_next"
+            return {name: answer >= 0.5, "probability": round(answer, 6)}
+        return {
+            "masks": [
+                [{"piece": each.piece, "probability": round(each.probability, 6)} for each in mask]
+                for mask in answer
+            ]
+        }
+
+    def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:
+        """Yield fillings below their text, or the probability before the pair."""
+        if "masks" not in record:
+            name = "is next" if "is_next" in record else "in order"
+            texts = f"{row.text} | {row.text_pair}"
+            yield f"{name} {record['probability']:.3f}  {brief(texts)}"
+            return
+        yield brief(row.text)
+        for mask in record["masks"]:
+            shares = (f"{each['piece']} {each['probability']:.3f}" for each in mask)
+            yield f"    {'  '.join(shares)}"
+
+
+class ContinuationAnswering(TextContinuation):
+    """The answering of a model that continues texts."""
+
+    def record(self, answer: Continuation) -> Record:
+        """Return what follows the text."""
+        return {"continuation": answer.text}
+
+    def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:
+        """Yield the text, and below it what follows."""
+        yield brief(row.text)
+        yield f"    {brief(record['continuation'].strip())}"
+
+
+def continues(config: ModelConfig) -> bool:
+    """Return whether a model was pre-trained from left to right, and for no task since."""
+    return config.predicts is None and config.masked_lm and config.encoder.causal
+
+
+def answering_of(
+    model: Model, tokenizer: Tokenizer, options: AnsweringConfig, *, where: str | Path
+) -> Presented[Any]:
+    """Return how the model of a folder, `where`, answers, by the heads that it has.
+
+    Raises `ModelFolderError` for a model without a head, `ConfigError` for options that are not for
+    its kind.
+    """
+    config = model.config
+    if options.continuation is not None and not continues(config):
+        raise ConfigError(
+            "--tokens, --temperature and --seed are for a model that continues texts",
+            remedy="leave them out",
+        )
+    if config.predicts is not None:
+        return TaskAnswering(
+            task=_with_thresholds(task_of(config), options),
+            tokenizer=tokenizer,
+            labels=config.labels,
+            room=Room.of_model(
+                config, longest=options.longest, long=options.long, stride=options.stride
+            ),
+            top=options.top,
+        )
+    if continues(config):
+        how = options.continuation or ContinuationConfig()
+        return ContinuationAnswering(model, tokenizer, how)
+    if config.masked_lm or config.next_sentence:
+        return PretrainedAnswering(model, tokenizer, options.top)
+    raise ModelFolderError(
+        "has neither a head for a task nor a masked-LM head",
+        where=where,
+        remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+    )
+
+
+def task_predictor(
+    task: Task[Any], model: Model, tokenizer: Tokenizer, room: Room
+) -> Predictor[Any, Any]:
+    """Return the predictor by which a model answers for a task."""
+    labels = model.config.labels
+    answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, room=room)
+    return Predictor(model=model, answering=answering)
+
+
+def _with_thresholds(task: Task[Any], options: AnsweringConfig) -> Task[Any]:
+    """Return the task with other thresholds; raises `ConfigError` where it has no such ones."""
+    if options.no_answer is not None:
+        if not isinstance(task, Span):
+            raise ConfigError(
+                "--no-answer is for a model that looks for answers in texts",
+                remedy="leave it out, or give --min-confidence",
+            )
+        task = Span(no_answer=options.no_answer)
+    if options.min_confidence is not None:
+        if not isinstance(task, Classify | Choice):
+            raise ConfigError(
+                f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
+                remedy="leave it out",
+            )
+        task = replace(task, min_confidence=options.min_confidence)
+    return task

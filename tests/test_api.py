@@ -1,0 +1,292 @@
+"""The Python API: its names, and answers equal to those of the command and of transformers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertsmith
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, StoreError
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import Predicts
+from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.predict.recipe import predict
+from bertsmith.tasks.rank import RELEVANCE
+from bertsmith.tasks.regression import NUMBER
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights.folder import save_model, start_from
+from bounds import close_unit_vectors
+
+WORDS = tuple(f"word{n}" for n in range(30))
+TOKENIZER = Tokenizer((*SPECIALS, *WORDS), BasicRules(lowercase=True))
+SIZE: dict[str, Any] = {
+    "vocabulary": 35,
+    "hidden": 24,
+    "layers": 2,
+    "heads": 3,
+    "feed_forward": 48,
+    "longest": 40,
+}
+TEXTS = ["word1 word2  word3", "Word4", "", "word5 unknown word6 " * 30]
+PAIRS = [("word1", "word2 word3"), ("word4 word5", "word6"), ("word7", "word8 " * 50)]
+MASKED = ["word1 [MASK] word2", "[MASK] word3 [MASK]"]
+QUESTIONS = [
+    {"id": "a", "question": "word1 word2", "context": "word3 word4, word5 " * 20},
+    {"id": "b", "question": "word6", "context": "word7  word8"},
+]
+CHOICES = [
+    {"text": "word1 word2", "choices": ["word3", "word4 word5"]},
+    {"text": "word6", "choices": ["word7", "word8", "word9"]},
+]
+TOKENS = [{"tokens": ["word1", "word2", "word3"]}, {"tokens": ["word4", "no"]}]
+HEADS: dict[str, tuple[Predicts, tuple[str, ...]]] = {
+    "class": ("class", ("ham", "spam", "news")),
+    "classes": ("classes", ("a", "b", "c")),
+    "number": ("number", NUMBER),
+    "rank": ("number", RELEVANCE),
+    "tags": ("tags", ("O", "B-PER", "I-PER")),
+    "words": ("tags", ("NOUN", "VERB")),
+    "span": ("span", ()),
+    "choice": ("choice", ()),
+}
+ASKED: dict[str, list[Any]] = {
+    "class": TEXTS, "classes": TEXTS, "number": PAIRS, "rank": PAIRS, "tags": TEXTS,
+    "words": TOKENS, "span": QUESTIONS, "choice": CHOICES, "pretrained": MASKED,
+    "next": PAIRS, "causal": TEXTS[:3],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each head."""
+    place = tmp_path_factory.mktemp("folders")
+    encoder = EncoderConfig(**SIZE, dropout=0.0, attention_dropout=0.0, initial_std=0.3)
+    both = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=2)
+    save_model(place / "pretrained", both, TOKENIZER)
+    one_way = EncoderConfig(**{**encoder.to_dict(), "causal": True})
+    causal = build_model(ModelConfig(encoder=one_way, pooler=False, masked_lm=True), seed=3)
+    save_model(place / "causal", causal, TOKENIZER)
+    for name, (predicts, labels) in HEADS.items():
+        model, _ = start_from(place / "pretrained", predicts=predicts, labels=labels, seed=4)
+        with torch.no_grad():
+            for parameter in model.heads.parameters():
+                parameter.mul_(10)
+        save_model(place / name, model, TOKENIZER)
+    return {"next": place / "pretrained"} | {path.name: path for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_answers_are_those_of_the_command(
+    name: str, folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ASKED[name]
+    file = tmp_path / ("asked.jsonl" if isinstance(asked[0], dict) else "asked.txt")
+    if isinstance(asked[0], dict):
+        lines = [json.dumps(each) for each in asked]
+    else:
+        lines = ["\t".join([each] if isinstance(each, str) else each) for each in asked]
+    if name in ("number", "rank"):
+        # a folder that was not fine-tuned knows nothing of pairs
+        file = tmp_path / "asked.jsonl"
+        lines = [json.dumps({"text": text, "text_pair": pair}) for text, pair in asked]
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    predict(folders[name], str(file), format="jsonl")
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = bertsmith.load(str(folders[name])).predict(asked)
+    assert len(found) == len(rows) == len(asked)
+    for answer, row in zip(found, rows, strict=True):
+        assert answer
+        assert answer == {key: row[key] for key in answer}
+        assert set(row) - set(answer) <= {"text", "text_pair", "question", "context", "id",
+                                          "choices", "tokens"}  # fmt: skip
+        assert json.loads(json.dumps(answer)) == answer
+
+
+def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
+    texts = [text for text in TEXTS[:2] if text]
+    theirs = transformers.pipeline("text-classification", str(folders["class"]), top_k=None)
+    found = bertsmith.load(folders["class"]).predict(texts)
+    for answer, expected in zip(found, theirs(texts), strict=True):
+        shares = {each["label"]: each["score"] for each in expected}
+        assert answer["label"] == expected[0]["label"]
+        assert answer["probabilities"] == pytest.approx(shares, abs=1e-5)
+
+
+def test_masks_are_filled_as_by_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
+    theirs = transformers.pipeline("fill-mask", str(folders["pretrained"]), top_k=4)
+    found = bertsmith.load(folders["pretrained"]).fill_mask("word1 [MASK] word2", top=4)
+    assert len(found) == 1
+    expected = theirs("word1 [MASK] word2")
+    assert [each["piece"] for each in found[0]] == [each["token_str"] for each in expected]
+    scores = [each["score"] for each in expected]
+    assert [each["probability"] for each in found[0]] == pytest.approx(scores, abs=1e-5)
+
+
+def test_vectors_are_means_over_the_tokens_of_transformers(folders: dict[str, Path]) -> None:
+    theirs = transformers.AutoModel.from_pretrained(folders["pretrained"]).eval()
+    model = bertsmith.load(folders["pretrained"])
+    found = model.embed(["word1 word2", ("word3", "word4 word5")])
+    assert found.shape == (2, 24)
+    assert found.dtype == np.float32
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folders["pretrained"])
+    for vector, texts in zip(found, [("word1 word2",), ("word3", "word4 word5")], strict=True):
+        with torch.no_grad():
+            expected = theirs(**tokenizer(*texts, return_tensors="pt")).last_hidden_state[0].mean(0)
+        close_unit_vectors(
+            vector / np.linalg.norm(vector), expected / torch.linalg.vector_norm(expected)
+        )
+    assert model.embed([]).shape == (0, 24)
+    lengths = np.linalg.norm(model.embed(TEXTS, normalize=True), axis=1)
+    assert lengths == pytest.approx([1] * len(TEXTS), abs=1e-5)
+
+
+def test_rows_and_files_are_scored_alike(folders: dict[str, Path], tmp_path: Path) -> None:
+    model = bertsmith.load(folders["class"])
+    texts = [f"word{n} word{n + 1}" for n in range(20)]
+    answers = model.predict(texts)
+    labels = [("ham", "spam")[number % 2] for number in range(len(texts))]
+    rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
+    said = [answer["label"] for answer in answers]
+    right = float(np.mean(np.array(said) == np.array(labels)))
+    file = tmp_path / "labelled.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    for data in (rows, file, str(file)):
+        found = model.evaluate(data)
+        assert found["scores"]["accuracy"]["value"] == pytest.approx(right)
+        assert found["rows"] == 20
+
+
+def test_a_stream_is_asked_and_options_are_those_of_the_command(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["class"], threads=1)
+    found = model.predict((text for text in TEXTS), top=2)
+    assert [len(each["probabilities"] or "--") for each in found] == [2] * 4
+    causal = bertsmith.load(folders["causal"])
+    assert len(causal.predict(["word1"], tokens=3)[0]["continuation"].split()) == 3
+    drawn = [causal.predict(["word1"] * 4, temperature=9.0, seed=seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_model_says_what_it_is(folders: dict[str, Path]) -> None:
+    said = repr(bertsmith.load(folders["class"]))
+    assert "class, 3 labels" in said
+    assert "2 layers of 24" in said
+    assert bertsmith.load(folders["class"]).labels == ("ham", "spam", "news")
+    assert "fill-mask, next-sentence" in repr(bertsmith.load(folders["pretrained"]))
+
+
+MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
+    "a text": ("class", lambda m: m.predict("word1"), ConfigError, "give a list"),
+    "a number": ("class", lambda m: m.predict(5), ConfigError, "give a list"),
+    "numbers": ("class", lambda m: m.predict(["word1", 2]), ConfigError, "1 is of type int"),
+    "nan": ("class", lambda m: m.predict([float("nan")]), ConfigError, "of type float"),
+    "three": ("class", lambda m: m.predict([("a", "b", "c")]), ConfigError, "pairs of strings"),
+    "mixture": ("class", lambda m: m.predict([{"text": "a"}, "b"]), ConfigError, "example 1"),
+    "no json": ("class", lambda m: m.predict([{"text": {1, 2}}]), ConfigError, "as JSON"),
+    "no text": ("class", lambda m: m.predict([{"other": "a"}]), ExampleError, "examples"),
+    "option": ("class", lambda m: m.predict(["a"], topp=2), ConfigError, "unknown setting 'topp'"),
+    "type": ("class", lambda m: m.predict(["a"], top="2"), ConfigError, "of type int"),
+    "span": ("span", lambda m: m.predict(["word1"]), ConfigError, "give dictionaries"),
+    "tag pair": ("tags", lambda m: m.predict([("a", "b")]), ConfigError, "give dictionaries"),
+    "mask": ("pretrained", lambda m: m.fill_mask(5), ConfigError, "text is 5"),
+    "masks": ("pretrained", lambda m: m.fill_mask("word1"), ExampleError, "no .MASK. in the text"),
+    "no head": ("class", lambda m: m.fill_mask("[MASK]"), ModelFolderError, "cannot fill masks"),
+    "no task": ("pretrained", lambda m: m.evaluate([]), ModelFolderError, "no head for a task"),
+    "several": ("class", lambda m: m.embed(["a"], pool="token"), ConfigError, "several vectors"),
+    "label": (
+        "class", lambda m: m.evaluate([{"text": "a", "label": "x"}]), ExampleError, "none of the",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_end_in_our_errors(name: str, folders: dict[str, Path]) -> None:
+    folder, ask, kind, message = MISTAKES[name]
+    with pytest.raises(kind, match=message):
+        ask(bertsmith.load(folders[folder]))
+
+
+def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
+    load, finetune, prepare, pretrain = (
+        getattr(bertsmith, name) for name in ("load", "finetune", "prepare", "pretrain")
+    )
+    with pytest.raises(ConfigError, match="model is 5"):
+        load(5)
+    with pytest.raises(ModelFolderError, match="no such folder"):
+        load(str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="train is"):
+        finetune(str(tmp_path), 3, out=str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="missing a required argument: 'out'"):
+        finetune(str(tmp_path), "x.csv")
+    with pytest.raises(ConfigError, match="unknown setting 'epoch'"):
+        finetune(str(tmp_path), "x.csv", out=str(tmp_path / "out"), settings={"epoch": 2})
+    with pytest.raises(ConfigError, match="vocab is"):
+        prepare(["x.txt"], vocab=None, out="store")
+    with pytest.raises(ConfigError, match="minutes is 'long'"):
+        pretrain("store", out="run", minutes="long")
+
+
+def test_recipes_take_paths_as_strings(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    lines = [" ".join(random.choice(WORDS, 9)) + "." for _ in range(60)]
+    texts = "\n\n".join("\n".join(lines[n : n + 2]) for n in range(0, 60, 2))
+    Path("corpus.txt").write_text(texts, encoding="utf-8")
+    labelled = [f"{line},{'ab'[n % 2]}" for n, line in enumerate(lines[:40])]
+    Path("labelled.csv").write_text("text,label\n" + "\n".join(labelled), encoding="utf-8")
+    folder = str(folders["pretrained"])
+    store = bertsmith.prepare("corpus.txt", vocab=folder, out="store", workers=1)
+    assert store.index.documents > 20
+    with pytest.raises(StoreError):
+        bertsmith.pretrain("nothing", out="run", minutes=1)
+    settings: Any = {"epochs": 1, "longest": 16, "baseline": False}
+    outcome = bertsmith.finetune(
+        folder, "labelled.csv", out="task", seeds=1, settings=settings, side_by_side=1
+    )
+    assert 0 <= outcome.values("accuracy")[0] <= 1
+    (answer,) = bertsmith.load("task/model").predict(["word1 word2"])
+    assert answer["label"] in ("a", "b")
+
+
+def test_the_package_is_light_and_shows_its_names() -> None:
+    program = """
+import sys
+import bertsmith
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+ours = [name for name in sys.modules if name.startswith("bertsmith")]
+assert sorted(ours) == ["bertsmith", "bertsmith.core"], ours
+print(dir(bertsmith))
+bertsmith.load
+assert not [name for name in sys.modules if name.startswith("bertsmith.training")]
+assert bertsmith.UserError.__name__ == "UserError"
+try:
+    bertsmith.nothing
+except AttributeError as error:
+    print(error)
+print(dir(bertsmith) == sorted(bertsmith.__all__))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    names, missing, same = done.stdout.splitlines()
+    assert names == str(
+        ["LoadedModel", "UserError", "__version__", "finetune", "load", "prepare", "pretrain"]
+    )
+    assert missing == "module 'bertsmith' has no attribute 'nothing'"
+    assert same == "True"
+    for name in bertsmith.__all__:
+        assert getattr(bertsmith, name)
+        assert getattr(bertsmith, name).__doc__
