@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 import bertsmith
 from bertsmith.core.errors import UserError
-from bertsmith.core.printable import html, markdown, printable, printable_lines
+from bertsmith.core.printable import counted, html, markdown, printable, printable_lines
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=300)
 FAMILY = "\U0001f469\u200d\u2764\ufe0f\u200d\U0001f468"
@@ -153,3 +153,19 @@ def test_nothing_is_printed_past_it() -> None:
         "recipes/models.py",
         "text/corpus/markup.py",
     }
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "nouns", "told"),
+    [
+        (0, "text", "", "0 texts"),
+        (1, "text", "", "1 text"),
+        (2000, "text", "", "2,000 texts"),
+        (1.0, "minute", "", "1 minute"),
+        (0.5, "minute", "", "0.5 minutes"),
+        (1, "class", "classes", "1 class"),
+        (2, "class", "classes", "2 classes"),
+    ],
+)
+def test_a_count_agrees_with_its_noun(count: float, noun: str, nouns: str, told: str) -> None:
+    assert counted(count, noun, nouns) == told

@@ -84,7 +84,7 @@ def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
 
 def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        for line in help_page(verbs, promise or "").split("\n"):
+        for line in help_page(verbs, (promise or "").partition("\n")[0]).split("\n"):
             (print_line if arguments else say)(line)
         return 0 if arguments else 2
     if arguments[0] == "--version":

@@ -34,6 +34,12 @@ _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&~$#!@:]|(?<=[Ww]{3})\.)")
 
 
+def counted(count: float, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun: ``1 text``, ``2,000 texts``; `nouns` where -s is no plural."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:g}"
+    return f"{number} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
 def printable(text: object, longest: int = LONGEST) -> str:
     """Return a string as one line that can be printed, of at most `longest` characters.
 

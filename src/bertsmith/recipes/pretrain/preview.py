@@ -20,12 +20,12 @@ from bertsmith.recipes.pretrain.preflight.check import check, check_room
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.recipe import (
     ANY_SIZE,
+    measured,
     network_of,
     pretrain,
     resolve,
     start,
     tell_plan,
-    with_chosen_size,
 )
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.time import plan_time
@@ -106,5 +106,5 @@ def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:
     model = wanted.model or ANY_SIZE
     settings = wanted.settings or default_settings(wanted.recipe, model, budget, parent)
     run = resolve(wanted.store, model, budget, settings, parent, device)
-    chosen = wanted.model is not None or parent is not None
-    return (run if chosen else with_chosen_size(run, folder, device)), device
+    named = wanted.model is not None or parent is not None
+    return measured(run, folder, device, processes=1, sized=named), device

@@ -5,6 +5,7 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.hashing import file_hash
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
+from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder
 from bertsmith.network.families.catalog import FAMILIES, family
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
@@ -44,10 +46,11 @@ from bertsmith.recipes.pretrain.neighbour_start import (
     start_from_neighbours,
 )
 from bertsmith.recipes.pretrain.preflight.check import check, check_room
+from bertsmith.recipes.pretrain.preflight.speed import ThreadChoice, measure_threads
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import model_card, write_report
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
-from bertsmith.recipes.pretrain.size_choice import choose_size
+from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
 from bertsmith.recipes.pretrain.time import plan_time
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -62,6 +65,9 @@ from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
 
 RESULT = "result.json"
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+TRYING, MOST_TRYING = 0.01, 1.0
+"""Share of the minutes in which a number of threads is tried, and seconds at most."""
 VERIFYING = 0.1
 """Share of the minutes after which no other file of the store is hashed."""
 
@@ -177,9 +183,8 @@ def pretrain(
         begins = None if parent is None else model_folder(parent)
         chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
         first = resolve(Path(store), model or ANY_SIZE, budget, chosen, begins, place, processes)
-        if model is not None or begins is not None:
-            return first
-        return with_chosen_size(first, folder, place, processes)
+        named = model is not None or begins is not None
+        return measured(first, folder, place, processes, sized=named)
 
     clock, folder = clock or Clock(), RunFolder(out)
     if tensorboard:
@@ -196,22 +201,53 @@ def pretrain(
             )  # fmt: skip
 
 
-def with_chosen_size(
-    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int = 1
+def measured(
+    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int, *, sized: bool
 ) -> PretrainRun:
-    """Return the run with the size that was chosen when it began, or is chosen and printed now."""
+    """Return the run with what is measured when it begins: its threads, unless `sized` its size.
+
+    Those that were chosen when the run in the folder began hold.
+    """
     known = folder.settings("pretrain")
     if known is not None:
-        return replace(run, model=str(known.get("model", run.model)))
-    store = TokenStore(run.store)
+        model = run.model if sized else str(known.get("model", run.model))
+        return replace(run, model=model, threads=int(known.get("threads", run.threads)))
+    store, most = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
+    alone = device.type == "cpu" and processes == 1 and most > 1
+    free = alone and not any(os.environ.get(name) for name in THREAD_SETTINGS)
 
-    def network(size: str) -> ModelConfig:
-        return network_of(replace(run, model=size), tokenizer)
+    def fastest(model: str) -> ThreadChoice:
+        if not free:
+            return ThreadChoice(threads=most)
+        named = replace(run, model=model)
+        minutes, samples = run.budget.minutes, run.settings.samples
+        return measure_threads(
+            build_model(network_of(named, tokenizer), seed=run.settings.seed),
+            PretrainingBatches(store, tokenizer, samples, run.settings.seed),
+            PRETRAINING,
+            run.settings.optimiser,
+            run.settings.precision,
+            most=most,
+            seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
+        )
 
-    choice = choose_size(store, run.budget, run.settings, network, device, processes)
-    say(choice.reason)
-    return replace(run, model=choice.size)
+    if not sized:
+        torch.set_num_threads(fastest(SIZES[0]).threads)
+        choice = choose_size(
+            store,
+            run.budget,
+            run.settings,
+            lambda size: network_of(replace(run, model=size), tokenizer),
+            device,
+            processes,
+        )
+        say(choice.reason)
+        run = replace(run, model=choice.size)
+    chosen = fastest(run.model)
+    if chosen.reason:
+        say(chosen.reason)
+    return replace(run, threads=chosen.threads)
 
 
 def resolve(
@@ -400,7 +436,10 @@ def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> No
     """Print what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = run.budget
-    how_long = f"{budget.minutes:g} minutes" if budget.minutes else f"{budget.steps:,} steps"
+    if budget.minutes:
+        how_long = counted(budget.minutes, "minute")
+    else:
+        how_long = counted(budget.steps or 0, "step")
     kind = run.settings.network.family.upper()
     say(
         f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "

@@ -17,6 +17,7 @@ import torch
 
 from bertsmith.batches.pretraining import DataPosition, PretrainingBatches
 from bertsmith.core.log import progress, short_number
+from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision
 from bertsmith.objectives.objective import Losses
@@ -35,6 +36,7 @@ _FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
 _LEAST_LEFT = 0.5
 _MOST_TIMES = 40.0
+_CLEARLY_FASTER = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,34 +119,127 @@ def measure(
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
-    trial = copy.deepcopy(model).train()
-    stepper = Optimiser(trial, optimiser)
+    trial = Trained(model, objective, optimiser, precision)
     trials = []
     with progress("measuring the speed", len(phases)) as bar:
         for share, batches in phases:
-            trials.append(_measured(trial, stepper, share, batches, objective, precision, seconds))
+            trials.append(_measured(trial, share, batches, seconds))
             bar.advance()
     return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
 
 
-def _measured(
+@dataclass(frozen=True, kw_only=True)
+class ThreadChoice:
+    """A number of threads, and why it is not all of them ("" where it is)."""
+
+    threads: int
+    reason: str = ""
+
+
+def choose_threads(speed_of: Callable[[int], float], most: int) -> ThreadChoice:
+    """Choose among all threads, half of them and one, by the tokens a second of each.
+
+    Fewer than all have to be clearly faster, as they are on a busy machine: there, threads that run
+    wait for one that does not.
+    """
+    counts = sorted({1, max(most // 2, 1), most})
+    speeds = {threads: speed_of(threads) for threads in counts}
+    best = max(counts, key=speeds.__getitem__)
+    if speeds[best] <= _CLEARLY_FASTER * speeds[most]:
+        return ThreadChoice(threads=most)
+    return ThreadChoice(
+        threads=best,
+        reason=f"{counted(best, 'thread')} of {most}: {speeds[best]:,.0f} tokens/s against "
+        f"{speeds[most]:,.0f}, as when other programs are busy",
+    )
+
+
+def measure_threads(
     model: Model,
-    stepper: Optimiser,
-    share: float,
     batches: PretrainingBatches,
     objective: Callable[[Model, Batch], Losses],
+    optimiser: OptimiserConfig,
     precision: Precision,
-    limit: float,
-) -> Trial:
+    *,
+    most: int,
+    seconds: float,
+) -> ThreadChoice:
+    """Choose the number of threads by a few steps with each, of about so many `seconds`.
+
+    The steps are made with a copy of the model, and torch is left with `most` threads.
+    """
+    keep_large_blocks()
+    trial = Trained(model, objective, optimiser, precision)
+    whole, _ = batches.next_batch(DataPosition())
+    few = batches.samples(np.arange(min(2, whole.sequences)), 0)
+
+    def timed(threads: int, batch: Batch, steps: int) -> tuple[float, float]:
+        """Seconds a token and of an update; the first step counts where it takes all the time."""
+        torch.set_num_threads(threads)
+        try:
+            began, first = time.perf_counter(), trial.step(few)
+            found: list[tuple[float, float, float]] = []
+            while len(found) < steps and time.perf_counter() - began < seconds:
+                found.append(trial.step(batch))
+        finally:
+            torch.set_num_threads(most)
+        rates, updates, _ = zip(*(found or [first]), strict=True)
+        return _mean(rates), _mean(updates)
+
+    with progress("measuring the speed with fewer threads", None):
+        # with one, as several may be slower by any factor
+        rate, _ = timed(1, few, 2)
+        some = int(seconds / TRIAL_STEPS / (rate * whole.tokens) * whole.sequences)
+        batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
+        timed(1, batch, 1)
+
+        def speed_of(threads: int) -> float:
+            rate, update = timed(threads, batch, TRIAL_STEPS)
+            return whole.tokens / (rate * whole.tokens + update)
+
+        return choose_threads(speed_of, most)
+
+
+class Trained:
+    """A copy of a model, with what trains it."""
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Callable[[Model, Batch], Losses],
+        optimiser: OptimiserConfig,
+        precision: Precision,
+    ) -> None:
+        self.model = copy.deepcopy(model).train()
+        self.objective, self.precision = objective, precision
+        self._optimiser = Optimiser(self.model, optimiser)
+
+    def step(self, batch: Batch) -> tuple[float, float, float]:
+        """Seconds a token of the gradient, seconds of the update, the first objective's loss."""
+        device = self.model.device
+        began = time.perf_counter()
+        with autocast(self.precision, device):
+            losses = self.objective(self.model, batch.to(device))
+        losses.total().backward()
+        _finish(device)
+        between = time.perf_counter()
+        self._optimiser.step(0.0)
+        _finish(device)
+        first = next(iter(losses.parts.values()))
+        loss = first.sum.item() / max(first.count, 1)
+        return (between - began) / batch.tokens, time.perf_counter() - between, loss
+
+
+def _measured(trial: Trained, share: float, batches: PretrainingBatches, limit: float) -> Trial:
     began = time.perf_counter()
     drawn = _some(batches)
     drawing = (time.perf_counter() - began) / len(drawn)
     tokens = _mean([batch.tokens for batch in drawn])
-    flops = _mean([batch_flops(model.config, batch) for batch in drawn])
+    flops = _mean([batch_flops(trial.model.config, batch) for batch in drawn])
     start = time.perf_counter()
     few = batches.samples(np.arange(min(2, drawn[0].sequences)), 0)
     # not counted: the first execution includes warm-up
-    rate, update, _ = _timed(model, stepper, few, objective, precision)
+    rate, update, _ = trial.step(few)
     left = limit - (time.perf_counter() - start) - update
     if rate * tokens > left:
         some = int(left / (rate * tokens) * drawn[0].sequences)
@@ -153,7 +248,7 @@ def _measured(
     for batch in drawn:
         if timed and time.perf_counter() - start > limit:
             break
-        timed.append(_timed(model, stepper, batch, objective, precision))
+        timed.append(trial.step(batch))
     rates, updates, losses = zip(*timed, strict=True)
     return Trial(
         longest=batches.config.longest,
@@ -173,27 +268,6 @@ def _some(batches: PretrainingBatches) -> list[Batch]:
         batch, place = batches.next_batch(place)
         drawn.append(batch)
     return drawn
-
-
-def _timed(
-    model: Model,
-    stepper: Optimiser,
-    batch: Batch,
-    objective: Callable[[Model, Batch], Losses],
-    precision: Precision,
-) -> tuple[float, float, float]:
-    """Return seconds per token of gradient, seconds of update, loss of the first objective."""
-    began = time.perf_counter()
-    with autocast(precision, model.device):
-        losses = objective(model, batch.to(model.device))
-    losses.total().backward()
-    _finish(model.device)
-    between = time.perf_counter()
-    stepper.step(0.0)
-    _finish(model.device)
-    first = next(iter(losses.parts.values()))
-    loss = first.sum.item() / max(first.count, 1)
-    return (between - began) / batch.tokens, time.perf_counter() - between, loss
 
 
 def look_at_speed(pace: Pace) -> list[Finding]:
@@ -227,16 +301,9 @@ def look_at_time(pace: Pace, budget: Budget, spoken_for: float) -> list[Finding]
             "saving take the rest" + ("" if left > longest else ": one step is made all the same"),
             -left / total,
             (-_LEAST_LEFT, math.inf if budget.minutes < 1 else -1e-9),
-            f"give --minutes {_up(needed):g} or more" + _on_busy_cores(),
+            f"give --minutes {_up(needed):g} or more",
         )
     ]
-
-
-def _on_busy_cores() -> str:
-    """Return a further remedy if threads wait for each other on cores in use by others."""
-    if torch.get_num_threads() == 1:
-        return ""
-    return "; if other programs are busy, set OMP_NUM_THREADS=1 and choose another --out"
 
 
 def _up(minutes: float) -> float:

@@ -1,0 +1,145 @@
+"""The number of threads that pre-training takes where nobody has set one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.network.batch import Batch
+from bertsmith.network.families import bert
+from bertsmith.recipes.pretrain.preflight import speed
+from bertsmith.recipes.pretrain.preflight.speed import choose_threads
+from bertsmith.recipes.pretrain.recipe import THREAD_SETTINGS, pretrain
+from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
+from bertsmith.store.preparing import prepare_store
+from bertsmith.tokens.tokenizer import Tokenizer
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+MOST = 4
+QUICK = PretrainConfig(
+    network=NetworkConfig(longest=40),
+    samples=SampleConfig(longest=31, tokens_per_batch=190),
+    measurements=0,
+)
+BUSY: dict[int, float] = {1: 22_900, 2: 12_000, MOST: 9_500}
+QUIET: dict[int, float] = {1: 25_000, 2: 31_000, MOST: 33_000}
+
+
+@pytest.mark.parametrize(
+    ("speeds", "threads", "reason"),
+    [
+        (BUSY, 1, "1 thread of 4: 22,900 tokens/s against 9,500, as when other programs are busy"),
+        (QUIET, MOST, ""),
+        ({1: 100, 2: 300, MOST: 200}, 2, "2 threads of 4: 300 tokens/s against 200"),
+        # a tenth may be chance
+        ({1: 219, 2: 100, MOST: 200}, MOST, ""),
+        ({1: 221, 2: 100, MOST: 200}, 1, "1 thread of 4"),
+    ],
+)
+def test_fewer_threads_have_to_be_clearly_faster(
+    speeds: dict[int, float], threads: int, reason: str
+) -> None:
+    choice = choose_threads(speeds.__getitem__, MOST)
+    assert choice.threads == threads
+    assert choice.reason.startswith(reason)
+    assert bool(choice.reason) == bool(reason)
+
+
+@pytest.mark.parametrize(("most", "tried"), [(1, [1]), (2, [1, 2]), (3, [1, 3]), (9, [1, 4, 9])])
+def test_all_threads_half_of_them_and_one_are_tried(most: int, tried: list[int]) -> None:
+    seen: list[int] = []
+
+    def speed_of(threads: int) -> float:
+        seen.append(threads)
+        return 1.0
+
+    assert choose_threads(speed_of, most).threads == most
+    assert seen == tried
+
+
+@pytest.fixture(scope="module")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(50), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, float]], list[int]]]:
+    """Make a machine of four threads of given speeds; returns the threads of each step tried."""
+    monkeypatch.setitem(bert.SIZES, "least", bert.usual(2, 64))
+    for name in THREAD_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    before = torch.get_num_threads()
+
+    def make(speeds: dict[int, float]) -> list[int]:
+        torch.set_num_threads(MOST)
+        tried: list[int] = []
+
+        def step(self: object, batch: Batch) -> tuple[float, float, float]:
+            del self, batch
+            tried.append(torch.get_num_threads())
+            # so much slower than what is done besides that this counts for nothing
+            return 1e4 / speeds[torch.get_num_threads()], 0.0, 5.0
+
+        monkeypatch.setattr(speed.Trained, "step", step)
+        return tried
+
+    yield make
+    torch.set_num_threads(before)
+
+
+def threads_of(run: Path) -> int:
+    return int(json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["threads"])
+
+
+@pytest.mark.parametrize("model", ["least", None])
+@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MOST)])
+def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
+    model: str | None,
+    speeds: dict[int, float],
+    threads: int,
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if model is None:
+        # the smallest that is chosen among
+        monkeypatch.setitem(bert.SIZES, "tiny", bert.usual(2, 64))
+    tried, out = machine(speeds), tmp_path / "run"
+    settings = replace(QUICK, log_every=1)
+    pretrain(store, out=out, model=model, steps=1, settings=settings, force=True)
+    assert set(tried) == {1, 2, MOST}
+    assert threads_of(out) == torch.get_num_threads() == threads
+    assert ("1 thread of 4: " in capsys.readouterr().err) == (threads == 1)
+    # the other way round by now
+    del tried[:]
+    tried = machine(BUSY if speeds is QUIET else QUIET)
+    pretrain(store, out=out, model=model, steps=1, settings=settings, force=True)
+    assert not set(tried) - {threads}
+    assert threads_of(out) == torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("name", THREAD_SETTINGS)
+def test_a_number_of_threads_that_is_set_holds(
+    name: str,
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = machine(BUSY)
+    monkeypatch.setenv(name, str(MOST))
+    pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK, force=True)
+    assert set(tried) == {MOST}
+    assert threads_of(tmp_path / "run") == MOST
