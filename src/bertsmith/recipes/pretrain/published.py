@@ -174,7 +174,7 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
 
 
 def quick(model: str, budget: Budget) -> PretrainConfig:
-    """Our recipe for budgets of minutes and hours.
+    """Ours, for minutes and hours: the most learned in a small budget.
 
         bertsmith pretrain store --out run --model mini --minutes 30
 
