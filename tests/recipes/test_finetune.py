@@ -43,7 +43,7 @@ def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome])
     assert found.best.score >= 0.9
     assert [rival.name for rival in found.rivals] == [TFIDF]
     assert found.rivals[0].mean >= 0.9
-    assert found.floor == ("always saying the commonest class", 0.5)
+    assert found.majority_baseline == ("always saying the commonest class", 0.5)
     assert found.interval.low <= found.best.score <= found.interval.high
     results = json.loads((found.folder / "results.json").read_text(encoding="utf-8"))
     scores = [seed["scores"]["accuracy"] for seed in results["seeds"]]

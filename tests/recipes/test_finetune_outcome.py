@@ -48,7 +48,7 @@ def outcome(
         notes=(),
         rivals=() if rival is None else (beside,),
         difference=Difference(points=0.0, low=-0.01, high=0.05, p=p),
-        floor=("always saying the commonest class", 0.55),
+        majority_baseline=("always saying the commonest class", 0.55),
         grid=None,
         curve=(),
         long=0,

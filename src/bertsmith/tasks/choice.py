@@ -182,7 +182,7 @@ class Choice(Task[Question]):
         least, most = min(sizes), max(sizes)
         return f"{least} options each" if least == most else f"{least} to {most} options"
 
-    def floor(
+    def majority_baseline(
         self, train: Sequence[Question], dev: Sequence[Question], labels: tuple[str, ...]
     ) -> tuple[str, float] | None:
         """Choosing by lot."""

@@ -176,7 +176,7 @@ class Classify(TextTask):
         """The classes with their numbers of examples, the first ten."""
         return count_labels((str(row.label) for row in rows), labels)
 
-    def floor(
+    def majority_baseline(
         self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]
     ) -> tuple[str, float] | None:
         """Always saying the class that is commonest in train."""

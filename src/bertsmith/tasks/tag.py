@@ -423,7 +423,7 @@ class Tag(Task[Tagged]):
         kinds = tuple(sorted(found))
         return f"{words:,} words; {count_labels(found.elements(), kinds) or 'no entities'}"
 
-    def floor(
+    def majority_baseline(
         self, train: Sequence[Tagged], dev: Sequence[Tagged], labels: tuple[str, ...]
     ) -> tuple[str, float] | None:
         """Each word's commonest tag in train, and the commonest of all for words not in train."""

@@ -309,10 +309,10 @@ class Task(ABC, Generic[R]):
         """What some rows hold, in a few words; "" for nothing worth saying."""
         return ""
 
-    def floor(
+    def majority_baseline(
         self, train: Sequence[R], dev: Sequence[R], labels: tuple[str, ...]
     ) -> tuple[str, float] | None:
-        """Who has learned nothing, and what that scores on dev; None for no such thing."""
+        """Return name and score on dev of the majority baseline, None if there is none."""
         return None
 
 

@@ -92,7 +92,7 @@ class Experiment:
         best = max(results, key=lambda result: result.rank)
         evidence = self._evidence("seeds", best.seed)
         interval = interval_of(data.task, evidence, data.labels)
-        floor = data.task.floor(data.train, data.dev, data.labels)
+        majority_baseline = data.task.majority_baseline(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
             model=self.folder.model,
@@ -101,8 +101,8 @@ class Experiment:
             interval=interval,
             notes=(*data.task.notes(evidence, data.labels), *left_out),
             rivals=tuple(rivals),
-            difference=chosen._difference(results, rivals, floor, interval),
-            floor=floor,
+            difference=chosen._difference(results, rivals, majority_baseline, interval),
+            majority_baseline=majority_baseline,
             grid=searched,
             curve=chosen._curve(results) if asked.curve else (),
             long=prepared.train.long_texts + prepared.dev.long_texts,
@@ -170,11 +170,11 @@ class Experiment:
         self,
         results: Sequence[TrialResult],
         rivals: Sequence[Rival],
-        floor: tuple[str, float] | None,
+        majority_baseline: tuple[str, float] | None,
         interval: Interval,
     ) -> Difference | None:
         """Return the difference between the seeds and the best of the baselines."""
-        best, data = best_of(rivals, floor), self.prepared.data
+        best, data = best_of(rivals, majority_baseline), self.prepared.data
         if best is None:
             return None
         rival = next((rival for rival in rivals if rival.name == best[0]), None)

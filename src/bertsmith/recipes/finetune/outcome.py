@@ -20,13 +20,13 @@ _MENTIONED = 0.05
 
 
 def best_of(
-    rivals: Sequence[Rival], floor: tuple[str, float] | None
+    rivals: Sequence[Rival], majority_baseline: tuple[str, float] | None
 ) -> tuple[str, float, bool] | None:
     """Return name and mean score of the best baseline, and whether it is simpler; or None."""
     ranked = [(rival.name, rival.mean, rival.simpler) for rival in rivals]
-    if floor is not None:
+    if majority_baseline is not None:
         # last, so that of equal scores a trained baseline comes first
-        ranked.append((*floor, True))
+        ranked.append((*majority_baseline, True))
     return max(ranked, key=lambda rival: rival[1], default=None)
 
 
@@ -47,10 +47,10 @@ class CurvePoint:
 class FinetuneOutcome:
     """The outcome of a fine-tuning run; `model` is the folder of the best seed on dev.
 
-    `floor` is the name and score of the majority baseline; `interval` is the bootstrap interval of
-    the best seed's score over dev sets, and `notes` are remarks on it; `difference` is that to the
-    best baseline, None without any; `long` counts the rows over the limit of `longest` tokens and
-    `cut` those of them that were truncated.
+    `majority_baseline` has a name and a score; `interval` is the bootstrap interval of the best
+    seed's score over dev sets, and `notes` are remarks on it; `difference` is that to the best
+    baseline, None without any; `long` counts the rows over the limit of `longest` tokens and `cut`
+    those of them that were truncated.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class FinetuneOutcome:
     notes: tuple[str, ...]
     rivals: tuple[Rival, ...]
     difference: Difference | None
-    floor: tuple[str, float] | None
+    majority_baseline: tuple[str, float] | None
     grid: Searched | None
     curve: tuple[CurvePoint, ...]
     long: int
@@ -100,7 +100,7 @@ class FinetuneOutcome:
             "best_seed": self.best.seed,
             "best_interval": [self.interval.low, self.interval.high],
             "notes": list(self.notes),
-            "floor": None if self.floor is None else {self.floor[0]: self.floor[1]},
+            "floor": None if self.majority_baseline is None else dict([self.majority_baseline]),
             "rivals": [rival.to_dict() for rival in self.rivals],
             "difference": None if self.difference is None else self.difference.__dict__,
             "grid": None if self.grid is None else [cell.to_dict() for cell in self.grid.cells],
@@ -134,15 +134,15 @@ class FinetuneOutcome:
             rows.append(
                 (rival.name, *(format_mean(of) if of else "" for of in columns), f"{seconds:.1f}")
             )
-        if self.floor is not None:
-            name, value = self.floor
+        if self.majority_baseline is not None:
+            name, value = self.majority_baseline
             rows.append((name, percent(value), *[""] * len(self.names)))
         return rows
 
     @property
     def best_rival(self) -> tuple[str, float, bool] | None:
         """Return name and mean score of the best baseline, and whether it is simpler."""
-        return best_of(self.rivals, self.floor)
+        return best_of(self.rivals, self.majority_baseline)
 
     def verdict(self) -> str:
         """Return a sentence on what wins on dev, and whether that is significant."""
