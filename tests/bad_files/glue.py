@@ -15,7 +15,7 @@ def of_glue() -> Iterator[Bad]:
     good = "gj04\t1\t\tGood."
     for name, row, message in (
         ("2", "gj04\t2\t\tBad.", "the label '2' is not one of CoLA's: 0, 1"),
-        ("word", "gj04\tacceptable\t\tBad.", "the label 'acceptable' is none"),
+        ("word", "gj04\tacceptable\t\tBad.", "'acceptable' is not one of"),
         ("none", "gj04\t\t\tBad.", "no label"),
         ("short", "gj04\t1\tBad.", "3 columns where the first row has 4"),
         ("empty", "gj04\t1\t\t", "the text is empty"),
@@ -34,17 +34,17 @@ def of_glue() -> Iterator[Bad]:
         "5.1": "the score 5.1 is not from 0 to 5",
         "-0.2": "the score -0.2 is not from 0 to 5",
         "nan": "not a finite number",
-        "high": "no number: 'high'",
+        "high": "not a number: 'high'",
         "": "no label",
     }.items():
         data = table(head, good, f"1\tx\ty\t{score}")
         yield Bad(f"sts{score}.tsv", data, "STS-B", message)
     head, good = "index\tsentence1\tsentence2\tlabel1\tgold_label", "0\tx\ty\tneutral\tneutral"
-    yield Bad("mnli.tsv", table(head, good, "1\tx\ty\tneutral\t-"), "MNLI", "the label '-' is none")
+    yield Bad("mnli.tsv", table(head, good, "1\tx\ty\tneutral\t-"), "MNLI", "'-' is not one of")
     head, good = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t1\t2\tx\ty\t0"
     yield Bad("qqp.tsv", table(head, good, "1\t1\t2\tx"), "QQP", "4 columns where the first row")
     yield Bad("qqp-blank.tsv", table(head, good, "1\t1\t2\tx\t\t0"), "QQP", "second text is empty")
     head, good = "index\tsentence1\tsentence2\tlabel", "0\tx\ty\tentailment"
-    yield Bad("rte.tsv", table(head, good, "1\tx\ty\tEntailment"), "RTE", "'Entailment' is none")
+    yield Bad("rte.tsv", table(head, good, "1\tx\ty\tEntailment"), "RTE", "'Entailment' is not one")
     head, good = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t1\t2\tx\ty"
     yield Bad("mrpc.tsv", table(head, good, "1\t1\t2\tx y"), "MRPC", "4 columns where the first")

@@ -70,7 +70,7 @@ def of_tsv() -> Iterator[Bad]:
     ranked, good = b"query\tpassage\trelevance", b"q\tp\t1"
     yield Bad("passage", tsv(b"q\t\t1", ranked, good), "rank", "the second text is empty")
     yield Bad("query", tsv(b"\tp\t1", ranked, good), "rank", "the text is empty")
-    yield Bad("relevance", tsv(b"q\tp\thigh", ranked, good), "rank", "no number: 'high'")
+    yield Bad("relevance", tsv(b"q\tp\thigh", ranked, good), "rank", "not a number: 'high'")
     yield Bad("relevance-nan", tsv(b"q\tp\tnan", ranked, good), "rank", "not a finite number")
     yield Bad("unranked", tsv(b"q\tp\t", ranked, good), "rank", "no label")
 

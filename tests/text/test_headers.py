@@ -127,7 +127,7 @@ def test_two_columns_of_one_name(tmp_path: Path) -> None:
     columns = [pa.array(["a", "b"]), pa.array(["x", "y"]), pa.array(["c", "d"])]
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table(columns, names=["text", "label", "text"]), path)
-    with pytest.raises(ExampleError, match="2 columns have the name 'text'; give each column a na"):
+    with pytest.raises(ExampleError, match="2 columns have the name 'text'; give each column a un"):
         read(path)
     with pytest.raises(CorpusError, match="2 columns have the name 'text'"):
         list(Corpus([path]))

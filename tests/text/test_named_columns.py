@@ -112,9 +112,9 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
         ("tag", "a.jsonl", '{"text": "Ann", "entities": []}', Columns(text_pair="x"),
          "--text-pair-column does not apply to tags in JSON; omit it; --text-column, "),
         ("class", "a.txt", "__label__a x\n", Columns(text="1"), "does not apply to fastText's li"),
-        ("class", "a.label", "a x\n", Columns(label="0"), "for lines that begin with their label"),
+        ("class", "a.label", "a x\n", Columns(label="0"), "to lines that begin with their label"),
         ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column does not apply to pairs in"),
-        ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no me"),
+        ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no do"),
         ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column does not apply to lines of te"),
     ],
 )  # fmt: skip

@@ -34,7 +34,7 @@ WRONG = [
     ("a.tsv", b"PAR1\x15\x04", "is a Parquet file, not text; rename it to end in .parquet"),
     ("a.pdf", b"%PDF-1.4\n", "is a PDF, not text"),
     ("a.csv", b"<!doctype html>\n<html>", "is a web page, not text; download the file itself"),
-    ("a.tsv", table("text,label", TWO), "has no tabs, so one column only, 'text,label'; if commas"),
+    ("a.tsv", table("text,label", TWO), "has no tabs, so one column only, 'text,label'; if its"),
     ("a.csv", table("text,label", [""] * 20), "no row has a label in 'label'; name another column"),
     (
         "a.csv",
