@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.batches.examples import ExampleBatches
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import room_of

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.pretraining import DataPosition, PhasedBatches, PretrainingBatches
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock as WallClock
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import (
-    DataPosition,
     Phase,
     PhasedBatches,
     PretrainingBatches,

@@ -12,7 +12,7 @@ from bertsmith.batches.examples import (
     evaluation_batches,
     pack_examples,
 )
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bertsmith.batches.fitting import encode_pair
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch

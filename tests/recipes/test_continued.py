@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.network.batch import Batch

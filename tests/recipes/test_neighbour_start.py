@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block
 from bertsmith.network.encoder import EncoderConfig

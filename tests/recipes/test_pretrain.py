@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.network.batch import Batch

@@ -12,7 +12,8 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.families import bert
 from bertsmith.recipes.pretrain.published import paper, quick

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.families.bert import bert
 from bertsmith.network.flops import training_flops, work_of

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig

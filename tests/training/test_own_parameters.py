@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig

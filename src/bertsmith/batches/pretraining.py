@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.masking import Masking, MaskingConfig, following
+from bertsmith.batches.position import DataPosition
 from bertsmith.batches.segments import PAIRED, Cuts, Sample, Segments, Text
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError
@@ -134,18 +135,6 @@ class SampleConfig(Config):
     def pairs(self) -> bool:
         """Return whether sequences have two segments and an objective that relates them."""
         return self.text in PAIRED
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataPosition(Config):
-    """A position in the training data: all that a resumed run needs to know of it."""
-
-    epoch: int = 0
-    """Times the corpus was gone through."""
-    index: int = 0
-    """Sequences used in this epoch."""
-    phase: int = 0
-    """Phases of sequence length gone through, where there are several."""
 
 
 class PretrainingBatches:

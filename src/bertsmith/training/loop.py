@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError

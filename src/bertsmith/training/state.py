@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch

@@ -10,7 +10,8 @@ from typing import Protocol
 from torch import Tensor
 
 from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches, SampleConfig
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.config import Config
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch

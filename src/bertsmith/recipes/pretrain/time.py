@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress

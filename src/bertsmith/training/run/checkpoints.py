@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertsmith.batches.pretraining import DataPosition
+from bertsmith.batches.position import DataPosition
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import commit, read_bytes, writing

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bertsmith.batches.pretraining import DataPosition, PretrainingBatches
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch

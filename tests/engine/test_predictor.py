@@ -1,0 +1,75 @@
+"""One way to answer: requests, their sizes, and streams in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.engine.fill_mask import MaskFilling
+from bertsmith.engine.predictor import Predictor
+from bertsmith.network.model import Model
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+
+def example(text: str) -> Example:
+    return Example(text=text, text_pair=None, label=None, source="m", line=1)
+
+
+@pytest.fixture
+def predictor(model: Model, tokenizer: Tokenizer) -> Predictor[Example, object]:
+    return Predictor(model=model, answering=MaskFilling(model, tokenizer, top=2), threads=1)
+
+
+def test_a_request_knows_its_tokens(predictor: Predictor[Example, object]) -> None:
+    request = predictor.encode(example("word1 [MASK] word2"), 7)
+    # with [CLS] and [SEP]
+    assert request.tokens == 5
+    assert request.number == 7
+    assert not request.long
+    held = [*request.encoded.ids, *request.encoded.segments, request.encoded.starts]
+    assert not any(isinstance(each, torch.Tensor) for each in held)
+
+
+def test_requests_are_answered_as_a_stream_is(predictor: Predictor[Example, object]) -> None:
+    asked = [example(f"word{n} " * (1 + n % 5) + "[MASK]") for n in range(11)]
+    requests = list(map(predictor.encode, asked))
+    outputs = predictor.run(requests)
+    decoded = list(map(predictor.decode, requests, outputs))
+    assert decoded == list(predictor.answer(requests)) == list(predictor(asked))
+    assert list(predictor.answer([])) == list(predictor([])) == []
+
+
+def test_a_stream_is_read_no_further_than_needed(predictor: Predictor[Example, object]) -> None:
+    read: list[int] = []
+
+    def asked() -> Iterator[Example]:
+        for number in range(50):
+            read.append(number)
+            yield example("word1 [MASK]")
+
+    answers = predictor(asked(), rows=4)
+    for _ in range(5):
+        next(answers)
+    assert len(read) == 8
+
+
+def test_threads_are_those_asked_for_while_it_runs_alone(
+    model: Model, tokenizer: Tokenizer
+) -> None:
+    seen: list[int] = []
+
+    class Watched(MaskFilling):
+        def outputs(self, *values: Any, **named: Any) -> Any:  # noqa: ANN401
+            seen.append(torch.get_num_threads())
+            return super().outputs(*values, **named)
+
+    before = torch.get_num_threads()
+    answering: Any = Watched(model, tokenizer, top=2)
+    for threads in (before + 1, None):
+        list(Predictor(model=model, answering=answering, threads=threads)([example("[MASK]")]))
+    assert seen == [before + 1, before]
+    assert torch.get_num_threads() == before
