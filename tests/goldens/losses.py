@@ -52,11 +52,7 @@ def cells() -> list[str]:
         f"{precision}/{family}/{objective}"
         for precision in PRECISIONS
         for family in FAMILIES
-        for objective in (
-            *PRETRAINING.get(family, ("within_documents",)),
-            # a ModernBERT with its masked-LM head is refused by finetune: it has one head
-            *(EXAMPLES if family != "modernbert" else ()),
-        )
+        for objective in (*PRETRAINING.get(family, ("within_documents",)), *EXAMPLES)
     ]
 
 
