@@ -118,7 +118,7 @@ def test_an_interruption_before_anything_was_done_leaves_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bertsmith.store.encoding.GroupEncoder.__call__", interrupted)
+    monkeypatch.setattr("bertsmith.store.preparing.GroupEncoder.__call__", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         prepare(workers=1)
     assert str(caught.value) == ""

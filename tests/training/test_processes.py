@@ -4,12 +4,48 @@ from __future__ import annotations
 
 import errno
 import pickle
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from bertsmith.core.errors import DiskError, StoreError
-from bertsmith.training.processes import Failed, failure
+from bertsmith.core.errors import DiskError, StoreError, WorkerDied
+from bertsmith.training import processes
+from bertsmith.training.processes import Failed, Worker, failure, receive
+
+
+class Repeating(Worker):
+    """A process that sends back what it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__(repeat)
+
+    def died(self, status: int) -> WorkerDied:
+        return WorkerDied(f"ended with {status}")
+
+
+def repeat(connection: Connection) -> None:
+    connection.send_bytes(pickle.dumps(receive(connection)))
+
+
+@pytest.mark.parametrize(("ahead", "version"), [(0, ""), (1, "a later"), (-1, "an earlier")])
+def test_messages_of_another_version_are_refused_by_name(
+    ahead: int, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MESSAGES", processes.MESSAGES + ahead)
+    worker = Repeating()
+    try:
+        worker.tell("to be said again")
+        if version:
+            with pytest.raises(
+                WorkerDied,
+                match=rf"this process is of {version} version of bertsmith; give the same",
+            ):
+                worker.hear()
+        else:
+            assert worker.hear() == "to be said again"
+    finally:
+        worker.close()
 
 
 def sent(error: Exception) -> Exception:

@@ -87,7 +87,16 @@ def read_json(
     return data
 
 
-def write_json(path: Path, content: object) -> None:
+def write_json(path: Path, content: object, *, in_ascii: bool = True) -> None:
     """Write JSON so that the file is whole or not there; raises `DiskError`."""
+    text = json.dumps(content, indent=2, ensure_ascii=in_ascii)
     with replaced_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def other_version(version: object, current: int) -> str:
+    """Return which version of the program wrote a format, or "" for the current format."""
+    if type(version) is int and version == current:
+        return ""
+    later = type(version) is int and version > current
+    return "a later version of bertsmith" if later else "an earlier version of bertsmith"

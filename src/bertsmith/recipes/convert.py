@@ -19,6 +19,7 @@ from torch import Tensor
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken
+from bertsmith.core.json_files import write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
 from bertsmith.core.streams import Purpose, stream
@@ -36,7 +37,7 @@ from bertsmith.weights.conversion.google import (
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
 from bertsmith.weights.conversion.recognising import find_safetensors, read_safetensors, recognised
-from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above, write_json
+from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.names import table
 from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files
@@ -141,7 +142,7 @@ def convert(
         result = Conversion(
             source=source, folder=out, kind=kind, moves=moves, differences=differences
         )
-        write_json(fresh / REPORT_FILE, result.to_dict())
+        write_json(fresh / REPORT_FILE, result.to_dict(), in_ascii=False)
     for line in describe(result):
         say(line)
     return result

@@ -212,10 +212,12 @@ def _cut(paragraph: str) -> str:
     return paragraph[: end if end > 0 else _FIT_CHARACTERS]
 
 
-def _wordpiece(
-    texts: Iterable[str], settings: VocabularySettings, watched: WatchedLearning
-) -> Tokenizer:
-    return learn_wordpiece(
+Learn = Callable[[Iterable[str], VocabularySettings, WatchedLearning], Tokenizer]
+
+
+def _of_words(learn: Callable[..., Tokenizer]) -> Learn:
+    """Return a learner of words with the settings that byte-bpe has no use for."""
+    return lambda texts, settings, watched: learn(
         texts,
         size=settings.size,
         lowercase=not settings.cased,
@@ -225,27 +227,12 @@ def _wordpiece(
     )
 
 
-def _unigram(
-    texts: Iterable[str], settings: VocabularySettings, watched: WatchedLearning
-) -> Tokenizer:
-    return learn_unigram(
-        texts,
-        size=settings.size,
-        lowercase=not settings.cased,
-        strip_accents=_STRIP[settings.strip_accents],
-        character_coverage=settings.character_coverage,
-        observer=watched,
-    )
-
-
-_LEARN: dict[
-    KindName, Callable[[Iterable[str], VocabularySettings, WatchedLearning], Tokenizer]
-] = {
-    "wordpiece": _wordpiece,
+_LEARN: dict[KindName, Learn] = {
+    "wordpiece": _of_words(learn_wordpiece),
     "byte-bpe": lambda texts, settings, watched: learn_byte_bpe(
         texts, size=settings.size, observer=watched
     ),
-    "unigram": _unigram,
+    "unigram": _of_words(learn_unigram),
 }
 
 

@@ -25,7 +25,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.files import names_a_file_inside
 from bertsmith.core.hashing import file_hash, text_hash
-from bertsmith.core.json_files import read_json
+from bertsmith.core.json_files import other_version, read_json
 from bertsmith.core.log import progress, say
 from bertsmith.text.corpus.documents import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -87,7 +87,6 @@ class TokenStore:
         """Open a store; `StoreError` if it is none, damaged, or (with `verify`) altered."""
         self.folder = folder
         self.index = _read_index(folder)
-        _check_own_hash(folder / INDEX, self.index)
         for record in self.index.files:
             check_file(folder, record, verify=verify)
         kind = np.dtype(self.index.type).newbyteorder("<")
@@ -155,16 +154,15 @@ def _read_index(folder: Path) -> StoreIndex:
             remedy="make one with `bertsmith prepare CORPUS --vocab DIR --out STORE`",
         )
     content = read_json(path, StoreError, largest=_LARGEST_INDEX)
+    if version := other_version(content.get("format"), FORMAT):
+        raise StoreError(f"is the index of a store that {version} prepared", where=path)
     content.pop(_OWN_HASH, None)
     try:
         index = StoreIndex.from_dict(content, where=path)
     except ConfigError as error:
         raise StoreError(error.what, where=error.where, line=error.line) from error
-    if index.format != FORMAT or index.type not in ("uint16", "uint32"):
-        raise StoreError(
-            f"format {index.format} with {index.type} is not one this version reads",
-            where=path,
-        )
+    if index.type not in ("uint16", "uint32") or path.read_bytes() != _rendered(index):
+        raise StoreError("was altered", where=path)
     return index
 
 
@@ -213,13 +211,6 @@ def _rendered(index: StoreIndex) -> bytes:
     """The bytes of `store.json`, which begin with the hash of all others."""
     text = json.dumps(index.to_dict(), indent=1)
     return text.replace("{", f'{{\n "{_OWN_HASH}": "{text_hash(text)}",', 1).encode() + b"\n"
-
-
-def _check_own_hash(path: Path, index: StoreIndex) -> None:
-    written = path.read_bytes()
-    # stores of the first version have none
-    if _OWN_HASH in json.loads(written) and written != _rendered(index):
-        raise StoreError("was altered", where=path)
 
 
 Seen = dict[str, list[int]]

@@ -24,7 +24,11 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
+from bertsmith.core.json_files import other_version
 from bertsmith.core.signals import STOPPING
+
+MESSAGES = 1
+"""The format version of messages between a worker and its parent."""
 
 
 class Failed(NamedTuple):
@@ -58,6 +62,21 @@ def failure(error: Exception) -> Failed:
     return Failed(parts, system_error, traceback.format_exc())
 
 
+def begin(connection: Connection, serve: Callable[[Connection], None], messages: int) -> None:
+    """Call a worker's function, unless the parent's messages are of another format.
+
+    They are if the installed package was replaced while the parent ran.
+    """
+    if not (version := other_version(messages, MESSAGES)):
+        serve(connection)
+        return
+    refusal = WorkerDied(
+        f"bertsmith was replaced by another version while it ran: this process is of {version}",
+        remedy="give the same command again",
+    )
+    connection.send_bytes(pickle.dumps(failure(refusal)))
+
+
 class Gone(Exception):
     """The process at the other end has gone."""
 
@@ -76,7 +95,9 @@ class Worker(ABC):
     def __init__(self, serve: Callable[[Connection], None]) -> None:
         """`serve`, a module's function, is called in the worker with the connection."""
         ours, theirs = socket.socketpair()
-        program = _PROGRAM.format(module=serve.__module__, function=serve.__name__)
+        program = _PROGRAM.format(
+            module=serve.__module__, function=serve.__name__, messages=MESSAGES
+        )
         # inherited by the worker: Ctrl-C is handled by the parent, which may need the worker longer
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
@@ -162,6 +183,7 @@ try:
     sys.path[:] = pickle.loads(connection.recv_bytes())
 except (EOFError, OSError):
     sys.exit()
+from bertsmith.training.processes import begin
 from {module} import {function}
-{function}(connection)
+begin(connection, {function}, {messages})
 """

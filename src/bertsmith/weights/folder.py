@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.json_files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.families.catalog import family
@@ -75,8 +75,7 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     with new_folder(folder, replaces=_check_replaceable) as fresh:
         tokenizer.save(fresh, longest=config.encoder.longest)
         ends = (tokenizer.cls_id, tokenizer.sep_id)
-        settings = json.dumps(hub_config(config, pad_id=tokenizer.pad_id, ends=ends), indent=2)
-        (fresh / CONFIG_FILE).write_text(settings + "\n", encoding="utf-8")
+        write_json(fresh / CONFIG_FILE, hub_config(config, pad_id=tokenizer.pad_id, ends=ends))
         if card:
             (fresh / CARD_FILE).write_text(card, encoding="utf-8")
         # transformers asks for the format

@@ -11,7 +11,6 @@ A module that we do not know is refused by its name; nothing that a file names i
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import is_taken
-from bertsmith.core.json_files import read_json
+from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.model import Model
@@ -303,19 +302,19 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
         modules.append((kind, f"{number}_{kind}"))
     for _, place in modules[1:]:
         (folder / place).mkdir()
-    _write(folder / modules[1][1] / "config.json", _pooling_settings(settings, hidden))
+    write_json(folder / modules[1][1] / "config.json", _pooling_settings(settings, hidden))
     for (_, place), layer in zip(modules[2:], settings.after, strict=True):
         if isinstance(layer, Dense):
             _write_dense(folder / place, layer)
-    _write(
+    write_json(
         folder / TRANSFORMER_FILE,
         {"max_seq_length": settings.longest, "do_lower_case": settings.lowercase},
     )
-    _write(
+    write_json(
         folder / PROMPTS_FILE,
         {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt},
     )
-    _write(
+    write_json(
         folder / MODULES_FILE,
         [
             {"idx": number, "name": str(number), "path": place, "type": f"{_CLASSES}.{kind}"}
@@ -346,8 +345,4 @@ def _write_dense(place: Path, layer: Dense) -> None:
     }
     if layer.activation == "Identity":
         said["activation_function"] = "torch.nn.modules.linear.Identity"
-    _write(place / "config.json", said)
-
-
-def _write(path: Path, data: object) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    write_json(place / "config.json", said)

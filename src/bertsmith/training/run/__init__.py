@@ -1,5 +1,5 @@
 """What stays of a training: the run's folder, its checkpoints, and how both are written.
 
 `folder` has one owner at a time; `checkpoints` are whole or not there, and read back past a damaged
-one; `shared_files` are checkpoints of several ranks; `saving` writes while training goes on.
+one, of one rank or of several; `saving` writes while training goes on.
 """

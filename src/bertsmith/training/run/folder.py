@@ -25,9 +25,17 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.hashing import text_hash
-from bertsmith.core.json_files import parse_json, read_json, write_json
+from bertsmith.core.json_files import other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import owned
-from bertsmith.training.run_format import RUN_FORMAT, other_version
+
+RUN_FORMAT = 2
+"""The format version of a run's saved state, in run.json and in each checkpoint.
+
+A resumed run must reach the result that it would have had without the interruption. If a later
+version would draw other random numbers, or interpret the same files differently, the number is
+raised, and runs that were begun before are refused. In version 1, not recorded, streams of
+different purposes could coincide.
+"""
 
 _HASH = "sha256"
 # the largest is what was said of each row of a large dev set
@@ -172,7 +180,9 @@ class RunFolder:
 
         Its settings and results can be read all the same.
         """
-        if self._run.exists() and (version := other_version(self._stored().get("format"))):
+        if not self._run.exists():
+            return
+        if version := other_version(self._stored().get("format"), RUN_FORMAT):
             raise RunFolderError(
                 f"belongs to a run that {version} began, and would go on with other random numbers",
                 where=self._run,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.json_files import write_json
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,
@@ -23,7 +24,6 @@ from bertsmith.weights.conversion.staging import (
     copy_file,
     read_settings,
     read_text,
-    write_json,
 )
 from bertsmith.weights.tensors import TensorFile, write_tensors
 
@@ -216,7 +216,7 @@ def _write_vocabulary(home: Path, folder: Path) -> None:
             )
         ids[piece] = len(ids)
     ids.setdefault(_BEHIND, len(ids))
-    write_json(folder / "vocab.json", ids)
+    write_json(folder / "vocab.json", ids, in_ascii=False)
     copy_file(home / _MERGES, folder / "merges.txt")
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"})
 

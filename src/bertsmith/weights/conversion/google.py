@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.json_files import write_json
 from bertsmith.network.families.catalog import Family
 from bertsmith.weights.config.settings import PREFIXES
 from bertsmith.weights.conversion.staging import (
@@ -30,7 +31,6 @@ from bertsmith.weights.conversion.staging import (
     homes,
     read_settings,
     vocabulary_home,
-    write_json,
 )
 from bertsmith.weights.conversion.tensor_bundle import (
     INDEX_SUFFIX,

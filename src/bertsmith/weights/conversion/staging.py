@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import writing
-from bertsmith.core.json_files import read_json
+from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.weights.config.reading import HubConfig
 from bertsmith.weights.folder import check_file
@@ -165,9 +164,3 @@ def _check_small(path: Path) -> None:
     check_file(path, path.parent.resolve())
     if path.stat().st_size > _LARGEST_TEXT:
         raise ModelFolderError("is larger than 64 MiB, which no tokenizer's file is", where=path)
-
-
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file; raises `DiskError`."""
-    with writing(path):
-        path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

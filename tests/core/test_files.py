@@ -1,0 +1,146 @@
+"""What is written is whole or not there, and what is read is bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from bertsmith.core.errors import ConfigError, DiskError
+from bertsmith.core.files import commit, committed, replaced_file
+from bertsmith.core.hashing import HashedFile, Record, file_hash, write_parts
+from bertsmith.core.json_files import DEEPEST, other_version, parse_json, read_json, write_json
+from bertsmith.core.ownership import new_file, new_folder
+
+Writer = Callable[[Path], AbstractContextManager[Path]]
+
+
+def refuse(folder: Path) -> None:
+    raise ConfigError("must stay", where=folder)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("writer", [replaced_file, new_file])
+def test_a_file_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, writer: Callable[..., Path]
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail() -> None:
+        with writer(path) as part:
+            part.write_text("half")
+            assert path.read_text() == "old"
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(DiskError, match=r"file: cannot be written: No space left.*; make room"):
+        fail()
+    assert path.read_text() == "old"
+    with writer(path) as part:
+        part.write_text("new")
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["file"]
+
+
+def test_files_take_their_names_together_the_first_of_them_last(tmp_path: Path) -> None:
+    index, data = tmp_path / "index", tmp_path / "data"
+    (tmp_path / "new-data").write_text("data")
+    (tmp_path / "new-index").mkdir()
+    (tmp_path / "new-index" / "inside").touch()
+    index.write_text("in the way of a folder")
+    with pytest.raises(OSError, match="directory"):
+        commit({tmp_path / "new-index": index, tmp_path / "new-data": data})
+    assert data.read_text() == "data"
+    assert index.is_file()
+    index.unlink()
+    commit({tmp_path / "new-index": index})
+    assert names(tmp_path) == ["data", "index", "index/inside"]
+
+
+def test_files_named_while_they_are_written_are_committed_or_removed(tmp_path: Path) -> None:
+    found: dict[Path, Path] = {}
+    with committed(found):
+        for name in "ab":
+            found[tmp_path / f"{name}.part"] = tmp_path / name
+            (tmp_path / f"{name}.part").touch()
+    assert names(tmp_path) == ["a", "b"]
+    (tmp_path / "c.part").touch()
+    with pytest.raises(KeyboardInterrupt), committed({tmp_path / "c.part": tmp_path / "c"}):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_folder_replaces_another_only_where_nothing_speaks_against_it(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "old").touch()
+    with pytest.raises(ConfigError, match="must stay"), new_folder(folder, replaces=refuse):
+        pass
+    assert names(tmp_path) == ["folder", "folder/old"]
+    with new_folder(folder, replaces=lambda _: None) as fresh:
+        (fresh / "new").touch()
+        assert (folder / "old").exists()
+    assert names(tmp_path) == ["folder", "folder/new"]
+
+
+def test_what_is_written_is_hashed(tmp_path: Path) -> None:
+    path, parts = tmp_path / "file", [b"abc", b"", bytes(5_000_000), b"d"]
+    data = b"".join(parts)
+    digest = hashlib.sha256(data).hexdigest()
+    assert write_parts(path, parts) == Record(len(data), digest)
+    assert path.read_bytes() == data
+    seen: list[int] = []
+    assert file_hash(path, seen.append) == digest
+    assert sum(seen) == len(data)
+    assert file_hash(path, digest=hashlib.sha1(b"x")) == hashlib.sha1(b"x" + data).hexdigest()
+    # what lies behind the place from which it is gone on with does not count
+    again = HashedFile(path, 3)
+    again.write(b"xyz")
+    assert again.close() == Record(6, hashlib.sha256(b"abcxyz").hexdigest())
+    assert path.read_bytes() == b"abcxyz"
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "1" + "]" * levels
+
+
+def test_json_is_bounded() -> None:
+    assert parse_json(nested(DEEPEST)) == json.loads(nested(DEEPEST))
+    assert parse_json("[" + ",".join(["{}"] * 200) + "]") == [{}] * 200
+    for text in (nested(DEEPEST + 1), nested(100_000), '{"a": ' * 100 + "1" + "}" * 100):
+        with pytest.raises(ValueError, match="nested deeper than 64 levels"):
+            parse_json(text)
+    assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
+    with pytest.raises(ValueError, match="a name stands twice"):
+        parse_json('{"b": {"a": 1, "a": 2}}', unique=True)
+    with pytest.raises(ValueError, match="utf-8"):
+        parse_json(b'"\xff"')
+
+
+def test_json_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path, content = tmp_path / "x.json", {"é": [1, None, {"b": 0.5}]}
+    write_json(path, content)
+    assert path.read_bytes().isascii()
+    assert read_json(path, ConfigError, largest=1000) == content
+    write_json(path, content, in_ascii=False)
+    assert "é" in path.read_text(encoding="utf-8")
+    assert read_json(path, ConfigError, largest=1000) == content
+    assert names(tmp_path) == ["x.json"]
+    with pytest.raises(ConfigError, match="at most 10 bytes are read"):
+        read_json(path, ConfigError, largest=10)
+    with pytest.raises(ConfigError, match="holds no JSON list"):
+        read_json(path, ConfigError, largest=1000, kind=list)
+
+
+def test_which_version_wrote_a_format() -> None:
+    assert other_version(2, 2) == ""
+    for found in (1, None, "2", True, 2.0):
+        assert other_version(found, 2) == "an earlier version of bertsmith"
+    assert other_version(3, 2) == "a later version of bertsmith"
