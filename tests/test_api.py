@@ -151,6 +151,24 @@ def test_vectors_are_means_over_the_tokens_of_transformers(folders: dict[str, Pa
     assert lengths == pytest.approx([1] * len(TEXTS), abs=1e-5)
 
 
+def test_vectors_and_answers_have_the_precision_of_the_model(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folders["number"].parent)
+    model, half = (bertsmith.load("number", precision=each) for each in ("fp32", "bf16"))
+    # a relative name is that of the folder in which the model was opened
+    monkeypatch.chdir(tmp_path)
+    texts = ["word1 word2", "word3"]
+    for ask in (
+        lambda one: one.embed(texts, normalize=True),
+        lambda one: [answer["number"] for answer in one.predict(texts)],
+    ):
+        exact, rounded = np.array(ask(model)), np.array(ask(half))
+        assert 1e-6 < np.abs(exact - rounded).max() < 0.1 * np.abs(exact).max()
+    pair = model.embed([("word1", " "), ("word1", "word2")])
+    assert not np.array_equal(pair[0], pair[1])
+
+
 def test_rows_and_files_are_scored_alike(folders: dict[str, Path], tmp_path: Path) -> None:
     model = bertsmith.load(folders["class"])
     texts = [f"word{n} word{n + 1}" for n in range(20)]

@@ -321,13 +321,11 @@ def _check_width(embedder: Embedder, folder: Path) -> None:
             found = layer.outputs
 
 
-def vectors(embedder: Embedder, texts: Sequence[str | Example]) -> NDArray[np.float32]:
-    """Return the vectors of some texts or examples, (texts, width), each as it stands."""
+def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the vectors of some texts, (texts, width), each as it stands."""
     assert embedder.config.unit == "text", "tokens and words are what `features` gives"
     examples = (
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
-        if isinstance(text, str)
-        else text
         for line, text in enumerate(texts, start=1)
     )
     found = features(

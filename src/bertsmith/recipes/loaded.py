@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.engine.continuation import ContinuationConfig
-from bertsmith.engine.features import FeatureConfig
-from bertsmith.engine.predictor import Predictor
+from bertsmith.engine.features import FeatureConfig, Features
+from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.embed import open_embedder, vectors
+from bertsmith.recipes.embed import open_embedder
 from bertsmith.recipes.predict.evaluate import evaluate_predictor
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
@@ -45,6 +45,7 @@ from bertsmith.tasks.answering import (
     answering_of,
 )
 from bertsmith.tasks.reading import Reading
+from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -84,6 +85,7 @@ class LoadedModel:
     def __init__(
         self,
         name: str | Path,
+        folder: Path,
         model: Model,
         tokenizer: Tokenizer,
         *,
@@ -92,6 +94,8 @@ class LoadedModel:
     ) -> None:
         self.name, self.model, self.tokenizer = str(name), model, tokenizer
         self.precision, self.threads = precision, threads
+        # the working folder may be another one later
+        self._folder = folder.resolve()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -171,9 +175,11 @@ class LoadedModel:
                 remedy="write them to a file with: bertsmith embed",
             )
         loaded = (self.model, self.tokenizer)
-        embedder = open_embedder(self.name, config, prompt=prompt, loaded=loaded)
-        examples = [each.row or _blank(each) for each in asked_values(_listed(texts), None)]
-        return vectors(embedder, examples)
+        embedder = open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
+        features = Features(self.model, self.tokenizer, embedder.config, embedder.after)
+        examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
+        rows = [each.vectors for each in self._predictor(features)(examples)]
+        return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
     @checked
     def evaluate(self, rows: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -195,7 +201,7 @@ class LoadedModel:
             config = dataclasses.replace(config, continuation=ContinuationConfig.from_dict(given))
         return answering_of(self.model, self.tokenizer, config, where=self.name)
 
-    def _predictor(self, answering: Presented[Any]) -> Predictor[Any, Any]:
+    def _predictor(self, answering: Answering[Any, Any]) -> Predictor[Any, Any]:
         return Predictor(
             model=self.model, answering=answering, precision=self.precision, threads=self.threads
         )
@@ -211,7 +217,15 @@ def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
 
 
 def _blank(asked: Asked[Any]) -> Example:
-    return Example(text="", text_pair=None, label=None, source="texts", line=1)
+    """Return an example with a blank text, which has a vector too."""
+    text, pair = asked.columns["text"], asked.columns.get("text_pair")
+    return Example(
+        text=tidy(str(text)),
+        text_pair=None if pair is None else tidy(str(pair)),
+        label=None,
+        source="examples",
+        line=1,
+    )
 
 
 @contextmanager
@@ -271,8 +285,9 @@ def load(
 ) -> LoadedModel:
     """Open a model folder, or ``hub:owner/name``, to answer, to fill masks or to give vectors.
 
-    `device` is auto (a GPU if there is one), cpu, cuda or cuda:1; `threads` are those that torch
-    uses for this model. Raises `ModelFolderError`, `ConfigError`, `HubError` and `VocabularyError`.
+    `device` is auto (a GPU if there is one), cpu, cuda or cuda:1; `precision` fp32 or bf16;
+    `threads` are those that torch uses for this model. Raises `ModelFolderError`, `ConfigError`,
+    `HubError` and `VocabularyError`.
     """
     if threads is not None and threads < 1:
         raise ConfigError(f"threads is {threads}", remedy="it must be at least 1")
@@ -280,4 +295,4 @@ def load(
     sentences = read_sentence_folder(folder)
     loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
     loaded.to(place)
-    return LoadedModel(model, loaded, tokenizer, precision=precision, threads=threads)
+    return LoadedModel(model, folder, loaded, tokenizer, precision=precision, threads=threads)
