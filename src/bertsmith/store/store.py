@@ -127,7 +127,7 @@ class TokenStore:
         if tokenizer.fingerprint != self.index.fingerprint:
             raise StoreError(
                 "the vocabulary beside the store is not the one the store was made with",
-                where=self.folder,
+                where=self.folder / VOCABULARY,
             )
         return tokenizer
 
