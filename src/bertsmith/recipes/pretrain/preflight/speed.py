@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import torch
@@ -175,22 +176,26 @@ def measure_threads(
     few = batches.samples(np.arange(min(2, whole.sequences)), 0)
 
     def timed(threads: int, batch: Batch, steps: int) -> tuple[float, float]:
-        """Seconds a token and of an update; the first step counts where it takes all the time."""
+        """Return the median seconds per token and per update, after a step that warms up.
+
+        That step counts only if it takes all of the time.
+        """
         torch.set_num_threads(threads)
         try:
             began, first = time.perf_counter(), trial.step(few)
-            found: list[tuple[float, float, float]] = []
-            while len(found) < steps and time.perf_counter() - began < seconds:
-                found.append(trial.step(batch))
+            results: list[tuple[float, float, float]] = []
+            while len(results) <= steps and time.perf_counter() - began < seconds:
+                results.append(trial.step(batch))
         finally:
             torch.set_num_threads(most)
-        rates, updates, _ = zip(*(found or [first]), strict=True)
-        return _mean(rates), _mean(updates)
+        # products are compiled for each shape and number of threads in the first step
+        rates, updates, _ = zip(*(results[1:] or results or [first]), strict=True)
+        return median(rates), median(updates)
 
     with progress("measuring the speed with fewer threads", None):
         # with one, as several may be slower by any factor
         rate, _ = timed(1, few, 2)
-        some = int(seconds / TRIAL_STEPS / (rate * whole.tokens) * whole.sequences)
+        some = int(seconds / (TRIAL_STEPS + 2) / (rate * whole.tokens) * whole.sequences)
         batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
         timed(1, batch, 1)
 
