@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 import torch
 
 from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.core.errors import StoreError, UserError
 from bertsmith.network.batch import Batch
 from bertsmith.network.families import bert
+from bertsmith.recipes import room
 from bertsmith.recipes.pretrain.preflight import speed
 from bertsmith.recipes.pretrain.preflight.speed import choose_threads
+from bertsmith.recipes.pretrain.preview import Wanted, look
 from bertsmith.recipes.pretrain.recipe import THREAD_SETTINGS, pretrain
 from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.store.preparing import prepare_store
@@ -87,8 +91,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, flo
         def step(self: object, batch: Batch) -> tuple[float, float, float]:
             del self, batch
             tried.append(torch.get_num_threads())
-            # so much slower than what is done besides that this counts for nothing
-            return 1e4 / speeds[torch.get_num_threads()], 0.0, 5.0
+            return 1 / speeds[torch.get_num_threads()], 0.0, 5.0
 
         monkeypatch.setattr(speed.Trained, "step", step)
         return tried
@@ -143,3 +146,47 @@ def test_a_number_of_threads_that_is_set_holds(
     pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK, force=True)
     assert set(tried) == {MOST}
     assert threads_of(tmp_path / "run") == MOST
+
+
+@pytest.mark.parametrize("model", ["least", None])
+def test_a_damaged_store_is_refused_before_any_step_is_tried(
+    model: str | None,
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+) -> None:
+    tried, damaged, out = machine(BUSY), tmp_path / "store", tmp_path / "run"
+    shutil.copytree(store, damaged)
+    tokens = damaged / "tokens-00000.bin"
+    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    with pytest.raises(StoreError, match=r"tokens-00000\.bin: is damaged"):
+        pretrain(damaged, out=out, model=model, steps=1, settings=QUICK)
+    wanted = Wanted(store=damaged, out=out, model=model, steps=1, settings=QUICK)
+    with pytest.raises(StoreError, match=r"tokens-00000\.bin: is damaged"):
+        look(wanted)
+    assert not tried
+    assert not out.exists()
+
+
+def test_a_model_that_is_too_slow_to_be_tried_keeps_all_threads(
+    machine: Callable[[dict[int, float]], list[int]], store: Path, tmp_path: Path
+) -> None:
+    # a step takes longer than the second that there is
+    tried = machine({threads: tokens / 1e6 for threads, tokens in BUSY.items()})
+    pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK, force=True)
+    assert threads_of(tmp_path / "run") == MOST
+    assert set(tried) == {1, MOST}
+
+
+def test_a_network_without_room_is_refused_before_it_is_tried(
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = machine(BUSY)
+    monkeypatch.setattr(room, "free_memory", lambda device: 2**20)
+    with pytest.raises(UserError, match="memory"):
+        pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK)
+    assert not tried
+    assert not (tmp_path / "run").exists()

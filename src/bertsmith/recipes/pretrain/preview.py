@@ -26,10 +26,11 @@ from bertsmith.recipes.pretrain.recipe import (
     resolve,
     start,
     tell_plan,
+    verifying_seconds,
 )
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.time import plan_time
-from bertsmith.store.store import TokenStore
+from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.training.run.folder import RunFolder
 from bertsmith.training.schedule import Budget
 
@@ -67,7 +68,7 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
     what `pretrain` raises before its first step.
     """
     clock = wanted.clock or Clock()
-    run, device = _resolved(wanted)
+    run, device = _resolved(wanted, force)
     store = TokenStore(run.store)
     settings, tokenizer = run.settings, store.tokenizer()
     torch.set_num_threads(run.threads)
@@ -90,7 +91,7 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
     return findings
 
 
-def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:
+def _resolved(wanted: Wanted, force: bool) -> tuple[PretrainRun, torch.device]:
     """Return the run defined by the options, or the one that the folder holds already."""
     folder = RunFolder(wanted.out)
     folder.check_version()
@@ -106,5 +107,7 @@ def _resolved(wanted: Wanted) -> tuple[PretrainRun, torch.device]:
     model = wanted.model or ANY_SIZE
     settings = wanted.settings or default_settings(wanted.recipe, model, budget, parent)
     run = resolve(wanted.store, model, budget, settings, parent, device)
+    # steps are tried below, and a damaged store would end them
+    verify_store(TokenStore(run.store), folder.verified(), verifying_seconds(budget))
     named = wanted.model is not None or parent is not None
-    return measured(run, folder, device, processes=1, sized=named), device
+    return measured(run, folder, device, processes=1, sized=named, force=force), device

@@ -77,8 +77,14 @@ def begin(
     device: str,
     wanted: Callable[[torch.device, int], PretrainRun | None],
     world: World,
+    *,
+    sized: bool,
+    force: bool,
 ) -> PretrainRun:
-    """Return the folder's run, started now if there was none; it must match the request."""
+    """Return the folder's run, started now if there was none; it must match the request.
+
+    `wanted` returns the run of the request, whose size is still to be chosen unless it is `sized`.
+    """
     out, stored = folder.path, folder.settings("pretrain")
     place = device_named((stored or {}).get("device", device) if device == "auto" else device)
     run = wanted(place, world.size)
@@ -102,15 +108,19 @@ def begin(
         )
     world.share(run.batches_per_step or run.settings.accumulate)
     opened = TokenStore(run.store)
-    minutes = run.budget.minutes
-    seconds = None if minutes is None else VERIFYING * 60 * minutes
-    verified = verify_store(opened, folder.verified(), seconds)
+    verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
     check_parent(run, opened)
+    run = measured(run, folder, place, world.size, sized=sized, force=force)
     if folder.claim("pretrain", run):
         ended = (out / RESULT).exists()
         say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
     folder.note_verified(verified)
     return run
+
+
+def verifying_seconds(budget: Budget) -> float | None:
+    """Return the seconds after which no other file of the store is hashed; None for no limit."""
+    return None if budget.minutes is None else VERIFYING * 60 * budget.minutes
 
 
 def check_store(run: PretrainRun, out: Path) -> None:
@@ -182,15 +192,16 @@ def pretrain(
         budget = Budget(steps=steps, minutes=minutes)
         begins = None if parent is None else model_folder(parent)
         chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
-        first = resolve(Path(store), model or ANY_SIZE, budget, chosen, begins, place, processes)
-        named = model is not None or begins is not None
-        return measured(first, folder, place, processes, sized=named)
+        return resolve(Path(store), model or ANY_SIZE, budget, chosen, begins, place, processes)
 
+    sized = store is None or model is not None or parent is not None
     clock, folder = clock or Clock(), RunFolder(out)
     if tensorboard:
         require_tensorboard()
     with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
-        begun = world.told(lambda: begin(folder, device, wanted, world).to_dict())
+        begun = world.told(
+            lambda: begin(folder, device, wanted, world, sized=sized, force=force).to_dict()
+        )
         run = PretrainRun.from_dict(begun, where=out / "run.json")
         check_store(run, out)
         place = world.place(device_named(run.device if device == "auto" else device))
@@ -202,11 +213,18 @@ def pretrain(
 
 
 def measured(
-    run: PretrainRun, folder: RunFolder, device: torch.device, processes: int, *, sized: bool
+    run: PretrainRun,
+    folder: RunFolder,
+    device: torch.device,
+    processes: int,
+    *,
+    sized: bool,
+    force: bool,
 ) -> PretrainRun:
     """Return the run with what is measured when it begins: its threads, unless `sized` its size.
 
-    Those that were chosen when the run in the folder began hold.
+    Those that were chosen when the run in the folder began hold. Steps are tried, so the store has
+    to be verified; a network without room here is refused before it is tried, unless `force`.
     """
     known = folder.settings("pretrain")
     if known is not None:
@@ -220,11 +238,13 @@ def measured(
     def fastest(model: str) -> ThreadChoice:
         if not free:
             return ThreadChoice(threads=most)
-        named = replace(run, model=model)
+        network = network_of(replace(run, model=model), tokenizer)
         minutes, samples = run.budget.minutes, run.settings.samples
+        batches = PretrainingBatches(store, tokenizer, samples, run.settings.seed)
+        check_room(run, network, [batches], folder.path, device, force=force)
         return measure_threads(
-            build_model(network_of(named, tokenizer), seed=run.settings.seed),
-            PretrainingBatches(store, tokenizer, samples, run.settings.seed),
+            build_model(network, seed=run.settings.seed),
+            batches,
             PRETRAINING,
             run.settings.optimiser,
             run.settings.precision,

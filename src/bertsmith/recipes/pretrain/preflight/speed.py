@@ -168,7 +168,9 @@ def measure_threads(
 ) -> ThreadChoice:
     """Choose the number of threads by a few steps with each, of about so many `seconds`.
 
-    The steps are made with a copy of the model, and torch is left with `most` threads.
+    The steps are made with a copy of the model, and torch is left with `most` threads. A model so
+    large that a step with two sequences takes all of the time keeps them: its products are long, so
+    that little of the time is spent waiting for threads.
     """
     keep_large_blocks()
     trial = Trained(model, objective, optimiser, precision)
@@ -194,7 +196,9 @@ def measure_threads(
 
     with progress("measuring the speed with fewer threads", None):
         # with one, as several may be slower by any factor
-        rate, _ = timed(1, few, 2)
+        rate, update = timed(1, few, 2)
+        if rate * few.tokens + update > seconds:
+            return ThreadChoice(threads=most)
         some = int(seconds / (TRIAL_STEPS + 2) / (rate * whole.tokens) * whole.sequences)
         batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
         timed(1, batch, 1)
