@@ -189,7 +189,7 @@ def test_a_store_made_with_another_vocabulary(shell: Shell, shared: dict[str, st
     shutil.copytree(shared["store"], "store")
     shutil.copytree("other", "store/vocabulary", dirs_exist_ok=True)
     line = shell.refused("pretrain store --out made/run --model tiny --steps 1")
-    assert "/store/vocabulary: " in line
+    assert "/store/vocabulary/tokenizer.json: " in line
     assert line.endswith("; run `bertsmith prepare` again")
 
 

@@ -90,8 +90,9 @@ def test_killed_three_times(corpus: Corpus, tmp_path: Path, workers: int) -> Non
         assert not out.exists()
     done = run(NEVER, corpus.command(out, workers))
     assert "% is done" in done.stderr
-    # at most what came after the last line of the journal is done twice
-    assert moments(done) < 0.5 * corpus.moments
+    # what came after the last line of the journal is done twice; on a slow disk a line more at each
+    # death, as it is written while work goes on
+    assert moments(done) < 0.6 * corpus.moments
     assert contents(out) == corpus.store
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
