@@ -178,7 +178,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def help_page(verbs: Mapping[str, Verb], description: str) -> str:
-    """What ``bertsmith --help`` prints."""
+    """Return what ``bertsmith --help`` prints."""
     width = max(map(len, verbs))
     lines = [description, "", "usage: bertsmith VERB ...", "", "verbs:"]
     lines += [f"  {name:<{width}}  {verb.summary}" for name, verb in verbs.items()]
@@ -263,7 +263,7 @@ def _add(
 
 
 def _plain_message(message: str, verb: Verb) -> str:
-    """What the parser complains of, in the user's terms."""
+    """Return the parser's complaint in the user's terms."""
     parameters = inspect.signature(verb.function).parameters
     missing = "the following arguments are required: "
     if message.startswith(missing):

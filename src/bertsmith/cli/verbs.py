@@ -85,7 +85,7 @@ def pretrain(
 
 
 def _check_given(given: Mapping[str, object], *, goes_on: bool) -> None:
-    """Whether options of `pretrain` agree with each other; raises `ConfigError`."""
+    """Check that the options of `pretrain` agree with each other; raises `ConfigError`."""
     named = {name for name, value in given.items() if value is not None}
     if goes_on and named:
         raise ConfigError(

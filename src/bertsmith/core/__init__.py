@@ -1,4 +1,4 @@
-"""What every other folder stands on: nothing here knows of text, tokens or networks.
+"""The base of every other folder: nothing here knows of text, tokens or networks.
 
 `config` is the base of all settings, `errors` every error a user can meet, `log` result lines and
 progress. `files` reads what strangers wrote and writes so that nothing half-written stays; on it

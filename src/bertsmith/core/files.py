@@ -117,7 +117,7 @@ def user_cache() -> Path | None:
 
 
 def refused_by_disk(error: OSError) -> bool:
-    """Whether it is the disk or its owner that refuses, rather than a mistake of ours."""
+    """Return whether the disk or its owner refuses, rather than a mistake of ours."""
     return error.errno in _CURES
 
 
@@ -133,7 +133,7 @@ def was_deleted(error: OSError, where: str | Path) -> bool:
 
 
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
-    """What the disk refused, in one line; `then` says what to do once that is mended."""
+    """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
     if error.errno == errno.ENOENT:
         what = "is gone: it was deleted while it was needed"
         remedy = then or "give the same command again"

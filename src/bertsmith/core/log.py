@@ -1,4 +1,4 @@
-"""What the user sees while the program works: result lines and progress bars, on standard error.
+"""Result lines and progress bars, on standard error, while the program works.
 
 Nothing here can fail or mislead: standard error that is closed, full or read by nobody any more
 loses what is shown and ends no run, and every string passes through `printable`, so that a label
@@ -125,7 +125,7 @@ class _Rate(ProgressColumn):
 
 
 class Bar(Protocol):
-    """How far something is; `advance` moves it, `note` says more."""
+    """The progress of one piece of work; `advance` moves it, `note` adds a remark."""
 
     def advance(self, amount: float = 1) -> None:
         """Move on by some units."""
@@ -138,7 +138,7 @@ class Bar(Protocol):
 
 
 class Screen(Protocol):
-    """What shows lines and bars in place of standard error."""
+    """A display of lines and bars in place of standard error."""
 
     def say(self, line: str) -> None:
         """Show a line of result."""
@@ -223,7 +223,7 @@ class ToldBar:
         self._note = text
 
     def line(self) -> str:
-        """How far it is, how long it took and will take, and the note."""
+        """Return the progress, the time taken and left, and the note."""
         since, first = self._first or (self._began, 0.0)
         speed = (self._done - first) / max(self._told - since, 1e-9)
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
@@ -250,7 +250,7 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
 
 
 def _drawing() -> Progress:
-    """Where bars are drawn, one below the other; there can be one such place at a time."""
+    """The place where bars are drawn, one below the other; there is one at a time."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),

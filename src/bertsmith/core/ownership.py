@@ -88,7 +88,7 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
 
 
 def _taken(handle: int, lock: Path) -> bool:
-    """Whether the kernel gives this process the lock, and on the file that has the name."""
+    """Return whether the kernel gives this process the lock, on the file that has the name."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -143,7 +143,7 @@ def _this_process() -> Owner:
 
 
 def _read(handle: int) -> Owner | None:
-    """What stands in a lock file, None for nothing that can be read."""
+    """Return the content of a lock file, None if nothing in it can be read."""
     try:
         return Owner.from_dict(parse_json(os.pread(handle, 4096, 0)))
     except (OSError, ValueError, TypeError, AttributeError, ConfigError):

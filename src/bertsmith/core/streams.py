@@ -149,7 +149,7 @@ def below(
 
 
 def permuted(position: NDArray[np.integer], size: int, key: np.uint64) -> NDArray[np.int64]:
-    """Where a random permutation of range(size) sends each position, without writing it down.
+    """Return the images of positions under a random permutation of range(size), never stored.
 
     A Feistel network over the next even number of bits (Luby & Rackoff 1988), walked on until it
     lands below `size`; O(1) a position, whatever the size.

@@ -1,4 +1,4 @@
-"""What a model says of whole texts: probabilities of classes, numbers, the best of options."""
+"""Answers about texts and words: class probabilities, numbers, options, tags and spans."""
 
 from __future__ import annotations
 

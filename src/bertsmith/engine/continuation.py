@@ -26,7 +26,7 @@ _TEXTS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuationConfig(Config):
-    """How texts are continued."""
+    """The options of continuing texts."""
 
     tokens: int = 20
     """Tokens that follow a text, fewer where the model's positions end."""

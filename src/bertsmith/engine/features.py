@@ -111,7 +111,7 @@ _STRETCH = re.compile(r"\S+")
 
 
 def word_spans(text: str, words: Words) -> NDArray[np.int64]:
-    """Where each word begins and ends in a text, (words, 2).
+    """Return the start and end of each word in a text, (words, 2).
 
     Words are parted by blanks; with "marks" every punctuation mark and every CJK ideograph is a
     word too, as in BERT's BasicTokenizer.
@@ -172,7 +172,7 @@ _NO_SPANS = np.zeros((0, 2), np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig(Config):
-    """What the vectors are of, and what they are made of."""
+    """The unit and the layers of vectors."""
 
     layer: str = "last"
     """A layer's number from 0 (embeddings), a name as in `layer_names`, or mix:FILE."""
@@ -222,7 +222,7 @@ class FeatureConfig(Config):
 
     @property
     def unit(self) -> Unit:
-        """What has a vector: a text, or each of its tokens or words."""
+        """The unit that has a vector: a text, a token or a word."""
         return "token" if self.pool == "token" else "word" if self.pool in _MERGING else "text"
 
 
@@ -311,7 +311,7 @@ class Features:
             )
 
     def rows(self, most: int) -> int:
-        """How many texts to hold at once."""
+        """Return how many texts to hold at once."""
         if self._config.unit == "text":
             return most
         return max(1, min(most, _HELD // (4 * self._width * self._longest)))

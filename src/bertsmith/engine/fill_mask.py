@@ -1,4 +1,4 @@
-"""What stands behind each [MASK] of a text."""
+"""Fill-mask: the likeliest pieces for each [MASK] of a text."""
 
 from __future__ import annotations
 

@@ -44,12 +44,12 @@ class Request(Generic[E]):
 
     @property
     def long(self) -> bool:
-        """Whether the text is over the limit of a sequence."""
+        """Return whether the text exceeds the limit of a sequence."""
         return bool(self.encoded.long.any())
 
 
 class Answering(Protocol[E, A_co]):
-    """How examples are encoded, and what a model's outputs mean."""
+    """The encoding of examples and the meaning of a model's outputs."""
 
     def characters(self, example: E) -> int:
         """Return the length of an example's texts, so that few long ones are taken at once."""

@@ -111,7 +111,8 @@ def _read_pair(tokenizer: Tokenizer, example: Example, *, longest: int, alone: b
 
 
 def window_edges(continues: NDArray[np.bool_], longest: int) -> list[int]:
-    """Where windows of at most `longest` pieces begin and end; (pieces,) marks those inside words.
+    """Return the start and end of windows of at most `longest` pieces; (pieces,) marks those inside
+    words.
 
     All are of about one length; each begins with a word unless a word is too long.
     """

@@ -15,7 +15,7 @@ from bertsmith.core.shapes import Offsets, TokenIds
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is to be predicted, and where.
+    """The labels to predict, and their positions.
 
     `at` (targets,) indexes the batch's tokens, or its sequences for objectives that read one vector
     a sequence; `labels` (targets,) holds class numbers, token ids or, for regression, floats.
@@ -63,7 +63,7 @@ class Batch:
 
     @property
     def starts(self) -> Tensor:
-        """Where each sequence begins, (sequences,): the place of its [CLS]."""
+        """The first token of each sequence, (sequences,): the position of its [CLS]."""
         return self.offsets[:-1]
 
     def to(self, device: torch.device) -> Batch:

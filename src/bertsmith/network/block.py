@@ -16,7 +16,7 @@ from bertsmith.network.encoded import Inside
 
 
 def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
-    """What several linear maps of one width make of the same values, (tokens, maps x width).
+    """Return several linear maps of one width applied to the same values, (tokens, maps x width).
 
     One wide product is faster than several; the weights stay apart, as most published folders and
     the orthogonalising optimiser want them.
@@ -67,7 +67,7 @@ class SelfAttention(nn.Module):
         return self.output(attended.flatten(1)), inside
 
     def _mapped(self, inputs: Hidden, *maps: nn.Linear) -> tuple[Tensor, ...]:
-        """What several linear maps make of the same values, each (tokens, heads, head)."""
+        """Return several linear maps of the same values, each (tokens, heads, head)."""
         mixed: Tensor = together(inputs, *maps).unflatten(-1, (len(maps), self.heads, -1))
         return mixed.unbind(1)
 

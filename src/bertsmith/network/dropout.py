@@ -34,7 +34,7 @@ class Dropout(nn.Module):
         self.share = share
 
     def extra_repr(self) -> str:
-        """What stands in the model's printed form."""
+        """Return the part of the model's printed form."""
         return f"share={self.share:g}"
 
     @property
@@ -63,7 +63,7 @@ class Dropout(nn.Module):
 
 
 def kept_scale(share: float) -> float:
-    """What the values that are kept are multiplied by."""
+    """Return the factor of the values that are kept."""
     return 256 / (256 - _limit(share))
 
 

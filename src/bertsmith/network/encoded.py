@@ -1,4 +1,4 @@
-"""What an encoder gives of a batch, and what of its inside can be asked for."""
+"""The output of an encoder for a batch, and the taps that ask for its inside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_TAPS = Taps()
 
 
 class Inside(NamedTuple):
-    """What was asked for of one layer: each of `qkv` is (tokens, heads, head).
+    """The tapped values of one layer: each of `qkv` is (tokens, heads, head).
 
     `weights` has for each sequence (heads, length, length), rows by query.
     """

@@ -121,7 +121,7 @@ class EncoderConfig(Config):
             )
 
     def _check_family(self) -> None:
-        """Whether the wiring is that of one family."""
+        """Check that the wiring is that of one family."""
         wired = {
             "ALBERT": self.embedding is not None,
             "RoBERTa": self.position_offset > 0,
@@ -144,7 +144,7 @@ class EncoderConfig(Config):
             )
 
     def _check_modern(self) -> None:
-        """What no family has is refused: no folder could say it."""
+        """Refuse wiring that no family has: no folder could state it."""
         wired = {
             "norm before": self.norm == "before",
             "rotary positions": self.positions == "rotary",

@@ -21,7 +21,7 @@ from bertsmith.network.model import ModelConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What of a batch decides how many operations it takes."""
+    """The quantities of a batch that determine its number of operations."""
 
     tokens: int
     """Tokens of all sequences."""
@@ -72,7 +72,7 @@ def training_flops(config: ModelConfig, work: Work) -> float:
 
 
 def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = False) -> Work:
-    """What of a batch decides its operations; `window` is that of the encoder's config.
+    """Return the quantities of a batch that determine its operations; `window` is the encoder's.
 
     With `last_needed`, the last layer is counted at the places that a target or a pooler reads.
     """

@@ -1,4 +1,4 @@
-"""What stands on an encoder: the pooler and the prediction heads."""
+"""The pooler and the prediction heads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ READS_SEQUENCE = frozenset({"classify", "choose"})
 
 
 def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
-    """Whether a head reads what the pooler makes: of tokens, too, in a ModernBERT."""
+    """Return whether a head reads the pooler's output: for tokens, too, in a ModernBERT."""
     return head in READS_SEQUENCE or (head is not None and encoder.pooling == "gelu")
 
 
@@ -75,7 +75,7 @@ class Pooler(nn.Module):
         return self.features(encoded.rows(pooled_places(self.pooled, offsets)))
 
     def features(self, read: AtPlaces) -> AtPlaces:
-        """What becomes of the values of sequences, or of tokens, (places, hidden)."""
+        """Return the transformed values of sequences, or of tokens, (places, hidden)."""
         values = self.dense(self.dropout(read))
         if self.pooling == "gelu":
             return self.norm(F.gelu(values, approximate=self.approximate))  # type: ignore[no-any-return]
@@ -116,5 +116,5 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.features(hidden), table, self.bias)
 
     def features(self, hidden: AtTargets) -> Tensor:
-        """What the table is multiplied with, as wide as it."""
+        """Return the values that the table is multiplied with, as wide as it."""
         return self.norm(F.gelu(self.dense(hidden), approximate=self.approximate))  # type: ignore[no-any-return]

@@ -96,7 +96,7 @@ class ModelConfig(Config):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 
     def _check_family(self) -> None:
-        """Whether the family has such heads."""
+        """Check that the family has such heads."""
         encoder = self.encoder
         if self.next_sentence and (encoder.position_offset or encoder.pooling != "tanh"):
             raise ConfigError(
@@ -172,7 +172,7 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.encoder.embeddings.tokens.weight.device
 
     def set_dropout(self, share: float) -> None:
@@ -217,7 +217,7 @@ class Model(nn.Module):
         return self.heads["span"](self._by_token(hidden))  # type: ignore[no-any-return]
 
     def _by_token(self, hidden: Hidden) -> Hidden:
-        """What a head that reads every token is given of them."""
+        """Return the input of a head that reads every token."""
         if not reads_pooler(self.config.head, self.config.encoder):
             return hidden
         assert self.pooler is not None

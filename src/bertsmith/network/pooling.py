@@ -106,7 +106,7 @@ class UnitLength(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerMix(Config):
-    """Which layers make a token's vector: a weighted sum of them, or all of them end to end.
+    """A token's vector from several layers: their weighted sum, or their concatenation.
 
     As a JSON file it is what a learned mix is kept in.
     """
@@ -133,7 +133,7 @@ class LayerMix(Config):
 
     @property
     def parts(self) -> int:
-        """How many times as wide as the encoder the vectors are."""
+        """The width of the vectors in multiples of the encoder's."""
         return len(self.layers) if self.weights is None else 1
 
     def mixed(self, states: Mapping[int, Hidden]) -> TokenVectors:

@@ -1,4 +1,4 @@
-"""How texts were read when a model was fine-tuned: kept in its folder, used when it is asked."""
+"""Preprocessing of texts in fine-tuning: kept in the model's folder, applied when it answers."""
 
 from __future__ import annotations
 

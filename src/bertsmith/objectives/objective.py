@@ -92,7 +92,7 @@ class Objective:
 
     @property
     def own(self) -> nn.ModuleDict:
-        """What terms train beside the model, by their names."""
+        """The modules that terms train beside the model, by the terms' names."""
         return nn.ModuleDict(
             {n: each.own for n, each in self.terms.items() if each.own is not None}
         )

@@ -38,7 +38,7 @@ _GROUP_BYTES = 2**24
 
 
 class VectorFile(Protocol):
-    """Where features go."""
+    """A destination of features."""
 
     def add(self, features: TextFeatures) -> None:
         """Write the features of one more text."""
@@ -87,7 +87,7 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
 
 
 def check_kind(out: Path) -> Writer:
-    """What writes files of this extension; `ConfigError` if nothing does."""
+    """Return the writer of files with this extension; raises `ConfigError` if there is none."""
     if out.suffix not in _WRITERS:
         raise ConfigError(
             f"--out is {str(out)!r}", remedy=f"name a file that ends in {', '.join(_WRITERS)}"
@@ -229,7 +229,7 @@ class _Table:
 
 
 def _offsets(waiting: Sequence[TextFeatures]) -> NDArray[np.int32]:
-    """Where the rows of each text begin, (texts + 1,)."""
+    """Return the first row of each text, (texts + 1,)."""
     counts = [len(each.vectors) for each in waiting]
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
@@ -394,7 +394,7 @@ class _Reading:
 
 
 class _Told:
-    """What is told at the end."""
+    """The figures printed at the end."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder

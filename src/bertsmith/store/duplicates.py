@@ -37,7 +37,7 @@ _REPLAYED = 1 << 16
 
 
 class SeenTexts:
-    """Which digests have come before; they are kept in a folder as well."""
+    """The digests that have come before; they are kept in a folder as well."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class SeenTexts:
         self.count = count
 
     def add(self, digests: Digests) -> NDArray[np.bool_]:
-        """Which of some digests, all different, are new (documents,); they are not any more."""
+        """Return which of some digests, all different, are new (documents,), and remember them."""
         old = self._table.holds(digests)
         maybe = np.flatnonzero(~old)
         maybe = maybe[self._passes(digests[maybe])]
@@ -202,7 +202,7 @@ class _SortedFile:
         self._handle = os.open(path, os.O_RDONLY)
 
     def holds(self, digests: Digests) -> NDArray[np.bool_]:
-        """Which of the digests are in the file (documents,)."""
+        """Return which of the digests are in the file (documents,)."""
         first = digests[:, 0]
         # equal first halves may lie on both sides of a fence
         start = np.maximum(np.searchsorted(self._fences, first, side="left") - 1, 0)

@@ -141,7 +141,7 @@ class GroupEncoder:
 
 
 class Encoder(Protocol):
-    """What encodes groups, sooner or later."""
+    """An encoder of groups, at once or in other processes."""
 
     def submit(self, group: Group) -> Future[EncodedGroup]:
         """Have a group encoded."""

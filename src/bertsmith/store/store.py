@@ -52,7 +52,7 @@ class FileRecord(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreIndex(Config):
-    """What `store.json` holds."""
+    """The content of `store.json`."""
 
     format: int
     """Version of the layout."""
@@ -167,7 +167,7 @@ def _read_index(folder: Path) -> StoreIndex:
 
 
 def check_file(folder: Path, record: FileRecord, *, verify: bool) -> None:
-    """Whether a file of a store has its size, and with `verify` its hash; `StoreError` if not."""
+    """Check a file's size, and with `verify` its hash; raises `StoreError`."""
     path = folder / record.name
     # the folder's own path may well lead upwards: it is the user's
     if not names_a_file_inside(record.name):

@@ -1,4 +1,4 @@
-"""What a token store holds, as far as it decides whether pre-training on it is worth the time.
+"""A survey of a token store, in so far as it decides whether pre-training on it is worth the time.
 
 A small store is looked at whole. Of a large one passages at even distances are read, twenty
 million tokens of them or less, so that a look takes seconds whatever the size; the survey says how

@@ -54,7 +54,7 @@ class SourceFile(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Config):
-    """What a store is made from; from another source it would be another store."""
+    """The source of a store; another source would make another store."""
 
     version: str
     """Version of the program."""
@@ -78,7 +78,7 @@ class Source(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Config):
-    """How far a store has come."""
+    """The progress of a store in the making."""
 
     position: Position
     """Where in the corpus to read on."""
@@ -153,7 +153,7 @@ class Journal:
         return self._ends[-1] if self._ends else 0
 
     def _still_good(self, before: Source, source: Source) -> int:
-        """How many lines hold good for a changed source."""
+        """Return how many lines are still valid for a changed source."""
         for name, told in (
             ("version", "version of bertsmith"),
             ("vocabulary", "vocabulary"),
@@ -279,7 +279,7 @@ class UnfinishedStore:
         self._thread.shutdown()
 
     def share(self) -> str:
-        """How much of the corpus the journal counts, for people."""
+        """Return the share of the corpus that the journal covers, for people."""
         progress = self._journal.progress if self._journal else None
         read = progress.position.read if progress else 0
         return f"{100 * min(1.0, read / max(1, self._total)):.0f} %"
@@ -303,7 +303,7 @@ class UnfinishedStore:
 
 
 def partial_folder(out: Path) -> Path:
-    """Where a store is while it is being made."""
+    """Return the folder of a store in the making."""
     return out.with_name(out.name + ".partial")
 
 

@@ -38,7 +38,7 @@ class EncodedDocuments:
 
 @dataclass(frozen=True, kw_only=True)
 class WriterState(Config):
-    """How far a store has been written; whatever its files hold beyond that does not count."""
+    """The extent of a store written so far; what its files hold beyond that does not count."""
 
     tokens: int = 0
     """Ids written."""
@@ -94,7 +94,7 @@ class StoreWriter:
 
     @property
     def state(self) -> WriterState:
-        """How far the store has been written."""
+        """The extent written so far."""
         return WriterState(
             tokens=self.tokens,
             sentences=self.sentences,

@@ -1,4 +1,4 @@
-"""How an opened model answers: by its task, by its heads of pre-training, or by continuing texts.
+"""The ways an opened model answers: by its task, by its pre-training heads, or by continuing texts.
 
 Each of these is an `Answering` of the engine whose answers have two forms besides: `record`, plain
 JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` for people.
@@ -50,7 +50,7 @@ class Presented(Answering[R, Any], Protocol[R]):
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringConfig(Config):
-    """How a model is to answer, in so far as its folder does not say."""
+    """The options of answering, in so far as the model's folder does not state them."""
 
     top: int = 5
     """Answers to give for each example."""

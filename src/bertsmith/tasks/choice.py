@@ -111,7 +111,7 @@ class Choice(Task[Question]):
         model.config = replace(model.config, min_confidence=self.min_confidence)
 
     def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
-        """What abstaining comes to, where a confidence is asked for."""
+        """Return the effect of abstaining, if a confidence is asked for."""
         if self.min_confidence is None:
             return []
         right, sure = self.right(evidence), evidence[:, 2]
@@ -169,11 +169,11 @@ class Choice(Task[Question]):
         return "-" if record["choice"] is None else f"option {record['choice']}"
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Where the right option is chosen."""
+        """Return the rows whose right option is chosen."""
         return evidence[:, 0] == evidence[:, 1]  # type: ignore[no-any-return]
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether all options of every question are equally likely."""
+        """Return whether all options of every question are equally likely."""
         return all(np.ptp(answer) < 1e-4 for answer in answers)
 
     def describe(self, rows: Sequence[Question], labels: tuple[str, ...]) -> str:

@@ -122,7 +122,7 @@ class Classify(TextTask):
         model.config = replace(model.config, min_confidence=self.min_confidence)
 
     def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
-        """What abstaining comes to, where a confidence is asked for."""
+        """Return the effect of abstaining, if a confidence is asked for."""
         if self.min_confidence is None:
             return []
         right, sure = self.right(evidence), evidence[:, 2]
@@ -165,11 +165,11 @@ class Classify(TextTask):
         return "-" if record["label"] is None else str(record["label"])
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Where the predicted class is the true one."""
+        """Return the rows whose predicted class is the true one."""
         return evidence[:, 0] == evidence[:, 1]  # type: ignore[no-any-return]
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether one class is predicted throughout."""
+        """Return whether one class is predicted throughout."""
         return len({int(answer.argmax()) for answer in answers}) == 1
 
     def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:

@@ -114,7 +114,7 @@ class MultiLabel(TextTask):
     def evidence(
         self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """What is true, label by label, and then what is said."""
+        """Return the true labels, one by one, and then the predicted ones."""
         said = np.stack([answer > _SAID for answer in answers])
         return np.concatenate([flags_of(rows, labels), said], 1).astype(np.float64)
 
@@ -154,12 +154,12 @@ class MultiLabel(TextTask):
         return ", ".join(record["labels"]) or "-"
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Where all labels are right."""
+        """Return the rows with all labels right."""
         half = evidence.shape[1] // 2
         return (evidence[:, :half] == evidence[:, half:]).all(1)  # type: ignore[no-any-return]
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether the same labels are said of all."""
+        """Return whether the same labels are predicted for all rows."""
         return len({tuple((answer > _SAID).tolist()) for answer in answers}) == 1
 
     def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:
@@ -168,7 +168,7 @@ class MultiLabel(TextTask):
 
 
 def flags_of(rows: Sequence[Example], labels: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Whether each row has each label, (rows, labels)."""
+    """Return whether each row has each label, (rows, labels)."""
     number = {label: index for index, label in enumerate(labels)}
     flags = np.zeros((len(rows), len(labels)), bool)
     for place, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""How relevant a passage is to a query; passages of a query are ranked by it."""
+"""Ranking: the relevance of a passage to a query, by which the passages of a query are ordered."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Rank(TextTask):
         return f"{record['relevance']:.4f}"
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether all pairs are equally relevant but for a ten-thousandth."""
+        """Return whether all pairs are equally relevant up to a ten-thousandth."""
         return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4)
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_] | None:

@@ -1,4 +1,4 @@
-"""How files of examples are read."""
+"""The options of reading files of examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS, TagColumns
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Config):
-    """Where the parts of an example stand, and what becomes of bad rows."""
+    """The columns and layouts of examples, and the treatment of bad rows."""
 
     columns: Columns = USUAL
     """Columns of texts and labels."""
@@ -24,7 +24,7 @@ class Reading(Config):
 
     @cached_property
     def bad_rows(self) -> BadRows:
-        """What takes the bad rows, and counts them over all files that are read with this."""
+        """The collector of bad rows, which counts them over all files that are read with this."""
         return BadRows(self.on_bad)
 
     def settled(self, *, columns: Columns | None = None, tags: TagColumns | None = None) -> Reading:

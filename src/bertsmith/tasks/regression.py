@@ -121,7 +121,7 @@ class Regression(TextTask):
         return f"{record['number']:.4g}"
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether all numbers are the same but for a ten-thousandth."""
+        """Return whether all numbers are the same up to a ten-thousandth."""
         return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4 * np.abs(answers).max())
 
     def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:

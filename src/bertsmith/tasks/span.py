@@ -269,7 +269,7 @@ class Span(Task[Question]):
     def evidence(
         self, rows: Sequence[Question], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """How right the best answers are, before any threshold.
+        """Return the scores of the best answers, before any threshold.
 
         By the rules of SQuAD 1.1, or of 2.0 where some questions have no answer.
         """
@@ -372,7 +372,7 @@ class Span(Task[Question]):
         return with_threshold(evidence, self._threshold(evidence))[:, 0] > 0
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether all answers are one text."""
+        """Return whether all answers are one text."""
         return len({answer.text for answer in answers}) == 1
 
     def describe(self, rows: Sequence[Question], labels: tuple[str, ...]) -> str:

@@ -411,7 +411,7 @@ class Tag(Task[Tagged]):
         return evidence[:, 3] == evidence[:, 4]  # type: ignore[no-any-return]
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether one tag is said of all words."""
+        """Return whether one tag is predicted for all words."""
         return len({tag for answer in answers for tag in answer.tags}) <= 1
 
     def describe(self, rows: Sequence[Tagged], labels: tuple[str, ...]) -> str:
@@ -452,7 +452,7 @@ def _true_entities(row: Tagged) -> tuple[Entity, ...]:
 
 
 def _words_in_rows(file: Path, reading: Reading) -> bool:
-    """Whether a table has a word a row, where it may also have a text a row."""
+    """Return whether a table has a word per row, where it may also have a text per row."""
     if reading.tags.layout == "columns" and kind_of(file) in DELIMITED:
         return True
     found = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)

@@ -1,4 +1,4 @@
-"""What every kind of fine-tuning has to say: how it reads, encodes, learns, answers and scores.
+"""The interface of a kind of fine-tuning: reading, encoding, learning, answering and scoring.
 
 rows      what a reader gives: a text with its class, a sentence with its tags, a question
 units     what training takes whole or not at all (batches/examples.py)
@@ -55,7 +55,7 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True, kw_only=True)
 class Room(Config):
-    """How much of a text is read at once, and what becomes of the rest."""
+    """The part of a text that is read at once, and the treatment of the rest."""
 
     longest: int
     """Tokens a sequence at most."""
@@ -138,7 +138,7 @@ class Task(ABC, Generic[R]):
 
     @property
     def name(self) -> str:
-        """What a run calls it; the files of a benchmark have names of their own."""
+        """The name in a run; the files of a benchmark have names of their own."""
         return self.called
 
     @abstractmethod
@@ -183,10 +183,10 @@ class Task(ABC, Generic[R]):
 
     @abstractmethod
     def identity(self, row: R) -> Hashable:
-        """What rows share that must not stand on both sides of a split."""
+        """Return the key that rows share if they must not be on both sides of a split."""
 
     def stratum(self, row: R) -> str:
-        """What both sides of a split get their share of."""
+        """Return the stratum of a row, of which both sides of a split get their share."""
         return ""
 
     @abstractmethod
@@ -209,10 +209,10 @@ class Task(ABC, Generic[R]):
     def objective(
         self, rows: Sequence[R], labels: tuple[str, ...], settings: LabelLoss
     ) -> Objective:
-        """What is made smaller in training on some rows."""
+        """Return the objective that training on some rows minimises."""
 
     def finish(self, model: Model, rows: Sequence[R]) -> None:
-        """What is done to a model that was trained on some rows, before it answers.
+        """Finish a model that was trained on some rows, before it answers.
 
         Nothing where this is not overridden.
         """
@@ -244,7 +244,7 @@ class Task(ABC, Generic[R]):
     def evidence(
         self, rows: Sequence[R], answers: Sequence[Any], labels: tuple[str, ...]
     ) -> Evidence:
-        """How right the answers to labelled rows are, (rows, numbers)."""
+        """Return the evidence of how right the answers to labelled rows are, (rows, numbers)."""
 
     @abstractmethod
     def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
@@ -282,31 +282,31 @@ class Task(ABC, Generic[R]):
 
     @abstractmethod
     def shown(self, row: R) -> dict[str, Any]:
-        """What a row asks, as plain JSON values."""
+        """Return the input of a row as plain JSON values."""
 
     @abstractmethod
     def truth(self, row: R) -> str:
-        """What is true of a labelled row, in words."""
+        """Return the label of a row in words."""
 
     @abstractmethod
     def said(self, record: dict[str, Any]) -> str:
         """An answer, of which `record` has made JSON values, in words."""
 
     def right(self, evidence: Evidence) -> NDArray[np.bool_] | None:
-        """Which rows of evidence are right; None where answers are right by degrees."""
+        """Return which rows of evidence are right; None if answers are right by degrees."""
         return None
 
     def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
-        """What else is worth knowing of some rows of evidence."""
+        """Return further remarks on some rows of evidence."""
         return []
 
     def constant(self, answers: Sequence[Any]) -> bool:
-        """Whether a model says the same of everything: its training has failed."""
+        """Return whether all answers are the same: the training has failed."""
         first = answers[0]
         return len(answers) > 1 and all(np.array_equal(first, answer) for answer in answers)
 
     def describe(self, rows: Sequence[R], labels: tuple[str, ...]) -> str:
-        """What some rows hold, in a few words; "" for nothing worth saying."""
+        """Return a short description of some rows; "" if there is nothing worth saying."""
         return ""
 
     def majority_baseline(

@@ -1,4 +1,4 @@
-"""What the tasks have in common that are about whole texts, or pairs of texts."""
+"""The common parts of tasks about whole texts or pairs of texts."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TextTask(Task[Example]):
 
     @property
     def name(self) -> str:
-        """That of GLUE's, where it is one."""
+        """The name of GLUE's task, if it is one."""
         return self.called if self.glue is None else self.glue.name
 
     def reads_lines(self, file: str, reading: Reading) -> bool:

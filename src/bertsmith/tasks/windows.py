@@ -29,22 +29,23 @@ class WindowedExamples(EncodedExamples):
 
     @property
     def texts(self) -> int:
-        """How many rows the windows are of."""
+        """The number of rows that the windows belong to."""
         return len(np.unique(self.rows))
 
     @property
     def long_texts(self) -> int:
-        """How many of them are in several windows."""
+        """The number of rows in several windows."""
         return len(np.unique(self.rows[self.long]))
 
     @property
     def cut_texts(self) -> int:
-        """How many of them lost tokens."""
+        """The number of rows that lost tokens."""
         return len(np.unique(self.rows[self.cut]))
 
 
 def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
-    """Where the windows of a text begin, and for each of its tokens (length,) the window to read.
+    """Return the start of a text's windows, and for each of its tokens (length,) the window to
+    read.
 
     Windows of at most `room` tokens that share `overlap`.
     """

@@ -149,7 +149,7 @@ def _files(folder: Path, *, heads: bool, tell: bool = True) -> ModelFiles:
 
 
 def _check_place(folder: Path) -> None:
-    """Whether there is a folder with the two files, none of them a link that leads elsewhere."""
+    """Check that there is a folder with the two files, none of them a link that leads elsewhere."""
     aside = place_aside(folder.resolve())
     if not folder.exists() and aside.is_dir():
         raise ModelFolderError(
@@ -190,7 +190,7 @@ def _check_place(folder: Path) -> None:
 
 
 def check_file(path: Path, folder: Path) -> None:
-    """Whether a path is a file in a folder, or in the hub's cache beside it; a link may lead there.
+    """Check that a path is a file in a folder, or a link to one in the hub's cache beside it.
 
     `folder` is resolved. Raises `ModelFolderError`.
     """

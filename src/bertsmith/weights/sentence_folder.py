@@ -62,7 +62,7 @@ _LARGEST_SIDE = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceSettings:
-    """What a sentence-transformers folder does beside its encoder.
+    """The steps of a sentence-transformers folder after its encoder.
 
     `network` is the folder that the encoder is in; `longest` tokens a text, None for as many as
     the encoder reads; `after` are the layers on what is pooled; `prompts` by name.

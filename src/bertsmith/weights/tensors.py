@@ -35,7 +35,7 @@ READABLE = {
 
 
 class Entry(NamedTuple):
-    """What the header says of one tensor; its bytes are [begin, end) of the data."""
+    """The header's entry for one tensor; its bytes are [begin, end) of the data."""
 
     kind: str
     shape: tuple[int, ...]
@@ -94,7 +94,7 @@ class TensorFile:
 
 
 def _read_header(file: BinaryIO, path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the data begins, and the header."""
+    """Return the offset of the data, and the header."""
     start = file.read(8)
     if start == b"version ":
         raise ModelFolderError(
@@ -212,7 +212,7 @@ class Weights:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """What the headers say, by the tensors' names."""
+        """The headers' entries by the tensors' names."""
         return {name: file.entries[name] for name, file in self._homes.items()}
 
     def read(self, name: str) -> Tensor:

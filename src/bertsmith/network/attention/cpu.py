@@ -1,4 +1,4 @@
-"""How the sequences of a packed batch are put together for attention on a processor.
+"""Attention on a processor: the sequences of a packed batch grouped into dense blocks.
 
 One sequence at a time, a small network waits for calls most of the time. So sequences become rows
 of one array, a bin of them each: as many as fit (binning.py), none seeing the others, filled up to
@@ -42,7 +42,7 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return int(self.bin[-1]) + 1
 
     def parts(self, most: int) -> Iterator[Bins]:
@@ -223,7 +223,7 @@ def group(lengths: Sequence[int], heads: int, asked: Sequence[int] | None = None
 
 
 def at_once(entries: int) -> int:
-    """How many sequences of so many attention weights are computed at once."""
+    """Return the number of sequences, of so many attention weights, to compute at once."""
     return max(1, _ENTRIES // entries)
 
 
@@ -242,7 +242,8 @@ def _part(rows: Tensor, first: int, count: int, each: int) -> Tensor:
 
 
 def _hidden(part: Bins, of_queries: Numbers, of_keys: Numbers, sizes: Numbers) -> Tensor | None:
-    """What is added to the scores of a group: minus infinity at spare keys and at those of others.
+    """Return the additive mask of a group: minus infinity at padding keys and other sequences'
+    keys.
 
     A spare query sees what the last sequence of its bin does: nobody reads it, but it must see
     something.

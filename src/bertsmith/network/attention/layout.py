@@ -1,4 +1,4 @@
-"""Where the sequences of a packed batch lie, and attention within them.
+"""The layout of the sequences in a packed batch, and attention within them.
 
 Linear layers, norms and losses see (tokens, hidden) and know nothing of sequences; attention asks
 `Spans`, which also picks the backend:
@@ -87,7 +87,7 @@ class Spans:
 
     @property
     def _cuts(self) -> bool:
-        """Whether there is a token that does not see all of its sequence for the window."""
+        """Return whether the window keeps any token from seeing all of its sequence."""
         return self.window is not None and max(self.lengths) > self.window + 1
 
     def _in_blocks(
@@ -109,7 +109,7 @@ class Spans:
         return attended
 
     def _places(self, at: Places) -> tuple[int, ...]:
-        """How many of the tokens `at` are in each sequence."""
+        """Return the number of the tokens `at` in each sequence."""
         return tuple(torch.searchsorted(at, self.offsets).diff().tolist())
 
     def _grouped(self, heads: int, asked: tuple[int, ...]) -> Grouping:

@@ -1,4 +1,4 @@
-"""How the sequences of a packed batch are cut for attention that sees neighbours only.
+"""Local attention on a processor: sequences of a packed batch cut into blocks of neighbours.
 
 A sequence becomes blocks of queries; the keys of a block are its own tokens and those within the
 window on either side (Beltagy et al. 2020, section 3.1). So the work grows with the length of a
@@ -98,7 +98,7 @@ def _parts(tall: Numbers, wide: Numbers, heads: int) -> list[tuple[int, int]]:
 
 
 def _hidden(unseen: NDArray[np.bool_]) -> Tensor | None:
-    """What is added to scores (count, heads, queries, keys), once where all blocks are alike."""
+    """Return the additive mask (count, heads, queries, keys), once if all blocks are alike."""
     if not unseen.any():
         return None
     alike = unseen[:1] if (unseen == unseen[:1]).all() else unseen

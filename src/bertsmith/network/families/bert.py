@@ -10,7 +10,7 @@ from bertsmith.network.encoder import EncoderConfig
 
 
 class Size(NamedTuple):
-    """What a published size is."""
+    """A published size."""
 
     layers: int
     hidden: int

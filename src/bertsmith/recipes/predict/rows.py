@@ -83,7 +83,7 @@ class Texts:
 
     @property
     def bytes_read(self) -> int:
-        """How far the file as it lies on the disk has been read."""
+        """Return how many bytes of the file on the disk have been read."""
         return 0 if self._read is None else self._read.bytes_read
 
     def _watch(self, table: Table) -> None:

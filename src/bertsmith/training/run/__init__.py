@@ -1,4 +1,4 @@
-"""What stays of a training: the run's folder, its checkpoints, and how both are written.
+"""The records of a training: the run's folder and its checkpoints, and the writing of both.
 
 `folder` has one owner at a time; `checkpoints` are whole or not there, and read back past a damaged
 one, of one rank or of several; `saving` writes while training goes on.

@@ -53,7 +53,7 @@ _SHARDING, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 
 class Meeting:
-    """Where the ranks of a world meet to write a checkpoint, each in a thread of its own.
+    """The meeting of a world's ranks to write a checkpoint, each in a thread of its own.
 
     They speak through the launcher's store: operations between ranks belong to the training.
     """
@@ -68,7 +68,7 @@ class Meeting:
         self._store.set(f"{self._name}/{what}", json.dumps(value))
 
     def hear(self, what: str) -> Any:  # noqa: ANN401
-        """What another rank tells; raises `RankLost` when one is lost."""
+        """Return another rank's message; raises `RankLost` if one is lost."""
         assert self.world.watch is not None
         found = wait_for(self._store, f"{self._name}/{what}", self.world.watch)
         if not found:
@@ -140,7 +140,7 @@ def write_shares(
 
 
 def _header(tensors: Mapping[str, Tensor], rows: Mapping[str, int]) -> dict[str, str]:
-    """What a file's header says of the shares in it."""
+    """Return a file's header for the shares in it."""
     offsets = {
         name: {_OFFSETS: [rows.get(name, 0), *[0] * tensor.dim()][: tensor.dim()]}
         for name, tensor in tensors.items()
@@ -188,7 +188,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_files(folder: Path, records: Mapping[str, Record]) -> str:
-    """What is wrong with the files of a folder, naming the first, or nothing."""
+    """Return the first fault in the files of a folder, or nothing."""
     for name, record in records.items():
         path = folder / name
         if path.stat().st_size != record.bytes:
@@ -209,7 +209,7 @@ _VALUES = ("state.json", "memory.json")
 
 @dataclass(frozen=True, kw_only=True)
 class State(Config):
-    """Where training stands."""
+    """The state of a training."""
 
     step: int = 0
     """Optimiser steps made, skipped ones included."""

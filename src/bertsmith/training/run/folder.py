@@ -90,14 +90,16 @@ class RunFolder:
 
     @property
     def identity(self) -> str:
-        """What tells this run from all others, "" while none was begun; raises `RunFolderError`."""
+        """The identity of this run among all others, "" before it is begun; raises
+        `RunFolderError`.
+        """
         if self._whole is not None:
             return f"{self._whole.identity}/{self.path.relative_to(self._whole.path).as_posix()}"
         return str(self._stored()["id"]) if self._run.exists() else ""
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints are."""
+        """The folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -203,7 +205,7 @@ class RunFolder:
         return dict(stored["settings"])
 
     def _stored(self) -> dict[str, Any]:
-        """What run.json holds; raises `RunFolderError`."""
+        """Return the content of run.json; raises `RunFolderError`."""
         remedy = "choose another --out"
         stored = _read_json(self._run, remedy)
         kinds = {"kind": str, "id": str, "settings": dict}
@@ -284,7 +286,7 @@ class RunFolder:
         return self.path / "run.json"
 
     def _check_contents(self) -> None:
-        """Whether the folder holds a run, or nothing."""
+        """Check that the folder holds a run, or nothing."""
         if self._run.exists() or not self.path.exists():
             return
         # a process that was killed at its very beginning leaves no more than these

@@ -1,4 +1,4 @@
-"""What the settings of a model are called in `config.json`: a table a family, read both ways."""
+"""The names of a model's settings in `config.json`: a table a family, read both ways."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class HubConfig:
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        """How texts were read when the model was fine-tuned."""
+        """Return the preprocessing of texts in fine-tuning."""
         value = self._data.get(PREPROCESSING)
         if value is None:
             return None
@@ -209,7 +209,7 @@ class HubConfig:
             self._refuse(f"{PREPROCESSING}: {error.what}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
-        """What a head of so many outputs predicts."""
+        """Return what a head of so many outputs predicts."""
         if head != "classify":
             return next(predicts for predicts, name in HEADS.items() if name == head)
         problem = self._data.get("problem_type")
@@ -386,7 +386,7 @@ class HubConfig:
         return value
 
     def _value(self, name: str) -> Any:  # noqa: ANN401
-        """What stands for a setting of ours."""
+        """Return the value for a setting of ours."""
         return self._data.get(KEYS[self.family][name], DEFAULTS[self.family].get(name))
 
     def _integer(self, name: str, *, least: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""What `transformers` wants to read in `config.json`."""
+"""The settings in `config.json` that `transformers` reads."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
 
 
 def _own(config: ModelConfig) -> dict[str, Any]:
-    """What says that `transformers` is to refuse a model, and how its sequences are pooled."""
+    """Return the settings that make `transformers` refuse a model, and state its pooling."""
     return {
         "model_type": OWN_MODEL_TYPE,
         FAMILY: family(config.encoder),
@@ -141,7 +141,7 @@ def _own(config: ModelConfig) -> dict[str, Any]:
 
 
 def _wiring(encoder: EncoderConfig) -> dict[str, Any]:
-    """What follows from several settings, or is ours."""
+    """Return the settings that follow from several of ours, or are ours alone."""
     kind, data = family(encoder), dict[str, Any]()
     if kind == "albert":
         data["inner_group_num"] = 1
@@ -161,7 +161,7 @@ def _wiring(encoder: EncoderConfig) -> dict[str, Any]:
 
 
 def _modern(encoder: EncoderConfig, ends: tuple[int, int]) -> dict[str, Any]:
-    """What a ModernBERT says of its wiring, and ids that it would take to be the published ones."""
+    """Return a ModernBERT's wiring, and ids that would default to the published ones."""
     first, last = ends
     return MODERN | {
         "bos_token_id": first,

@@ -80,7 +80,7 @@ class Variable(NamedTuple):
 
 
 def variable(hub: str, kind: Family) -> Variable | None:
-    """What holds one of the hub's tensors in Google's code; None if nothing does."""
+    """Return the variable of Google's code that holds a tensor of the hub; None if none does."""
     template, number = _template(_IN_HUB, hub)
     found = _tables(kind)[0].get(template)
     return found and found._replace(name=found.name.replace("{block}", number))

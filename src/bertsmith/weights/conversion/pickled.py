@@ -47,7 +47,7 @@ _LARGEST_RESULT = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Unpickled:
-    """What the process found besides weights."""
+    """The findings of the process besides weights."""
 
     dropped: dict[str, str]
     """Names of what is no weight, and why."""
@@ -156,7 +156,7 @@ def _run(job: dict[str, Any], patience: float) -> int:
 
 
 def _answer(path: Path) -> dict[str, Any]:
-    """What the process wrote, if it is what it writes when all is well."""
+    """Return the process's answer, if it has the form of a successful one."""
     try:
         answer = read_settings(path) if path.exists() else {}
     except UserError:

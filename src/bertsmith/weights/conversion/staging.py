@@ -1,4 +1,4 @@
-"""What conversions have in common: what becomes of each tensor, and files that are carried over."""
+"""The common parts of conversions: the fate of each tensor, and files that are carried over."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Move:
 
 @dataclass(kw_only=True)
 class Moves:
-    """What became of the tensors of a source."""
+    """The fate of the tensors of a source."""
 
     done: list[Move] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """What stands in a small file; `ModelFolderError` if it is large, or no text."""
+    """Return the text of a small file; `ModelFolderError` if it is large, or no text."""
     try:
         _check_small(path)
         return path.read_text(encoding="utf-8")

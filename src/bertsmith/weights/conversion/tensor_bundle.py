@@ -86,7 +86,7 @@ def _applied(matrix: _Words, values: _Words) -> _Words:
 
 @cache
 def _bytewise() -> list[int]:
-    """What each byte does to a register."""
+    """Return the effect of each byte on a register."""
     table = []
     for value in range(256):
         for _ in range(8):
@@ -97,7 +97,7 @@ def _bytewise() -> list[int]:
 
 @cache
 def _pairwise() -> _Words:
-    """What each two bytes do to a register."""
+    """Return the effect of each two bytes on a register."""
     single = np.array(_bytewise(), dtype=np.uint32)
     once = single[np.arange(1 << 16) & 0xFF] ^ (np.arange(1 << 16, dtype=np.uint32) >> 8)
     return np.asarray(single[once & 0xFF] ^ (once >> 8), dtype=np.uint32)
@@ -105,7 +105,7 @@ def _pairwise() -> _Words:
 
 @cache
 def _shift() -> _Words:
-    """What a lane of zeros does to a register."""
+    """Return the effect of a lane of zeros on a register."""
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     single = np.array(_bytewise(), dtype=np.uint32)
     matrix = np.asarray(single[bits & 0xFF] ^ (bits >> 8), dtype=np.uint32)
@@ -130,7 +130,7 @@ _Handle = tuple[int, int]
 
 
 def is_table(end: bytes) -> bool:
-    """Whether a file that ends like this can be a table."""
+    """Return whether a file that ends like this can be a table."""
     return end.endswith(_MAGIC)
 
 
@@ -245,7 +245,7 @@ _FLOAT32 = 1
 
 
 class Entry(NamedTuple):
-    """What the index says of one tensor; its bytes are [offset, offset + size) of its shard."""
+    """The index's entry for one tensor; its bytes are [offset, offset + size) of its shard."""
 
     kind: int
     shape: tuple[int, ...]
@@ -351,7 +351,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def is_checkpoint(index: Path) -> bool:
-    """Whether a file is the index of a checkpoint of TensorFlow."""
+    """Return whether a file is the index of a TensorFlow checkpoint."""
     try:
         with open_regular(index) as file:
             file.seek(-min(END, os.fstat(file.fileno()).st_size), os.SEEK_END)
@@ -365,7 +365,7 @@ def _read_index(path: Path) -> bytes:
 
 
 def _shards(header: bytes | None) -> int:
-    """How many files hold the bytes."""
+    """Return the number of files that hold the bytes."""
     if header is None:
         raise ValueError("it has no header")
     said = dict(fields(header))

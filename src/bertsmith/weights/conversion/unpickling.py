@@ -55,7 +55,7 @@ class StandIn:
 
 
 class Refused(Exception):
-    """What is wrong with a file, for the one who asked."""
+    """The refusal of a file, for the caller."""
 
 
 def main() -> None:
@@ -162,7 +162,7 @@ def _load(path: Path) -> object:
 
 
 def _check_archive(path: Path) -> None:
-    """Whether a file, if it is an archive, holds no more than its own bytes."""
+    """Check that a file, if it is an archive, holds no more than its own bytes."""
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             return

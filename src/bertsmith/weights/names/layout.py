@@ -1,4 +1,4 @@
-"""What a family's names of tensors are written down in, and what the families have in common."""
+"""The form of a family's names of tensors, and what the families have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a family's tensors are named in a file."""
+    """The names of a family's tensors in a file."""
 
     table: tuple[Row, ...]
     """All there are, one row for all layers."""
@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def roots(self) -> frozenset[str]:
-        """What names begin with in the file of a bare encoder."""
+        """Return the prefixes of names in the file of a bare encoder."""
         own = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
         return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in own)
 
