@@ -9,10 +9,10 @@ from bad_files.bad import Bad, csv, jsonl, parquet_of, tsv
 
 def of_csv() -> Iterator[Bad]:
     quote = "',' expected after '\"'"
-    yield Bad("short", csv(b"alone"), "class", "1 columns where the first row has 2")
+    yield Bad("short", csv(b"alone"), "class", "1 column where the first row has 2")
     yield Bad("long", csv(b"x,y,a"), "class", "3 columns where the first row has 2")
-    yield Bad("two", csv(b"alone\nalone"), "class", "1 columns", refused=2)
-    yield Bad("semicolon", csv(b"x;a"), "class", "1 columns")
+    yield Bad("two", csv(b"alone\nalone"), "class", "1 column", refused=2)
+    yield Bad("semicolon", csv(b"x;a"), "class", "1 column")
     yield Bad("text", csv(b",a"), "class", "the text is empty")
     yield Bad("blank", csv(b"  ,a"), "class", "the text is empty")
     yield Bad("no-break", csv("\u00a0\u2003,a".encode()), "class", "the text is empty")
@@ -33,7 +33,7 @@ def of_csv() -> Iterator[Bad]:
     yield Bad("half", csv(b"caf\xc3,a"), "class", "is not UTF-8: byte 0xC3")
     yield Bad("surrogate", csv(b"\xed\xa0\x80,a"), "class", "is not UTF-8: byte 0xED")
     yield Bad("latin-inside", csv(b'"x\ncaf\xe9",a'), "class", "byte 0xE9", line=4)
-    yield Bad("return", csv(b"x\ry,a"), "class", "1 columns", kept=3)
+    yield Bad("return", csv(b"x\ry,a"), "class", "1 column", kept=3)
     yield Bad("new-label", csv(b"x,c"), "dev", "the label 'c' is new")
     yield Bad("case-label", csv(b"x,A"), "dev", "the label 'A' is new")
     head = b"id,text,label\n1,x,a\n"
@@ -42,7 +42,7 @@ def of_csv() -> Iterator[Bad]:
 
 
 def of_tsv() -> Iterator[Bad]:
-    yield Bad("short", tsv(b"alone"), "class", "1 columns where the first row has 2")
+    yield Bad("short", tsv(b"alone"), "class", "1 column where the first row has 2")
     yield Bad("long", tsv(b"x\ty\ta"), "class", "3 columns where the first row has 2")
     yield Bad("text", tsv(b"\ta"), "class", "the text is empty")
     yield Bad("label", tsv(b"x\t"), "class", "no label")

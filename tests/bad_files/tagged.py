@@ -23,7 +23,7 @@ def of_tags() -> Iterator[Bad]:
         ("lower", b"Rome b-LOC", "'b-LOC' is not a tag of BIO2", 4),
         ("number", b"Rome 3", "'3' is not a tag of BIO2", 4),
         ("ragged", b"Rome NNP B-LOC", "3 columns where the first word has 2", 4),
-        ("short", b"is O\nRome", "1 columns where the first word has 2", 5),
+        ("short", b"is O\nRome", "1 column where the first word has 2", 5),
         ("tab", b"New York\t", "the tag is empty", 4),
         ("no-word", b"\tB-LOC", "the word is empty", 4),
         ("zero", b"Ro\0me B-LOC", "a zero byte", 4),
@@ -78,7 +78,7 @@ def of_marked_texts() -> Iterator[Bad]:
         yield Bad(f"{name}.jsonl", jsonl(row, good), "tag", message, 2)
     good = b'{"tokens": ["Ann", "runs"], "tags": ["B-PER", "O"]}'
     for name, row, message in (
-        ("fewer", '{"tokens": ["Ann", "runs"], "tags": ["O"]}', "2 tokens but 1 tags"),
+        ("fewer", '{"tokens": ["Ann", "runs"], "tags": ["O"]}', "2 tokens but 1 tag"),
         ("none", '{"tokens": [], "tags": []}', "the tokens are empty"),
         (
             "empty",

@@ -123,7 +123,7 @@ def test_answers_survive_a_terminal_that_knows_ascii_only(
     [
         ("asked.txt", b"word1\nw\xf6rd\n", "asked.txt:2: is not UTF-8"),
         ("asked.txt", b"", "asked.txt: holds no text"),
-        ("asked.csv", b"text,label\nword1\n", "asked.csv:2: 1 columns"),
+        ("asked.csv", b"text,label\nword1\n", "asked.csv:2: 1 column"),
         ("missing.txt", None, "missing.txt: cannot be read"),
         ("-", b"word1\nw\xf6rd\n", "standard input:2: is not UTF-8: byte 0xF6"),
         ("-", b"", "standard input: holds no text"),

@@ -177,7 +177,7 @@ def test_one_document_is_told_what_it_cannot_do(
     store = prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.0, workers=1)
     assert store.index.documents == 1
     first, second, _ = said(capsys)
-    assert first.startswith("corpus: 1 documents, 3 sentences, 7 words, ")
+    assert first.startswith("corpus: 1 document, 3 sentences, 7 words, ")
     # "zzz" is no word of the vocabulary, one of 15 pieces
     assert "15 tokens (6.67 % [UNK])" in first
     assert second == "the corpus is one document: next-sentence prediction needs at least two"

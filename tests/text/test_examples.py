@@ -129,7 +129,7 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "notext.jsonl", b'{"words": "x", "label": 1}\n', 1, "looks like the text"
     yield "ragged.tsv", b"text\tlabel\nx\t1\ny\t0\tz\n", 3, "3 columns where the first row has 2"
     yield "ragged.csv", b"text,label\nx, y,1\n", 2, "line ends in quotes"
-    yield "short.csv", b"text,label\nx\n", 2, "1 columns"
+    yield "short.csv", b"text,label\nx\n", 2, "1 column"
     yield "zero.csv", b"text,label\nx\0y,1\n" + b"x,1\n" * 9, 2, "a zero byte in the text"
     yield "zero.jsonl", b'{"text": "a\\u0000", "label": 1}', 1, "a zero byte"
     yield "type.jsonl", b'{"text": ["x"], "label": 1}', 1, "the text is not a string"

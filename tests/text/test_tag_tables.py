@@ -167,7 +167,7 @@ def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
     rows = [["word", "tag"], *parted(SENTENCES)]
     rows[3] = ["New"]
     path = write(tmp_path / "a.csv", rows)
-    with pytest.raises(ExampleError, match=r"a\.csv:4: 1 columns? where the first row has 2"):
+    with pytest.raises(ExampleError, match=r"a\.csv:4: 1 column where the first row has 2"):
         read(path)
     skipping = BadRows("skip")
     found = list(read_tagged(path, need_tags=True, bad=skipping))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.engine.predictor import Outputs, Predictor, Request, by_request, joined
 from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length
 from bertsmith.network.batch import Batch
@@ -73,7 +74,8 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     least, made = NAMED[name]
     if layers < least:
         raise ConfigError(
-            f"layer is {name!r}, and the model has {layers} layers", remedy="name another"
+            f"layer is {name!r}, and the model has {counted(layers, 'layer')}",
+            remedy="name another",
         )
     return made(layers)
 
@@ -89,7 +91,7 @@ def _mix(said: str, layers: int) -> LayerMix:
         ) from error
     if len(weights) not in (layers, layers + 1):
         raise ConfigError(
-            f"{len(weights)} weights for {layers} layers",
+            f"{len(weights)} weights for {counted(layers, 'layer')}",
             remedy=f"give {layers}, or {layers + 1} where the first is of the embeddings",
         )
     return LayerMix(layers=tuple(range(layers + 1 - len(weights), layers + 1)), weights=weights)

@@ -12,6 +12,7 @@ from torch import nn
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.core.shapes import (
     AtTargets,
     ClassLogits,
@@ -83,7 +84,7 @@ class ModelConfig(Config):
             )
         if (self.head in ("classify", "tag")) != bool(self.labels):
             raise ConfigError(
-                f"{len(self.labels)} labels for a model that predicts {self.predicts}",
+                f"{counted(len(self.labels), 'label')} for a model that predicts {self.predicts}",
                 remedy="class, classes, number and tags want labels, one for each output",
             )
         if self.no_answer is not None and self.predicts != "span":

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.core.shapes import Hidden, Offsets, TokenVectors, Vectors
 
 Pooling = Literal["cls", "max", "mean", "mean-sqrt-length", "weighted-mean", "last-token"]
@@ -125,7 +126,7 @@ class LayerMix(Config):
             )
         if self.weights is not None and len(self.weights) != len(self.layers):
             raise ConfigError(
-                f"{len(self.weights)} weights for {len(self.layers)} layers",
+                f"{len(self.weights)} weights for {counted(len(self.layers), 'layer')}",
                 remedy="give one a layer",
             )
         if not all(map(math.isfinite, (*(self.weights or ()), self.scale))):

@@ -22,6 +22,7 @@ from bertsmith.core.files import is_taken
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
+from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.batch import Batch, pack
@@ -155,7 +156,8 @@ def describe(result: Conversion) -> list[str]:
         f"{changes[change]} {change}" for change in sorted(changes) if change != "same"
     )
     lines = [
-        f"{result.source} is {result.kind}: {len(result.moves.done)} tensors carried over"
+        f"{result.source} is {result.kind}: {counted(len(result.moves.done), 'tensor')} "
+        "carried over"
         + (f" ({counts})" if counts else "")
         + f", {len(result.moves.dropped)} dropped"
     ]

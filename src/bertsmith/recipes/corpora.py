@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertsmith.core.config import Config
 from bertsmith.core.log import say
-from bertsmith.core.printable import printable
+from bertsmith.core.printable import counted, printable
 from bertsmith.hub.models import model_folder
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus, shown_kinds
@@ -89,7 +89,7 @@ def _files(corpus: Corpus) -> str:
     count = len(corpus.files)
     shown = ", ".join(f"{number:,} {kind}" for kind, number in kinds.most_common())
     size = corpus.total_bytes / 1e6
-    return f"corpus: {count:,} file{'s' * (count != 1)} ({shown}), {size:,.1f} MB on the disk"
+    return f"corpus: {counted(count, 'file')} ({shown}), {size:,.1f} MB on the disk"
 
 
 def _one_of_each_kind(files: tuple[Path, ...]) -> list[Path]:
@@ -104,7 +104,7 @@ def _document(number: int, document: Document, tokenizer: Tokenizer) -> list[str
     """Return the lines that show a document: where it begins, its paragraphs, its first tokens."""
     count = len(document.paragraphs)
     place = f"{Path(document.source).name}, line {document.line}"
-    lines = [f"document {number} ({place}), {count:,} paragraph{'s' * (count != 1)}:"]
+    lines = [f"document {number} ({place}), {counted(count, 'paragraph')}:"]
     lines += [f"  {paragraph}" for paragraph in document.paragraphs[:_PARAGRAPHS]]
     ids = tokenizer.encode([document.paragraphs[0][:1000]])[0][:_TOKENS].tolist()
     lines.append(f"  pieces: {' '.join(tokenizer.shown(piece) for piece in ids)}")

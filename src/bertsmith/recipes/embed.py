@@ -20,6 +20,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
+from bertsmith.core.printable import counted
 from bertsmith.engine.features import FeatureConfig, TextFeatures, Unit, features, width
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
@@ -413,15 +414,16 @@ class _Told:
         config, encoder = self._embedder.config, self._embedder.model.config.encoder
         seconds = time.monotonic() - self._began
         say(
-            f"{out}: {self._texts:,} texts, {config.pool} of layer {config.layer}, vectors of "
-            f"{self._embedder.width}; {self._tokens:,} tokens in {seconds:.1f} s"
+            f"{out}: {counted(self._texts, 'text')}, {config.pool} of layer {config.layer}, "
+            f"vectors of {self._embedder.width}; {counted(self._tokens, 'token')} in "
+            f"{seconds:.1f} s"
         )
         if self._cut:
             limit = min(config.longest or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)
             say(
-                f"{self._cut:,} of {self._texts:,} texts were longer than {limit} tokens and were "
-                f"cut, {100 * share:.1f} % of all tokens; --long windows reads them whole"
+                f"{self._cut:,} of {counted(self._texts, 'text')} were longer than {limit} tokens "
+                f"and were cut, {100 * share:.1f} % of all tokens; --long windows reads them whole"
             )
         if texts.blank:
             told = "" if out.suffix != ".npy" else ": rows are those of the others"

@@ -19,6 +19,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
+from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model, ModelConfig
@@ -164,7 +165,8 @@ def describe(outcome: ExtendOutcome) -> str:
         return "pieces a word: the corpus is too small to hold text out for measuring"
     saved = 1 - after.pieces / before.pieces
     line = (
-        f"pieces a {before.unit} on held-out {outcome.held_out} ({before.size.words:,} words): "
+        f"pieces a {before.unit} on held-out {outcome.held_out} "
+        f"({counted(before.size.words, 'word')}): "
         f"{before.pieces_per_unit:.3f} before, {after.pieces_per_unit:.3f} after, "
         f"{100 * saved:.1f} % fewer"
     )

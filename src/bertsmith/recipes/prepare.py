@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import progress, say, short_number
+from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.store.preparing import prepare_corpus
@@ -66,9 +67,10 @@ def describe(store: TokenStore, unknown_name: str) -> str:
     tokens = sum(part.tokens for part in every)
     unknown = sum(part.unknown for part in every)
     return (
-        f"corpus: {documents:,} documents, {sum(part.sentences for part in every):,} sentences, "
+        f"corpus: {counted(documents, 'document')}, "
+        f"{counted(sum(part.sentences for part in every), 'sentence')}, "
         f"{short_number(sum(part.text.words for part in every))} words, "
         f"{short_number(tokens)} tokens ({100 * unknown / tokens:.2f} % {unknown_name}); "
         f"{index.duplicates:,} duplicates left out; "
-        f"{held_out.documents if held_out else 0:,} documents held out"
+        f"{counted(held_out.documents if held_out else 0, 'document')} held out"
     )

@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError, HubError
 from bertsmith.core.log import say, short_number
 from bertsmith.core.output import print_line
 from bertsmith.core.ownership import claimed, new_file
-from bertsmith.core.printable import markdown
+from bertsmith.core.printable import counted, markdown
 from bertsmith.hub.client import hub_api
 from bertsmith.hub.files import index_file, settings_files, weights_files
 from bertsmith.hub.models import PREFIX, hub_name
@@ -119,9 +119,10 @@ def _body(folder: Path, model: Model) -> str:
     encoder = model.config.encoder
     size = sum(parameter.numel() for parameter in model.parameters())
     rows = {
-        "network": f"{family(encoder).upper()}, {encoder.layers} layers of {encoder.hidden}",
+        "network": f"{family(encoder).upper()}, {counted(encoder.layers, 'layer')} of "
+        f"{encoder.hidden}",
         "parameters": f"{size:,}",
-        "vocabulary": f"{encoder.vocabulary:,} pieces",
+        "vocabulary": counted(encoder.vocabulary, "piece"),
         "longest input": f"{encoder.longest:,} tokens",
     }
     if model.config.labels:

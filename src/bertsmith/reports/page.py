@@ -12,7 +12,7 @@ from string import Template
 
 from bertsmith.core import VERSION
 from bertsmith.core.ownership import new_file
-from bertsmith.core.printable import html
+from bertsmith.core.printable import counted, html
 from bertsmith.core.printable import html as escape
 from bertsmith.reports.curves import Series, curves_svg, in_words, require_matplotlib
 
@@ -90,7 +90,8 @@ def _most_frequent(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> st
     right = sum(matrix[i][i] for i in range(len(labels)))
     total = sum(map(sum, matrix))
     return (
-        f"<p>{right:,} of {total:,} right ({_share(right, total)}) in {len(labels)} classes; "
+        f"<p>{right:,} of {total:,} right ({_share(right, total)}) in "
+        f"{counted(len(labels), 'class', 'classes')}; "
         f"the commonest confusions:</p><table><thead><tr>"
         f'<th scope="col">true</th><th scope="col">predicted</th>'
         f'<th scope="col" class="number">times</th>'

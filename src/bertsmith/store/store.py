@@ -27,6 +27,7 @@ from bertsmith.core.files import names_a_file_inside
 from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.json_files import other_version, read_json
 from bertsmith.core.log import progress, say
+from bertsmith.core.printable import counted
 from bertsmith.text.corpus.documents import TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -242,8 +243,9 @@ def verify_store(
         for number, (path, record) in enumerate(left):
             if seconds is not None and time.monotonic() - began > seconds:
                 say(
-                    f"{len(left) - number} of {len(left)} files of the store were not checked byte "
-                    f"by byte: the first ones took {seconds:.0f} s of the minutes given"
+                    f"{len(left) - number} of {counted(len(left), 'file')} of the store were not "
+                    f"checked byte by byte: the first ones took {seconds:.0f} s of the "
+                    "minutes given"
                 )
                 break
             state = _state(path)

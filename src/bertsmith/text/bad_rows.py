@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 
 from bertsmith.core.errors import BlankText, UserError
 from bertsmith.core.files import writing
+from bertsmith.core.printable import counted
 from bertsmith.text.opening import TextFile
 
 OnBad = Literal["fail", "skip", "quarantine"]
@@ -74,7 +75,7 @@ class BadRows:
         """Return a summary of the bad rows, None if there are none: count, first error, files."""
         if self.first is None:
             return None
-        rows = f"{self.count:,} bad row{'s' * (self.count != 1)} left out"
+        rows = f"{counted(self.count, 'bad row')} left out"
         places = f", kept in {', '.join(map(str, self.files))}" if self.files else ""
         return f"{rows}{places}; the first: {self.first}"
 
@@ -88,7 +89,7 @@ def examples_missing(file: TextFile, bad: BadRows, before: int) -> UserError:
     if not refused or bad.first is None:
         return file.fault("holds no examples", remedy="give a file with rows in it")
     return file.fault(
-        f"holds no examples: all {refused:,} rows are bad, the first of them: {bad.first}",
+        f"holds no examples: all {counted(refused, 'row')} are bad, the first of them: {bad.first}",
         remedy="correct the rows, or name the columns or the task",
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
+from bertsmith.core.printable import counted
 
 _TYPOGRAPHY = frozenset("€‚„…‹‘’“”•–—›™\xa0¡£§©«®°²³´·º»½¼¾¿×ª±№\u00ad")
 _BETWEEN_LETTERS = frozenset("’–—…\u00ad\xa0·´")
@@ -404,7 +405,7 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
 
 def tell_guess(path: Path, verdict: Verdict, more: int = 0) -> None:
     """Report the guessed encoding of a file, and of how many more files."""
-    others = f" and {more:,} more file{'s' * (more > 1)}" if more else ""
+    others = f" and {counted(more, 'more file')}" if more else ""
     say(f"{path}{others}: read as {verdict.codec}: {verdict.guessed}; {OPTION} names another")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from bertsmith.core.errors import UserError
 from bertsmith.core.json_files import parse_json
+from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.encodings import AUTO
 from bertsmith.text.headers import (
@@ -233,7 +234,7 @@ class Table:
         picked = pick(head)
         for line, row in chain(sample[picked.header :], rows):
             if len(row) != len(head.names):
-                what = f"{len(row)} columns where the first row has {len(head.names)}"
+                what = f"{counted(len(row), 'column')} where the first row has {len(head.names)}"
                 self._refuse(self.file.fault(what, line, self._ragged()), self._written(row))
                 continue
             self._row = row

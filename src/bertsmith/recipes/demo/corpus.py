@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 
 from bertsmith.core.log import progress, say, short_number
+from bertsmith.core.printable import counted
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documentation import (
     ModuleFile,
@@ -46,11 +47,11 @@ def tell_corpus(modules: list[ModuleText], store: TokenStore) -> None:
     packages = len({module.package for module in modules})
     say(
         f"1. corpus: the documentation of {packages} packages, "
-        f"{sum(part.documents for part in parts):,} documents, "
-        f"{sum(part.sentences for part in parts):,} sentences, "
+        f"{counted(sum(part.documents for part in parts), 'document')}, "
+        f"{counted(sum(part.sentences for part in parts), 'sentence')}, "
         f"{short_number(sum(part.text.words for part in parts))} words; "
         f"{store.index.duplicates:,} duplicates left out, "
-        f"{held_out.index.documents if held_out else 0:,} documents held out"
+        f"{counted(held_out.index.documents if held_out else 0, 'document')} held out"
     )
 
 

@@ -14,6 +14,7 @@ from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.config import Config
 from bertsmith.core.log import progress
+from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
@@ -158,7 +159,7 @@ def held_out_batches(
 def describe(state: State, held_out: dict[str, float]) -> str:
     """Return one line with the results."""
     line = (
-        f"pre-training: {state.step:,} steps, {state.tokens / 1e6:.1f} M tokens, "
+        f"pre-training: {counted(state.step, 'step')}, {state.tokens / 1e6:.1f} M tokens, "
         f"{state.tokens / max(state.seconds, 1e-9):,.0f} tokens/s"
     )
     for name, words in (("masked_lm", "masked LM"), ("left_to_right", "left-to-right LM")):

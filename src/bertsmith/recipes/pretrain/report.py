@@ -12,7 +12,7 @@ import torch
 from bertsmith.core import VERSION
 from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.core.log import say
-from bertsmith.core.printable import markdown
+from bertsmith.core.printable import counted, markdown
 from bertsmith.network.families.catalog import Family
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.pretrain.continuing import new_parts
@@ -51,17 +51,19 @@ def model_card(
         ("objective", objectives),
         (
             "corpus",
-            f"{store.documents:,} documents, {store.text.words:,} words, {store.tokens:,} tokens",
+            f"{counted(store.documents, 'document')}, {counted(store.text.words, 'word')}, "
+            + counted(store.tokens, "token"),
         ),
         ("corpus hash", run.store_hash),
         (
             "tokens seen",
-            f"{state.tokens:,} in {state.step:,} steps, {state.place.epoch + 1} epochs",
+            f"{state.tokens:,} in {counted(state.step, 'step')}, "
+            + counted(state.place.epoch + 1, "epoch"),
         ),
         (
             "time",
             f"{state.elapsed / 60:.1f} minutes on the clock, {state.seconds / 60:.1f} of them in "
-            f"steps, on {run.device}, {run.threads} threads",
+            f"steps, on {run.device}, {counted(run.threads, 'thread')}",
         ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),

@@ -18,6 +18,7 @@ import torch
 from bertsmith.batches.pretraining import PhasedBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import short_number
+from bertsmith.core.printable import counted
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.preflight.check import shares_of
@@ -107,7 +108,10 @@ def choose_size(
         )
         return pace.outcome(budget, _NO_STEPS * seconds)[2]
 
-    time = f"{budget.minutes:g} minutes here" if budget.steps is None else f"{budget.steps:,} steps"
+    if budget.steps is None:
+        time = counted(budget.minutes or 0, "minute") + " here"
+    else:
+        time = counted(budget.steps, "step")
     weights = {size: _weights(config) for size, config in configs.items()}
     return pick_size(weights, tokens_of, store.tokens, time)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import Columns, first_of
 from bertsmith.text.headers import NAMED, column_of, listed
@@ -292,7 +293,7 @@ def _tokens(file: TextFile, line: int, main: object, marks: object, row: str) ->
     words = _strings(file, line, "tokens", main)
     tags = None if marks is None else _strings(file, line, "tags", marks)
     if tags is not None and len(tags) != len(words):
-        what = f"{len(words)} tokens but {len(tags)} tags"
+        what = f"{counted(len(words), 'token')} but {counted(len(tags), 'tag')}"
         raise file.fault(what, line, "give every token one tag")
     return Words(words=words, tags=tags, lines=[line] * len(words), document=line, row=row)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.segments import Segments
 from bertsmith.core.log import short_number
+from bertsmith.core.printable import counted
 from bertsmith.recipes.findings import Finding, judged, percent
 from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import Numbers, Survey
@@ -91,7 +92,7 @@ def look_at_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[
     return [
         Finding(
             name="corpus",
-            found=f"{index.documents:,} documents, {short_number(index.tokens)} tokens; "
+            found=f"{counted(index.documents, 'document')}, {short_number(index.tokens)} tokens; "
             f"{index.duplicates:,} exact duplicates left out"
             + ("" if seen.whole else f"; {short_number(seen.tokens)} tokens of it looked at"),
         ),
@@ -203,7 +204,11 @@ def look_at_sequences(
         judged(
             "sequences without a pair",
             percent(shown.unlabelled)
-            + (f"; random ones come from {store.index.documents} documents" if few else ""),
+            + (
+                f"; random ones come from {counted(store.index.documents, 'document')}"
+                if few
+                else ""
+            ),
             1.0 if few and store.tokens > _TRIAL_TOKENS else shown.unlabelled,
             (0.5, math.inf),
             f"put blank lines between documents, or {remedy}",

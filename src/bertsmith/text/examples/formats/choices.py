@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.log import say
+from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
 from bertsmith.text.examples.columns import USUAL, Columns, first_of
 from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
@@ -163,7 +164,9 @@ def _label(
         f"numbers are {start} to {len(texts) - 1 + start} (--columns.label_start states where they "
         "begin); or give a letter, or the option's text"
     )
-    raise BadLabel(f"the label is {written[:40]!r}, but there are {len(texts)} options", remedy)
+    raise BadLabel(
+        f"the label is {written[:40]!r}, but there are {counted(len(texts), 'option')}", remedy
+    )
 
 
 LISTS = ("choices", "options", "endings", "alternatives")

@@ -10,6 +10,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
 from bertsmith.text.encodings import Guesses
 from bertsmith.text.examples.columns import Columns
@@ -82,7 +83,7 @@ def _fasttext_value(file: TextFile, line: int, labels: list[str], text: str, kin
     if kind == "classes":
         return labels
     if len(labels) != 1:
-        what = f"{len(labels)} labels instead of one" if labels else "no label"
+        what = f"{counted(len(labels), 'label')} instead of one" if labels else "no label"
         remedy = f"begin the line with one {FASTTEXT}x, or pass --task multi-label"
         raise file.fault(what, line, remedy)
     return labels[0]

@@ -9,6 +9,7 @@ from typing import Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.tagged import BadSentence, Words
@@ -113,7 +114,7 @@ def _blocks(file: TextFile, *, universal: bool) -> Iterator[tuple[int, list[tupl
             lines.append((line, text))
             if len(lines) > LONGEST_SENTENCE:
                 remedy = "put an empty line after each sentence, or name the task"
-                raise file.fault(f"no empty line in {len(lines):,} lines", line, remedy)
+                raise file.fault(f"no empty line in {counted(len(lines), 'line')}", line, remedy)
     if lines:
         yield document, lines
 
@@ -151,7 +152,7 @@ def _checked_cells(file: TextFile, line: int, text: str, place: _Place) -> list[
         raise file.fault("a zero byte", line, "remove it: tr -d '\\000'")
     cells = _cells(text)
     if len(cells) != place.width:
-        what = f"{len(cells)} columns where the first word has {place.width}"
+        what = f"{counted(len(cells), 'column')} where the first word has {place.width}"
         raise file.fault(what, line, "give every word the same columns")
     return cells
 
@@ -162,7 +163,7 @@ def _cells(text: str) -> list[str]:
 
 def _cell(file: TextFile, cells: Sequence[str], column: int, line: int, role: str) -> str:
     if not -len(cells) <= column < len(cells):
-        remedy = f"its {len(cells)} columns count from 0, or from -1 backwards"
+        remedy = f"its {counted(len(cells), 'column')} count from 0, or from -1 backwards"
         raise file.fault(f"no column {column} for the {role}", line, remedy)
     text = tidy(cells[column])
     if not text:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse
 from bertsmith.text.encodings import AUTO
 from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
@@ -63,7 +64,7 @@ def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator
         else:
             letters = next(answers, None)
             if letters is None:
-                before = f"{stories - 1} line{'s' * (stories != 2)}"
+                before = f"{counted(stories - 1, 'line')}"
                 what = f"ends after {before}, but {file.path.name} has more stories"
                 raise answer_file.fault(what, last + 1, "give a line of letters for each story")
             last = letters[0]

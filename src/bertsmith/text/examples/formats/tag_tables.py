@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.core.printable import counted
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import GROUPS, PAIRS, Columns, first_of
 from bertsmith.text.examples.formats.conll_columns import (
@@ -210,7 +211,7 @@ def _placed(
         places = replace(places, sentence=None)
     for role, index in places.roles().items():
         if not 0 <= index < width:
-            remedy = f"its {width} columns count from 0, or from -1 backwards"
+            remedy = f"its {counted(width, 'column')} count from 0, or from -1 backwards"
             raise file.fault(f"no column {index} for the {role}", 1, remedy)
     return places
 
@@ -366,7 +367,7 @@ def _sentences(
             block.append(row)
             if len(block) > LONGEST_SENTENCE:
                 remedy = "put an empty row after each sentence, or name the task"
-                raise file.fault(f"no empty row in {len(block):,} rows", row.line, remedy)
+                raise file.fault(f"no empty row in {counted(len(block), 'row')}", row.line, remedy)
     if block:
         yield _sentence(file, block, places, width, document)
 
@@ -382,7 +383,7 @@ def _sentence(
             if word.error is not None:
                 raise word.error
             if len(cells) != width:
-                what = f"{len(cells)} columns where the first row has {width}"
+                what = f"{counted(len(cells), 'column')} where the first row has {width}"
                 remedy = 'give every word the same columns; put a comma as a word in quotes: ","'
                 raise file.fault(what, line, remedy)
             words.append(_cell(file, cells[places.word], line, "word"))
