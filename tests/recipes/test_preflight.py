@@ -145,6 +145,18 @@ def test_too_much_of_the_same_text_stops(good: TokenStore, tokenizer: Tokenizer)
     assert verdicts(preflight)["the budget sees"] == "stop"
 
 
+def test_a_long_sentence_that_occurs_once_is_not_repeated(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Text without full stops is one sentence, nearly all of its document, and no repetition."""
+    documents = [
+        replace(document, paragraphs=(document.paragraphs[0].replace(".", ""),))
+        for document in invented_documents(3)
+    ]
+    store = stored(documents, tokenizer, tmp_path / "store")
+    assert verdicts(checked(store, tokenizer, Budget(steps=100)))["commonest sentence"] == "fine"
+
+
 def test_one_line_in_every_document_stops(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Few sentences repeat, and one of them would be learned in place of the language."""
     notice = "Bade kifo muna lepo sitagu rona beki dumo nasi ve."

@@ -166,7 +166,7 @@ def survey(store: TokenStore, vocabulary: int, most: int = MOST_TOKENS) -> Surve
         repeated_sentences=repeated,
         commonest_sentence=_read(store, *place),
         commonest_count=count,
-        commonest_share=count * place[1] / max(total, 1),
+        commonest_share=count * place[1] / max(total, 1) if count > 1 else 0.0,
         near_duplicates=alike,
         near_duplicate=_read(store, *example),
         single_sentence_documents=float(np.mean(np.diff(store.documents) == 1)),
