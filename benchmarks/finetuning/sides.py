@@ -12,10 +12,9 @@ from bertsmith.batches.examples import ExampleBatches
 from bertsmith.batches.position import DataPosition
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.inputs import room_of
+from bertsmith.recipes.finetune.inputs import Prepared, prepare, room_of
 from bertsmith.recipes.finetune.recipe import model_maker
-from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
-from bertsmith.recipes.finetune.trial import Prepared, prepare, run_trial
+from bertsmith.recipes.finetune.trial import prepare_model, run_trial, trimmed_embeddings
 from bertsmith.tasks.task import measure
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.recipes.finetune.labelled import LabelledData, split
+from bertsmith.recipes.finetune.inputs import LabelledData, split
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import GLUE, TASKS

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.recipes.finetune.trial_folder import read_result
+from bertsmith.recipes.finetune.trial import TrialResult, read_result
 from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run.folder import RunFolder, write_record
 from faults.shell import Shell

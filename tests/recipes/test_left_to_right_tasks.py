@@ -25,8 +25,7 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.embed import open_embedder, vectors
-from bertsmith.recipes.finetune.inputs import dry_run
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, dry_run, finetune
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.answering import AnsweringConfig

@@ -14,11 +14,9 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.evaluation.squad import squad_v1, squad_v2
 from bertsmith.objectives.texts import MultiLabel as MultiLabelObjective
 from bertsmith.objectives.words import Tag as TagObjective
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.scores import truncation_note
+from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
+from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.starting import check_task
-from bertsmith.recipes.finetune.trial import prepare
 from bertsmith.recipes.glue.recipe import settings_of
 from bertsmith.tasks.multi_label import MultiLabel
 from bertsmith.tasks.rank import Rank

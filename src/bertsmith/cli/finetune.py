@@ -68,7 +68,7 @@ def finetune(
             makes them in turn with all cores; auto takes what should be fastest of what free memory
             has room for, and says so; a run keeps the threads of its beginning
     """
-    from bertsmith.recipes.finetune.inputs import dry_run as without_training
+    from bertsmith.recipes.finetune.recipe import dry_run as without_training
     from bertsmith.recipes.finetune.recipe import finetune as recipe
     from bertsmith.recipes.finetune.settings import FinetuneConfig
 

@@ -1,11 +1,15 @@
-"""The table of tasks."""
+"""The table of tasks: the task of a file or a model, the classes picked, a preview of rows."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.log import say
+from bertsmith.core.printable import printable
 from bertsmith.network.model import ModelConfig
 from bertsmith.tasks.choice import Choice
 from bertsmith.tasks.classify import Classify
@@ -16,6 +20,7 @@ from bertsmith.tasks.regression import Regression
 from bertsmith.tasks.span import Span
 from bertsmith.tasks.tag import Tag
 from bertsmith.tasks.task import Task
+from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.recognising import recognise
 
@@ -65,3 +70,67 @@ def task_of(config: ModelConfig) -> Task[Any]:
         chosen = Choice if config.predicts == "choice" else Classify
         return chosen(min_confidence=config.min_confidence)
     return next(task for task in TASKS.values() if task.predicts == config.predicts)
+
+
+def pick_classes(
+    task: Task[Any], rows: Sequence[Any], columns: Columns, known: Sequence[str] = ()
+) -> Sequence[Any]:
+    """Return the rows of the classes that the columns name, or of all but those they exclude.
+
+    Raises `ConfigError` for a name that neither the rows nor the `known` classes have, and if no
+    row is left.
+    """
+    named = (*columns.classes, *columns.exclude)
+    if not named:
+        return rows
+
+    def wanted(label: str) -> bool:
+        return label not in columns.exclude and (not columns.classes or label in columns.classes)
+
+    kept = task.picked(rows, wanted)
+    present = dict.fromkeys(label for row in rows for label in task.labels_of(row))
+    for name in named:
+        if name not in present and name not in known:
+            there = ", ".join(sorted({*present, *known})[:30])
+            raise ConfigError(f"there is no class {name!r}", remedy=f"there are: {there}")
+    if not kept:
+        raise ConfigError(
+            "no example of the chosen classes is left",
+            where=rows[0].source,
+            remedy="change --classes or --exclude",
+        )
+    return kept
+
+
+ROWS = 2
+_LONGEST = 600
+
+
+def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
+    """Print how a file was read, and two of its rows part by part."""
+    for line in preview(task, rows, task.layout(file, reading), file, _width()):
+        say(line)
+
+
+def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width: int) -> list[str]:
+    """Return lines of at most `width` characters: how a file was read, and two rows of it.
+
+    The second row is the first one with a different label, if there is one.
+    """
+    truth = task.truth(rows[0])
+    other = [row for row in rows[1:] if task.truth(row) != truth][:1] or list(rows[1:ROWS])
+    shown = [rows[0], *other]
+    parts = [task.parts(row) for row in shown]
+    names = max(len(name) for texts in parts for name in texts)
+    lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
+    for row, texts in zip(shown, parts, strict=True):
+        place = f"line {row.line}"
+        for name, text in texts.items():
+            beginning = f"  {place:<11} {name:<{names}}  "
+            lines.append(beginning + printable(text, max(width - len(beginning), 20)))
+            place = ""
+    return lines
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns

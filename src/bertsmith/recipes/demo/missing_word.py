@@ -22,7 +22,7 @@ from bertsmith.engine.fill_mask import fill_masks
 from bertsmith.evaluation.significance import Interval, bootstrap_interval, paired_bootstrap
 from bertsmith.network.model import Model
 from bertsmith.recipes.demo.gaps import PLACES, TOKEN, Gap, GapTask
-from bertsmith.recipes.finetune.baselines.linear import Choosing, linear_answers
+from bertsmith.recipes.finetune.baselines import Choosing, linear_answers
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -21,11 +21,11 @@ from bertsmith.core.log import Table, console, say
 from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Rival
-from bertsmith.recipes.finetune.baselines.tfidf import tfidf_rival
-from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Prepared, TrialResult, prepare, run_trial
+from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.trial import TrialResult, run_trial
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Measured, Room
 from bertsmith.text.corpus.documentation import ModuleText

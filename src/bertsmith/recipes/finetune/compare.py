@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
+from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
-from bertsmith.recipes.finetune.baselines.rivals import CERTAIN, RESAMPLES, difference_of
-from bertsmith.recipes.finetune.formatting import format_mean, percent, score_label
+from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of
 from bertsmith.recipes.finetune.recipe import FinetuneRun
-from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.tasks.table import task_named
 from bertsmith.tasks.task import Evidence, Task
 from bertsmith.training.run.folder import RunFolder, read_record

@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.log import say
 from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.finetune.baselines.frozen import frozen_rivals, static_rival
-from bertsmith.recipes.finetune.baselines.rivals import (
+from bertsmith.recipes.finetune.baselines import LeftOut, Rival, frozen_rivals, static_rival
+from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.recipes.finetune.outcome import (
+    Cell,
+    CurvePoint,
     Difference,
-    LeftOut,
-    Rival,
+    FinetuneOutcome,
+    Searched,
+    best_of,
     difference_of,
     from_constant,
 )
-from bertsmith.recipes.finetune.baselines.tfidf import tfidf_rival
-from bertsmith.recipes.finetune.grid import Searched, cell_name, cells_of, search
-from bertsmith.recipes.finetune.outcome import CurvePoint, FinetuneOutcome, best_of
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Prepared, TrialResult
-from bertsmith.recipes.finetune.trial_folder import DEV, Trial
+from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.trial import DEV, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.task import Evidence, interval_of
 from bertsmith.training.run.folder import RunFolder, read_record, write_record
+
+
+def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
+    """Return the settings of the grid, shuffled, so that every prefix is a random sample."""
+    grid = settings.search
+    cells = [
+        replace(settings, rate=rate, batch=batch, epochs=epochs)
+        for rate, batch, epochs in itertools.product(grid.rates, grid.batches, grid.epochs)
+    ]
+    key = stream(Purpose.GRID_ORDER, settings.seed)
+    order = permuted(np.arange(len(cells)), len(cells), key)
+    return [cells[number] for number in order.tolist()]
+
+
+def cell_name(settings: FinetuneConfig) -> str:
+    """Return the name of a cell's folder."""
+    return f"rate-{settings.rate:g}-batch-{settings.batch}-epochs-{settings.epochs}"
+
+
+def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
+    """Train the cells for as long as the next ones fit into the time limit.
+
+    As many are trained together as `trials` trains at once, the first ones always. Their duration
+    on the clock, including evaluation, is estimated from finished cells, by epochs.
+    """
+    tried: list[Cell] = []
+    while len(tried) < len(cells):
+        following = cells[len(tried) :][: None if minutes is None else trials.at_once]
+        if (
+            tried
+            and minutes is not None
+            and any(trials.result(trial) is None for trial in following)
+        ):
+            spent = sum(cell.result.elapsed for cell in tried) / trials.at_once
+            an_epoch = spent * trials.at_once / sum(cell.epochs for cell in tried)
+            if spent + an_epoch * max(trial.settings.epochs for trial in following) > 60 * minutes:
+                say(f"grid: {len(tried)} of {len(cells)} cells in {spent / 60:.1f} minutes")
+                break
+        for trial, result in zip(following, trials.train(following), strict=True):
+            of = trial.settings
+            tried.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
+    best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
+    searched = Searched(cells=tuple(tried), settings=cells[best].settings, of=len(cells))
+    say(f"grid: {searched.note()}; {format_scores(tried[best].result.scores)}")
+    return searched
+
 
 CURVE_SEEDS = 3
 RANDOM = "the same network from random weights"

@@ -1,33 +1,124 @@
-"""Everything a fine-tuning run reads before it trains: model, examples, their encoding."""
+"""What a fine-tuning run reads before it trains: the model, and the examples split and encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.core.log import say
-from bertsmith.hub.models import model_folder
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.log import progress, say
+from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.experiment import Asked
-from bertsmith.recipes.finetune.labelled import LabelledData, read_labelled
-from bertsmith.recipes.finetune.scores import describe
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.starting import abstaining, check_layers, check_task
-from bertsmith.recipes.finetune.trial import Prepared, prepare
 from bertsmith.recipes.room import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
-from bertsmith.tasks.table import task_for
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.choice import Choice
+from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.table import pick_classes, task_for, tell_rows
+from bertsmith.tasks.task import Room, Row, Task
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledData(Generic[R]):
+    """Training and dev rows, and the names of the outputs in the model's order."""
+
+    task: Task[R]
+    labels: tuple[str, ...]
+    train: Sequence[R]
+    dev: Sequence[R]
+    dev_is_cut: bool
+    """True if dev was split off the training file."""
+
+
+def read_labelled(
+    task: Task[Any],
+    train: Path,
+    dev: Path | None,
+    reading: Reading,
+    *,
+    known_labels: Sequence[str],
+    dev_share: float,
+    seed: int,
+) -> LabelledData[Any]:
+    """Read and check the rows; without a dev file, hold out a share of the training file.
+
+    Raises `ExampleError`, with file and line, for rows that cannot be learned from.
+    """
+    reading = task.settled(train, reading)
+    rows = list(task.read(train, reading, labelled=True))
+    every = {label for row in rows for label in task.labels_of(row)}
+    rows = list(pick_classes(task, rows, reading.columns))
+    tell_rows(task, rows, train, reading)
+    labels = task.labels(rows, known_labels)
+    if dev is None:
+        kept, held_out = split(task, rows, dev_share, seed)
+        task.check(kept, held_out, labels)
+        return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
+    measured = list(task.read(dev, reading, labelled=True))
+    measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
+    task.check(rows, measured, labels)
+    return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
+
+
+def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[list[R], list[R]]:
+    """Hold out a share of each stratum, determined by the seed; both parts keep their order.
+
+    Rows of one identity stay on one side, and no stratum is held out completely. If every such
+    group is larger than the share, the smallest one is held out.
+    """
+    strata: dict[str, dict[Hashable, list[int]]] = {}
+    stratum_of: dict[Hashable, str] = {}
+    for index, row in enumerate(rows):
+        identity = task.identity(row)
+        stratum = stratum_of.setdefault(identity, task.stratum(row))
+        strata.setdefault(stratum, {}).setdefault(identity, []).append(index)
+    wanted = max(1, round(share * len(rows)))
+    held_out: set[int] = set()
+    passed = 0
+    for number, stratum in enumerate(sorted(strata)):
+        groups = list(strata[stratum].values())
+        passed += sum(map(len, groups))
+        # cumulative over the strata, so that what rounding takes from one goes to the next
+        goal = math.floor(wanted * passed / len(rows) + 0.5)
+        key = stream(Purpose.DEV_SPLIT, seed, number)
+        order = permuted(np.arange(len(groups)), len(groups), key)
+        for group in order[:-1]:
+            if len(held_out) + len(groups[group]) <= goal:
+                held_out.update(groups[group])
+    if not held_out:
+        several = [list(groups.values()) for groups in strata.values() if len(groups) > 1]
+        fewest: list[int] = min(chain(*several), key=len, default=[])
+        held_out.update(fewest)
+    if not held_out:
+        raise ExampleError(
+            f"has too few {task.unit} ({len(rows)}) to hold some out",
+            where=rows[0].source,
+            remedy="give more, or others to measure with by --dev",
+        )
+    kept = [row for index, row in enumerate(rows) if index not in held_out]
+    return kept, [rows[index] for index in sorted(held_out)]
+
+
+def overlap(data: LabelledData[Any]) -> int:
+    """Return the number of dev rows with a text that is also in train."""
+    known = {data.task.identity(row) for row in data.train}
+    return sum(data.task.identity(row) in known for row in data.dev)
+
 
 MOST = 512
 # share of the texts to read in full, and the multiple that lengths are rounded up to
@@ -104,11 +195,12 @@ class Inputs:
     tokenizer: Tokenizer
     data: LabelledData[Any]
 
-    def length(self, settings: FinetuneConfig, asked: Asked, device: torch.device) -> ReadingLength:
+    def length(
+        self, settings: FinetuneConfig, trainings: int, device: torch.device
+    ) -> ReadingLength:
         """Return the maximum length of a text: that of the settings, or one that fits the texts."""
         if settings.longest is not None:
             return ReadingLength(longest=settings.longest)
-        trainings = sum(asked.counts(settings, len(self.data.train)))
         config = self.base.config
         return reading_length(
             self.task, self.data.train, self.tokenizer, config, settings, trainings, device
@@ -148,28 +240,85 @@ def read_inputs(
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
 
 
-def dry_run(
-    model: str | Path,
-    train: Path,
-    *,
-    dev: Path | None = None,
-    task: str | None = None,
-    seeds: int = 5,
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
-    device: str = "auto",
-) -> None:
-    """Read, check and describe what `finetune` would train on, and stop before any training."""
-    place = device_named(device)
-    inputs = read_inputs(model_folder(model), train, dev, task, settings)
-    length = inputs.length(settings, Asked(seeds=seeds), place)
-    prepared = inputs.prepared(replace(settings, longest=length.longest))
-    bad = settings.reading.bad_rows.told()
-    for line in filter(None, (bad, length.told, *describe(prepared))):
-        say(line)
-    say("dry run: nothing was trained, nothing was written")
-
-
 def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
     """Return how much of a text is read at once, by the settings and the model's limit."""
     longest = min(settings.longest or task.longest, limit)
     return Room(longest=longest, long=settings.long, stride=settings.stride)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Rows read and encoded, ready for training and evaluation."""
+
+    data: LabelledData[Any]
+    train: EncodedExamples
+    dev: EncodedExamples
+    tokenizer: Tokenizer
+    room: Room
+
+    @property
+    def task(self) -> Task[Any]:
+        """Return the task."""
+        return self.data.task
+
+    def fewer(self, rows: NDArray[np.int64]) -> Prepared:
+        """Return a copy with some of the training rows only."""
+        train = [self.data.train[row] for row in rows.tolist()]
+        data = replace(self.data, train=train)
+        return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.room))
+
+
+def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepared:
+    """Encode rows."""
+    with progress("tokenising the examples", None):
+        train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
+    return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, room=room)
+
+
+def _encoded(
+    data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, room: Room
+) -> EncodedExamples:
+    return data.task.encode(tokenizer, rows, data.labels, room, labelled=True)
+
+
+def check_layers(model: Model, config: FinetuneConfig) -> None:
+    """Raise `ConfigError` for more layers than there are."""
+    layers = len(model.encoder.blocks)
+    for name in ("reinitialise", "freeze"):
+        if getattr(config, name) > layers:
+            raise ConfigError(
+                f"{name} is {getattr(config, name)}",
+                remedy=f"the model has {layers} layers of its own",
+            )
+    if config.reinitialise + max(config.freeze, 0) > layers:
+        raise ConfigError(
+            f"reinitialise {config.reinitialise} and freeze {config.freeze} overlap",
+            remedy=f"new layers must be trained: {layers} layers in all",
+        )
+
+
+def check_task(task: Task[Any], config: FinetuneConfig) -> None:
+    """Raise `ConfigError` for settings that do not apply to a task."""
+    given = {"class_weights": config.class_weights != "none", "smoothing": config.smoothing > 0}
+    for name, is_given in given.items():
+        if is_given and not task.weighs:
+            raise ConfigError(
+                f"{name} is {getattr(config, name)}, and {task.name} has no classes",
+                remedy="leave it out",
+            )
+
+
+def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
+    """Return the task with the target accuracy of its answers; `ConfigError` if not supported.
+
+    Answers are then withheld below a probability that is chosen on dev.
+    """
+    if config.target_accuracy is None:
+        return task
+    if not isinstance(task, Classify | Choice):
+        raise ConfigError(
+            f"target_accuracy is {config.target_accuracy}, and {task.name} has neither classes nor "
+            "choices",
+            remedy="leave it out",
+        )
+    return replace(task, target_accuracy=config.target_accuracy)

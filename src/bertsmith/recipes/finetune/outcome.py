@@ -1,4 +1,7 @@
-"""The outcome of a fine-tuning run, all seeds of it, and the conclusions."""
+"""The outcome of a fine-tuning run: scores of all seeds, differences to baselines, conclusions.
+
+Dev rows are resampled for model and baseline alike (a paired bootstrap); if there is one model and
+one baseline, and answers are right or wrong, McNemar's test has to agree."""
 
 from __future__ import annotations
 
@@ -7,13 +10,138 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.evaluation.metrics import mean_and_spread
-from bertsmith.evaluation.significance import Interval
-from bertsmith.recipes.finetune.baselines.rivals import TF_IDF, Difference, Rival
-from bertsmith.recipes.finetune.formatting import format_mean, median, percent, score_label
-from bertsmith.recipes.finetune.grid import Searched
-from bertsmith.recipes.finetune.labelled import LabelledData
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.log import Table, console, say
+from bertsmith.evaluation.metrics import format_mean, mean_and_spread, median, percent, score_label
+from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
+from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
+from bertsmith.recipes.finetune.inputs import LabelledData
+from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import TrialResult
+from bertsmith.tasks.task import Evidence, Task
+
+CERTAIN = 0.05
+RESAMPLES = 2000
+# if several seeds are scored on every resample
+_RESAMPLES_OF_SEEDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The difference of the mean scores of two models on the same dev rows."""
+
+    points: float
+    """Difference as a share of 1."""
+    low: float
+    high: float
+    """Bounds of the 95 % interval over resampled dev sets."""
+    p: float
+    """Probability of a difference as large if there was none."""
+
+    @property
+    def certain(self) -> bool:
+        """Return whether the difference is significant over dev sets."""
+        return self.p < CERTAIN
+
+    def interval(self, *, of_other: bool = False) -> str:
+        """Return the interval in points, with the sign reversed for `of_other`."""
+        low, high = (-self.high, -self.low) if of_other else (self.low, self.high)
+        return f"{100 * low:+.2f} to {100 * high:+.2f} points"
+
+
+def difference_of(
+    task: Task[Any], labels: tuple[str, ...], ours: Sequence[Evidence], theirs: Sequence[Evidence]
+) -> Difference:
+    """Compare the mean scores of one or more models and one or more baselines."""
+    several = len(ours) + len(theirs) > 2
+    bootstrap = paired_bootstrap(
+        _mean_score(task, labels, ours),
+        _mean_score(task, labels, theirs),
+        len(ours[0]),
+        resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
+    )
+    p = max(bootstrap.p, least_p(len(ours[0])))
+    rights = [task.tuned(evidences[0]).right(evidences[0]) for evidences in (ours, theirs)]
+    if not several and rights[0] is not None and rights[1] is not None:
+        p = max(p, mcnemar(rights[0], rights[1]).exact)
+    return Difference(
+        points=bootstrap.difference, low=bootstrap.interval.low, high=bootstrap.interval.high, p=p
+    )
+
+
+def from_constant(mean: float, interval: Interval, constant: float, count: int) -> Difference:
+    """Compare with a constant score, by a model's interval on `count` examples."""
+    low, high = interval.low - constant, interval.high - constant
+    p = 1.0 if low <= 0 <= high else least_p(count)
+    return Difference(points=mean - constant, low=low, high=high, p=p)
+
+
+def least_p(count: int) -> float:
+    """Return the least p that so many paired examples allow: all on one side (a sign test).
+
+    The bootstrap of a few examples that agree has no width, and would find any difference certain.
+    """
+    return min(1.0, 2.0 ** (1 - count))
+
+
+def _mean_score(
+    task: Task[Any], labels: tuple[str, ...], evidences: Sequence[Evidence]
+) -> Statistic:
+    """Return the function from resampled rows to the mean primary score of some models."""
+    # what was tuned on all rows is kept on resampled rows
+    tuned = [task.tuned(evidence) for evidence in evidences]
+
+    def score(drawn: NDArray[np.int64]) -> float:
+        scores = [
+            next(iter(task_.scores(evidence[drawn], labels).values()))
+            for task_, evidence in zip(tuned, evidences, strict=True)
+        ]
+        return float(np.mean(scores))
+
+    return score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell of the grid: its settings and its result."""
+
+    rate: float
+    batch: int
+    epochs: int
+    result: TrialResult
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return {
+            "rate": self.rate,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "scores": self.result.scores,
+            "constant": self.result.constant,
+            "seconds": self.result.seconds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """The result of a grid search: cells tried, settings of the best, number of cells in all."""
+
+    cells: tuple[Cell, ...]
+    settings: FinetuneConfig
+    of: int
+
+    def note(self) -> str:
+        """Return a sentence on how the settings were chosen."""
+        tried = f"{len(self.cells)} of {self.of}" if len(self.cells) < self.of else f"{self.of}"
+        best = max(self.cells, key=lambda cell: cell.result.rank)
+        return (
+            f"rate {best.rate:g}, batch {best.batch}, epochs {best.epochs} were chosen on dev "
+            f"out of {tried} cells, each with a seed that is none of those below; scores on dev "
+            f"are that much too good (its own was {percent(best.result.score)} %)"
+        )
+
 
 # share of cut texts above which it is mentioned
 _MENTIONED = 0.05
@@ -201,3 +329,31 @@ def _without_losses(seed: TrialResult) -> dict[str, Any]:
     values = seed.to_dict()
     del values["losses"]
     return values
+
+
+def print_outcome(outcome: FinetuneOutcome) -> None:
+    """Print the table of scores and the conclusions, on standard error."""
+    table = Table(*outcome.header())
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in outcome.rows():
+        table.add_row(*row)
+    console.print(table)
+    if outcome.curve:
+        for point in outcome.curve:
+            say(f"{point.rows:>9,} {outcome.data.task.unit}: {format_mean(point.values)} %")
+    for line in conclusions(outcome):
+        say(line)
+
+
+def conclusions(outcome: FinetuneOutcome) -> list[str]:
+    """Return the conclusions drawn from the scores."""
+    lines = [outcome.verdict(), outcome.certainty(), *outcome.notes]
+    if outcome.constant:
+        lines.append(
+            f"{outcome.constant} of {len(outcome.seeds)} seeds predict the same for every row: try "
+            "another --rate (small models need 3e-4 to 1e-3, large ones less), or more epochs"
+        )
+    if outcome.grid is not None:
+        lines.append(outcome.grid.note())
+    return [*lines, outcome.choice()]

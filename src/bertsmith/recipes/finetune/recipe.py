@@ -30,24 +30,27 @@ from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.experiment import Asked, Experiment
-from bertsmith.recipes.finetune.inputs import Inputs, ReadingLength, read_inputs
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.parallel import (
+from bertsmith.recipes.finetune.inputs import (
+    Inputs,
+    LabelledData,
+    Prepared,
+    ReadingLength,
+    overlap,
+    read_inputs,
+)
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
+from bertsmith.recipes.finetune.report import write_card, write_report
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trials import (
     AtOnce,
     Machine,
     ParallelTrials,
+    Trials,
     parallel_trials,
     threads_of_torch,
-    trainers,
     training_need,
 )
-from bertsmith.recipes.finetune.report import write_report
-from bertsmith.recipes.finetune.scores import describe, print_outcome, write_card
-from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Prepared
-from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.recipes.finetune.worker import Workplace
+from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.room import free_memory
 from bertsmith.tasks.task import Task
 from bertsmith.training.interruption import Interrupted
@@ -163,7 +166,7 @@ def _length(
     known = (folder.settings("finetune") or {}).get("settings", {}).get("longest")
     if settings.longest is None and known is not None:
         return ReadingLength(longest=known)
-    return inputs.length(settings, asked, place)
+    return inputs.length(settings, sum(asked.counts(settings, len(inputs.data.train))), place)
 
 
 def _parallel_trials(
@@ -280,3 +283,66 @@ def _carry_out(
     print_outcome(outcome)
     say(f"next: bertsmith predict {outcome.model} FILE")
     return outcome
+
+
+def dry_run(
+    model: str | Path,
+    train: Path,
+    *,
+    dev: Path | None = None,
+    task: str | None = None,
+    seeds: int = 5,
+    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
+    device: str = "auto",
+) -> None:
+    """Read, check and describe what `finetune` would train on, and stop before any training."""
+    place = device_named(device)
+    inputs = read_inputs(model_folder(model), train, dev, task, settings)
+    trainings = sum(Asked(seeds=seeds).counts(settings, len(inputs.data.train)))
+    length = inputs.length(settings, trainings, place)
+    prepared = inputs.prepared(replace(settings, longest=length.longest))
+    bad = settings.reading.bad_rows.told()
+    for line in filter(None, (bad, length.told, *describe(prepared))):
+        say(line)
+    say("dry run: nothing was trained, nothing was written")
+
+
+_LONG = {
+    "head": "only their beginning was read",
+    "tail": "only their end was read",
+    "head+tail": "only a quarter of their tokens' room from the beginning and the rest from the "
+    "end were read",
+    "windows": "they were read in windows",
+}
+
+
+def describe(prepared: Prepared) -> list[str]:
+    """Return lines that describe the data, with warnings."""
+    data, task = prepared.data, prepared.task
+    lines = []
+    for name, rows in (("train", data.train), ("dev", data.dev)):
+        held = task.describe(rows, data.labels)
+        lines.append(f"{name}: {len(rows):,} {task.unit}" + (f" ({held})" if held else ""))
+    if data.dev_is_cut:
+        lines[-1] += ", held out of the training file"
+    if shared := overlap(data):
+        lines.append(f"{shared:,} of the dev {task.unit} have a text that is also in train")
+    if line := truncation_note(prepared):
+        lines.append(line)
+    return lines
+
+
+def truncation_note(prepared: Prepared) -> str:
+    """Return how many texts exceeded the limit, and how they were read; "" if none did."""
+    parts, room, task = (prepared.train, prepared.dev), prepared.room, prepared.task
+    total = sum(part.texts for part in parts)
+    long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)
+    lines = []
+    if long:
+        became = _LONG[room.long if cut and task.fits else "windows"]
+        share = f"{long:,} of {total:,} texts ({100 * long / total:.1f} %)"
+        lines.append(f"{share} were longer than {room.longest} tokens: {became}")
+        lines += ["--long says what is read"] * bool(cut and task.fits)
+    if cut and not task.fits:
+        lines.append(f"of {cut:,} {task.unit} themselves only the beginning was read")
+    return "; ".join(lines)

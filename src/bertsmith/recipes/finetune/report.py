@@ -1,4 +1,4 @@
-"""The report page of a fine-tuning run."""
+"""The report page and the model card of a fine-tuning run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import say
+from bertsmith.core.printable import markdown
 from bertsmith.evaluation.calibration import calibration
-from bertsmith.evaluation.metrics import confusion_matrix
+from bertsmith.evaluation.metrics import confusion_matrix, format_mean, percent, score_label
+from bertsmith.hub.models import origin
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.formatting import format_mean, percent, score_label
-from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.scores import conclusions
-from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome, conclusions
+from bertsmith.recipes.finetune.trial import DEV
+from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 from bertsmith.tasks.task import Task
 from bertsmith.training.run.folder import RunFolder, read_record
-from bertsmith.weights.folder import load_model
+from bertsmith.weights.folder import load_model, read_config
 
 
 def weight_change(before: Path, after: Path) -> list[tuple[str, float]]:
@@ -198,3 +199,43 @@ def _add_weights(report: Report, outcome: FinetuneOutcome, base: Path) -> None:
         + "; ".join(f"{name}: {percent(change)} %" for name, change in changes)
         + f" (seed {outcome.best.seed})",
     )
+
+
+def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
+    """Return the model card: what the model was trained on, and how reliable its scores are."""
+    settings, data, best = run["settings"], outcome.data, outcome.best
+    if outcome.grid is not None:
+        settings = outcome.grid.settings.to_dict()
+    beside = "".join(f"; {rival.name} {percent(rival.mean)} %" for rival in outcome.rivals[:1])
+    scores = ", ".join(
+        f"{score_label(name)} {format_mean(outcome.values(name))} %" for name in outcome.names
+    )
+    seconds = sum(seed.seconds for seed in outcome.seeds)
+    names = (
+        f"Outputs, in their order: {', '.join(map(markdown, data.labels))}.\n\n"
+        if data.labels
+        else ""
+    )
+    chosen = (
+        f"This is the model of seed {best.seed}, the best of them on these very {data.task.unit} "
+        f"({percent(best.score)} %), so the mean is the better guess for new texts."
+        if len(outcome.seeds) > 1
+        else f"This is the model of seed {best.seed}; one seed gives no spread."
+    )
+    base = Path(run["model"])
+    config = read_config(base).with_head(data.task.predicts, data.labels)
+    format_note = f"{note}\n\n" if (note := note_on_format(config)) else ""
+    longest = min(settings["longest"] or data.task.longest, config.encoder.longest)
+    return f"""{written(head_of(config, base=base_of(base)))}
+# {data.task.title}
+
+{names}Trained on {len(data.train):,} {data.task.unit} (file of SHA-256 `{run["train_hash"]}`): \
+{settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
+{longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
+{seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
+
+On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.
+{chosen}
+
+{format_note}Made by bertsmith from {origin(base) or "weights"} of SHA-256 `{run["model_hash"]}`.
+"""

@@ -1,72 +1,105 @@
-"""A single fine-tuning of a model, shared by all recipes."""
+"""A single training of a model on the examples of a task, alone or in a folder of its own.
+
+The folder has log.jsonl, checkpoints while it trains, and in the end dev.json (the prediction for
+each dev row and how correct it is) and result.json, which marks it as finished."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import nn
 
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
 from bertsmith.core.clock import Clock
-from bertsmith.core.log import progress
+from bertsmith.core.log import progress, say
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.evaluation.metrics import format_scores
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model
+from bertsmith.network.model import Model, initialise
 from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.objectives.objective import Losses, Objective
-from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.inputs import Prepared, check_layers
 from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
-from bertsmith.recipes.finetune.starting import prepare_model, trimmed_embeddings
-from bertsmith.tasks.task import Measured, Room, Scores, Task, measure
+from bertsmith.tasks.task import Measured, Scores, measure
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
-from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.loop import fit
 from bertsmith.training.measuring import Measure
 from bertsmith.training.replicas import of_model
 from bertsmith.training.run.checkpoints import Checkpoints, State
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run.folder import RunFolder, read_record, write_record
+from bertsmith.training.tensorboard import events
+from bertsmith.weights.folder import save_model
+
+# share of all rows; above it, trimming saves little
+_MOST = 0.7
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Rows read and encoded, ready for training and evaluation."""
+@contextmanager
+def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[EncodedExamples]:
+    """Yield the examples with new ids, for a token table trimmed to the tokens that they use.
 
-    data: LabelledData[Any]
-    train: EncodedExamples
-    dev: EncodedExamples
-    tokenizer: Tokenizer
-    room: Room
-
-    @property
-    def task(self) -> Task[Any]:
-        """Return the task."""
-        return self.data.task
-
-    def fewer(self, rows: NDArray[np.int64]) -> Prepared:
-        """Return a copy with some of the training rows only."""
-        train = [self.data.train[row] for row in rows.tolist()]
-        data = replace(self.data, train=train)
-        return replace(self, data=data, train=_encoded(data, train, self.tokenizer, self.room))
-
-
-def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepared:
-    """Encode rows."""
-    with progress("tokenising the examples", None):
-        train, dev = (_encoded(data, rows, tokenizer, room) for rows in (data.train, data.dev))
-    return Prepared(data=data, train=train, dev=dev, tokenizer=tokenizer, room=room)
+    The table is restored afterwards. Nothing is trimmed if most rows are used, if the table is not
+    trained, or if another part of the model shares it.
+    """
+    embeddings = model.encoder.embeddings
+    whole = embeddings.tokens
+    met = np.unique(np.concatenate(examples.ids))
+    rows = whole.num_embeddings
+    if model.config.masked_lm or not whole.weight.requires_grad or len(met) > _MOST * rows:
+        yield examples
+        return
+    places = torch.from_numpy(met.astype(np.int64)).to(model.device)
+    embeddings.tokens = nn.Embedding.from_pretrained(whole.weight.detach()[places], freeze=False)
+    number = np.zeros(rows, np.int32)
+    number[met] = np.arange(len(met))
+    try:
+        yield replace(examples, ids=[number[ids] for ids in examples.ids])
+    finally:
+        with torch.no_grad():
+            whole.weight[places] = embeddings.tokens.weight
+        embeddings.tokens = whole
 
 
-def _encoded(
-    data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, room: Room
-) -> EncodedExamples:
-    return data.task.encode(tokenizer, rows, data.labels, room, labelled=True)
+def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
+    """Prepare a model for training; raises `ConfigError` for more layers than there are.
+
+    New weights are a pure function of the seed.
+    """
+    check_layers(model, config)
+    model.set_dropout(config.dropout)
+    if config.reinitialise:
+        reinitialise(model, config.reinitialise, seed)
+    if config.freeze:
+        freeze(model, max(config.freeze, 0))
+
+
+def reinitialise(model: Model, layers: int, seed: int) -> None:
+    """Reinitialise the top layers and the pooler.
+
+    The top of a pre-trained encoder is specific to its objective, and another task may be learned
+    faster without it (Zhang et al. 2021, section 4).
+    """
+    generator = torch.Generator().manual_seed(int(stream(Purpose.REINITIALISED_LAYERS, seed)))
+    std = model.config.encoder.initial_std
+    blocks = list(model.encoder.blocks)
+    for part in (*blocks[len(blocks) - layers :], model.pooler):
+        if part is not None:
+            initialise(part, generator, std)
+
+
+def freeze(model: Model, layers: int) -> None:
+    """Freeze the embeddings and the given number of layers from the bottom."""
+    for part in (model.encoder.embeddings, *list(model.encoder.blocks)[:layers]):
+        part.requires_grad_(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,3 +272,71 @@ def _logged(folder: RunFolder, target: str) -> list[tuple[int, float]]:
     key = f"{target}_loss"
     lines = {line["step"]: line for line in folder.log() if key in line}
     return [(step, lines[step][key]) for step in sorted(lines)]
+
+
+RESULT, DEV = "result.json", "dev.json"
+# classes whose probabilities are kept for each dev row
+_KEPT_CLASSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training of a run: its place in the run's folder, and its inputs."""
+
+    place: str
+    title: str
+    settings: FinetuneConfig
+    seed: int
+    make_model: Callable[[int], Model]
+    prepared: Prepared
+
+
+def carry_out(
+    trial: Trial, run: Path, others: Sequence[TrialResult] | None, *, tensorboard: bool = False
+) -> TrialResult:
+    """Train and evaluate in the folder of a run; resume what was interrupted.
+
+    The model is saved, before the result is, if it is better than those of the `others`. Raises
+    what `fit` raises.
+    """
+    place = RunFolder(run / trial.place, part_of=RunFolder(run))
+    with _watched(place, run) if tensorboard else nullcontext():
+        result, measured, model = run_trial(
+            trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title
+        )
+    if others is not None and all(result.rank > other.rank for other in others):
+        save_model(place.model, model, trial.prepared.tokenizer)
+    write_record(place.path / DEV, _dev(trial.prepared, measured))
+    write_record(place.path / RESULT, {"run": place.identity, **result.to_dict()})
+    say(f"{trial.title}: {format_scores(result.scores)}, {result.seconds:.1f} s")
+    return result
+
+
+def read_result(place: RunFolder) -> TrialResult | None:
+    """Return the result of a training, None if it has not ended; raises `RunFolderError`.
+
+    A result of another run, copied in, is ignored with a message.
+    """
+    path = place.path / RESULT
+    if not path.exists():
+        return None
+    content = read_record(path)
+    if content.pop("run", None) != place.identity:
+        say(f"{path}: belongs to another run; passed over")
+        return None
+    return TrialResult.from_dict(content)
+
+
+def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
+    name = place.path.relative_to(run).as_posix().replace("/", "-")
+    return events(place, run / "tensorboard" / name.removeprefix("seeds-"))
+
+
+def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
+    """Return the predictions on dev as plain JSON values."""
+    # an answer below the threshold is withheld, and not shown among the mistakes
+    task, labels = prepared.task.tuned(measured.evidence), prepared.data.labels
+    return {
+        "answers": [task.record(answer, labels, _KEPT_CLASSES) for answer in measured.answers],
+        "evidence": measured.evidence.tolist(),
+    }

@@ -1,24 +1,153 @@
-"""The trainings of a run in its folder: their results, and the models to keep.
+"""All trainings of a run: their folders, the models to keep, and how many train at once.
 
     seeds/seed-0/                    a seed with the settings of the run
     grid/rate-2e-05-batch-32-.../    a cell of the grid
     curve/256-seed-0/                a seed with fewer examples
     random/seed-0/                   a seed of the same network from random weights
 
-trial_folder.py describes their contents. They are trained one after the other here, or in parallel
-in worker processes (parallel.py), with identical results bit for bit.
-"""
+They are trained one after the other here, or in parallel by worker processes (workers.py), with
+identical results bit for bit."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
-from bertsmith.recipes.finetune.parallel import Trainers
-from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.recipes.finetune.trial_folder import Trial, carry_out, read_result
+import numpy as np
+import torch
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out, read_result
+from bertsmith.recipes.finetune.workers import Trainers
+from bertsmith.recipes.room import WORKING_ROOM, gigabytes, layer_activations
 from bertsmith.training.run.folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model
+
+AtOnce = int | Literal["auto"]
+# exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
+_GAIN = 0.62
+# share of the free memory used, the rest being reserve
+_TAKEN = 0.8
+# factor for fragmentation: tensors of a batch are in blocks of many sizes (precision.py)
+_PIECES = 2.5
+# bytes per example: its row, and its arrays of ids
+_EXAMPLE = 1500
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelTrials:
+    """The distribution chosen: trainings at once, threads of each, and why; "" for no choice."""
+
+    at_once: int
+    threads: int
+    why: str
+
+    def __str__(self) -> str:
+        if not self.why:
+            return ""
+        threads = f"{self.threads} thread" + "s" * (self.threads > 1)
+        if self.at_once == 1:
+            return f"one training after the other, with {threads}: {self.why}"
+        return f"{self.at_once} trainings side by side, with {threads} each: {self.why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The resources for training: cores, free bytes if known, and the device."""
+
+    cores: int
+    free: int | None
+    device: str
+
+
+def parallel_trials(
+    asked: AtOnce,
+    counts: Sequence[int],
+    need: int,
+    machine: Machine,
+    threads: int | None = None,
+) -> ParallelTrials:
+    """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
+
+    A number in `asked` is kept; auto chooses the fastest distribution that fits into memory.
+    `threads` are those of a resumed run. Raises `ConfigError` for fewer than one at once.
+    """
+    cores = machine.cores
+    if asked != "auto":
+        if asked < 1:
+            raise ConfigError(f"--side-by-side is {asked}", remedy="give auto, or at least 1")
+        at_once = min(asked, max(counts))
+        each = threads or max(1, cores // at_once)
+        why = "as asked for" if max(counts) > 1 else ""
+        return ParallelTrials(at_once=at_once, threads=each, why=why)
+    if max(counts) == 1:
+        return ParallelTrials(at_once=1, threads=threads or cores, why="")
+    alone = _why_alone(need, machine)
+    if alone:
+        return ParallelTrials(at_once=1, threads=threads or cores, why=alone)
+    assert machine.free is not None
+    most = min(cores // (threads or 1), max(counts), int(_TAKEN * machine.free) // need)
+    choices = range(1, max(1, most) + 1)
+    at_once = min(choices, key=lambda number: _time(number, counts, threads or cores // number))
+    return ParallelTrials(
+        at_once=at_once,
+        threads=threads or cores // at_once,
+        why=f"{cores} cores, and each may take {gigabytes(need)} of {gigabytes(machine.free)} free",
+    )
+
+
+def _why_alone(need: int, machine: Machine) -> str:
+    """Return why only one training at a time is possible, "" if more are."""
+    if machine.device != "cpu":
+        return "there is one device for all"
+    if machine.cores == 1:
+        return "there is one core"
+    if machine.free is None:
+        return "how much memory is free is not known here"
+    if int(_TAKEN * machine.free) < 2 * need:
+        return f"each may take {gigabytes(need)}, and {gigabytes(machine.free)} are free"
+    return ""
+
+
+def _time(at_once: int, counts: Sequence[int], threads: int) -> float:
+    """Return the estimated time of the lists, in trainings of one thread."""
+    rounds = sum(-(-count // at_once) for count in counts)
+    return rounds / math.pow(threads, _GAIN)
+
+
+def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) -> int:
+    """Return the peak memory in bytes of a process that trains such a model, from the sizes.
+
+    `model` is the initial model, without its new head. It is an upper estimate: all batches are
+    assumed to be of the longest examples.
+    """
+    encoder, half = model.config.encoder, settings.precision == "bf16"
+    values = sum(parameter.numel() for parameter in model.encoder.parameters())
+    # float32 weights, gradients, two moments; weights in bfloat16; weights and moments while saved
+    weights = (16 + 2 * half + 12) * values
+    lengths = np.sort(prepared.train.lengths)[-settings.batch :]
+    longest = min(int(lengths[-1]), prepared.room.longest)
+    kept = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
+    examples = _EXAMPLE * (len(prepared.train) + len(prepared.dev))
+    return int(WORKING_ROOM + weights + _PIECES * kept + examples)
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """Set torch's number of threads, and restore the previous one afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Trials:

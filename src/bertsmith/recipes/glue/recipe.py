@@ -24,15 +24,14 @@ from bertsmith.core.files import made_folder
 from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
-from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.formatting import format_scores
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
-from bertsmith.recipes.finetune.parallel import AtOnce
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trials import AtOnce
 from bertsmith.recipes.glue.table import (
     FILES,
     NOTE,

@@ -11,13 +11,13 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import Predictor
 from bertsmith.evaluation.entities import EntityScores, macro_f1
+from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.formatting import percent, score_label
-from bertsmith.recipes.finetune.labelled import pick_classes, tell_rows
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
 from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of
 from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.table import pick_classes, tell_rows
 from bertsmith.tasks.tag import Tag
 from bertsmith.tasks.task import Task, interval_of, score_answers
 from bertsmith.tasks.whole_texts import unknown_label

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.finetune.labelled import split
+from bertsmith.recipes.finetune.inputs import split
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.rank import Rank
 from bertsmith.tasks.span import Span

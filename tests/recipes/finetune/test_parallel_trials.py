@@ -11,16 +11,15 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.families.bert import bert
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.finetune.experiment import Asked
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.parallel import (
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
+from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.trials import (
     AtOnce,
     Machine,
     parallel_trials,
     threads_of_torch,
     training_need,
 )
-from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Prepared, prepare
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example

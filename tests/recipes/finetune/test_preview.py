@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.recipes.finetune.inputs import dry_run
+from bertsmith.recipes.finetune.recipe import dry_run
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.text.examples.columns import Columns
 

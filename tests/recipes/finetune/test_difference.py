@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from bertsmith.evaluation.significance import Interval
-from bertsmith.recipes.finetune.baselines.rivals import Difference, difference_of, from_constant
+from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Evidence
 

@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF
+from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.training.run.folder import read_record, write_record
 from bertsmith.weights.folder import load_model
 

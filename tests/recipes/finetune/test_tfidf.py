@@ -7,11 +7,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.recipes.finetune.baselines.linear import STRENGTHS, Choosing, linear_answers
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
-from bertsmith.recipes.finetune.baselines.tfidf import Plan, plan, tfidf_rival
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.trial import Prepared, prepare
+from bertsmith.recipes.finetune.baselines import (
+    STRENGTHS,
+    TFIDF,
+    TFIDF_NUMBERS,
+    Choosing,
+    LeftOut,
+    Rival,
+    linear_answers,
+)
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
+from bertsmith.recipes.finetune.tfidf import Plan, plan, tfidf_rival
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.multi_label import MultiLabel
 from bertsmith.tasks.regression import Regression
@@ -132,9 +138,7 @@ def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
 def test_the_rarest_features_are_left_out_where_memory_is_short(
     tiny_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "bertsmith.recipes.finetune.baselines.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0
-    )
+    monkeypatch.setattr("bertsmith.recipes.finetune.tfidf._MOST_BYTES", 24 * 8 * 3 * 2000.0)
     random = np.random.default_rng(0)
     names = ["red", "green", "blue"]
     rows = [

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.grid import search
-from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.experiment import search
+from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import TrialResult, prepare
-from bertsmith.recipes.finetune.trial_folder import Trial
+from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Room

@@ -1,160 +1,186 @@
-"""Parallel training, each trial in a process of its own with a part of the processor's cores.
+"""Processes that each carry out one training after the other, and the parent's side of them.
 
-The processes read no files: the data they train on comes from this process, read, checked and
-encoded. They get one training after the other, and save and exit when this process is stopped.
-"""
+They read no files: the data they train on comes from the parent, read, checked and encoded. They
+save and exit when the parent is stopped."""
 
 from __future__ import annotations
 
-import math
+import os
+import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import wait
-from typing import Literal
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from bertsmith.core.errors import ConfigError, WorkerDied
-from bertsmith.core.log import Bars, progress_of_several, say
+from bertsmith.core.errors import WorkerDied
+from bertsmith.core.log import Bars, progress_of_several, say, shown_on
 from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trial import Prepared, TrialResult
-from bertsmith.recipes.finetune.trial_folder import Trial
-from bertsmith.recipes.finetune.worker import (
-    At,
-    Ended,
-    Material,
-    Said,
-    Stopped,
-    Work,
-    Workplace,
-    serve,
-)
-from bertsmith.recipes.room import WORKING_ROOM, gigabytes, layer_activations
+from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out
 from bertsmith.training.interruption import Interrupted, interruptions
-from bertsmith.training.processes import Worker, pickled
+from bertsmith.training.processes import Failed, Gone, Worker, failure, pickled, receive
 
-AtOnce = int | Literal["auto"]
-# exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
-_GAIN = 0.62
-# share of the free memory used, the rest being reserve
-_TAKEN = 0.8
-# factor for fragmentation: tensors of a batch are in blocks of many sizes (precision.py)
-_PIECES = 2.5
-# bytes per example: its row, and its arrays of ids
-_EXAMPLE = 1500
+# at most this often, so that progress messages take no time from training
+_SECONDS_BETWEEN_SHARES = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParallelTrials:
-    """The distribution chosen: trainings at once, threads of each, and why; "" for no choice."""
+class Workplace(NamedTuple):
+    """The folder of the run, the threads of the process, and whether TensorBoard reads the log."""
 
-    at_once: int
+    run: Path
     threads: int
-    why: str
-
-    def __str__(self) -> str:
-        if not self.why:
-            return ""
-        threads = f"{self.threads} thread" + "s" * (self.threads > 1)
-        if self.at_once == 1:
-            return f"one training after the other, with {threads}: {self.why}"
-        return f"{self.at_once} trainings side by side, with {threads} each: {self.why}"
+    tensorboard: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The resources for training: cores, free bytes if known, and the device."""
+class Material(NamedTuple):
+    """The model and the data of the trainings that follow, as in a `Trial`."""
 
-    cores: int
-    free: int | None
-    device: str
+    make_model: Callable[[int], Model]
+    prepared: Prepared
 
 
-def parallel_trials(
-    asked: AtOnce,
-    counts: Sequence[int],
-    need: int,
-    machine: Machine,
-    threads: int | None = None,
-) -> ParallelTrials:
-    """Return how to run several lists of trainings, of `counts`, each training taking `need` bytes.
+class Work(NamedTuple):
+    """A training to carry out, as in a `Trial`; `others` is an argument of `carry_out`."""
 
-    A number in `asked` is kept; auto chooses the fastest distribution that fits into memory.
-    `threads` are those of a resumed run. Raises `ConfigError` for fewer than one at once.
-    """
-    cores = machine.cores
-    if asked != "auto":
-        if asked < 1:
-            raise ConfigError(f"--side-by-side is {asked}", remedy="give auto, or at least 1")
-        at_once = min(asked, max(counts))
-        each = threads or max(1, cores // at_once)
-        why = "as asked for" if max(counts) > 1 else ""
-        return ParallelTrials(at_once=at_once, threads=each, why=why)
-    if max(counts) == 1:
-        return ParallelTrials(at_once=1, threads=threads or cores, why="")
-    alone = _why_alone(need, machine)
-    if alone:
-        return ParallelTrials(at_once=1, threads=threads or cores, why=alone)
-    assert machine.free is not None
-    most = min(cores // (threads or 1), max(counts), int(_TAKEN * machine.free) // need)
-    choices = range(1, max(1, most) + 1)
-    at_once = min(choices, key=lambda number: _time(number, counts, threads or cores // number))
-    return ParallelTrials(
-        at_once=at_once,
-        threads=threads or cores // at_once,
-        why=f"{cores} cores, and each may take {gigabytes(need)} of {gigabytes(machine.free)} free",
-    )
+    place: str
+    title: str
+    settings: FinetuneConfig
+    seed: int
+    others: Sequence[TrialResult] | None
 
 
-def _why_alone(need: int, machine: Machine) -> str:
-    """Return why only one training at a time is possible, "" if more are."""
-    if machine.device != "cpu":
-        return "there is one device for all"
-    if machine.cores == 1:
-        return "there is one core"
-    if machine.free is None:
-        return "how much memory is free is not known here"
-    if int(_TAKEN * machine.free) < 2 * need:
-        return f"each may take {gigabytes(need)}, and {gigabytes(machine.free)} are free"
-    return ""
+class Said(NamedTuple):
+    """A line to print."""
+
+    line: str
 
 
-def _time(at_once: int, counts: Sequence[int], threads: int) -> float:
-    """Return the estimated time of the lists, in trainings of one thread."""
-    rounds = sum(-(-count // at_once) for count in counts)
-    return rounds / math.pow(threads, _GAIN)
+class At(NamedTuple):
+    """The progress of the training, 0 to 1, and its live figures."""
+
+    share: float
+    note: str
 
 
-def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) -> int:
-    """Return the peak memory in bytes of a process that trains such a model, from the sizes.
+class Ended(NamedTuple):
+    """The message that the training has ended; everything is in its folder."""
 
-    `model` is the initial model, without its new head. It is an upper estimate: all batches are
-    assumed to be of the longest examples.
-    """
-    encoder, half = model.config.encoder, settings.precision == "bf16"
-    values = sum(parameter.numel() for parameter in model.encoder.parameters())
-    # float32 weights, gradients, two moments; weights in bfloat16; weights and moments while saved
-    weights = (16 + 2 * half + 12) * values
-    lengths = np.sort(prepared.train.lengths)[-settings.batch :]
-    longest = min(int(lengths[-1]), prepared.room.longest)
-    kept = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
-    examples = _EXAMPLE * (len(prepared.train) + len(prepared.dev))
-    return int(WORKING_ROOM + weights + _PIECES * kept + examples)
+    result: TrialResult
 
 
-@contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    """Set torch's number of threads, and restore the previous one afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+class Stopped(NamedTuple):
+    """The message that the training was stopped on request; everything is saved."""
+
+    how: str
+
+
+def serve(connection: Connection) -> None:
+    """Train what the process at the other end sends, until the connection closes."""
     try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        place: Workplace = receive(connection)
+        torch.set_num_threads(place.threads)
+        signal.signal(signal.SIGTERM, _stop)
+        parent = _Parent(connection)
+        while True:
+            message: Material | Work = receive(connection)
+            if isinstance(message, Material):
+                material = message
+            else:
+                parent.send(_done(message, material, place, parent))
+    except Gone:
+        os._exit(0)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Interrupt outside of training steps; within them, `fit` finishes the current step."""
+    raise KeyboardInterrupt
+
+
+def _done(
+    work: Work, material: Material, place: Workplace, parent: _Parent
+) -> Ended | Stopped | Failed:
+    """Carry out a training; SIGTERM is unblocked only meanwhile."""
+    trial = Trial(
+        place=work.place,
+        title=work.title,
+        settings=work.settings,
+        seed=work.seed,
+        make_model=material.make_model,
+        prepared=material.prepared,
+    )
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        try:
+            with shown_on(parent):
+                result = carry_out(trial, place.run, work.others, tensorboard=place.tensorboard)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    except Interrupted as stopped:
+        return Stopped(str(stopped))
+    except KeyboardInterrupt:
+        return Stopped("stopped")
+    except Exception as error:
+        return failure(error)
+    return Ended(result)
+
+
+class _Parent:
+    """An output that prints lines and progress bars in the parent process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def say(self, line: str) -> None:
+        """Send a line to print."""
+        self.send(Said(line))
+
+    def bar(self, description: str, total: float | None, unit: str) -> _FarBar:
+        """Return a progress bar of the parent process, labelled with the name of the training."""
+        return _FarBar(self, total or 1.0)
+
+    def send(self, message: object) -> None:
+        """Send a message in one piece despite signals; exit if the parent process is gone."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            self._connection.send_bytes(pickled(message))
+        except OSError:
+            os._exit(1)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _FarBar:
+    """A progress bar shown by the parent process."""
+
+    def __init__(self, parent: _Parent, total: float) -> None:
+        self._parent = parent
+        self._total = total
+        self._done = 0.0
+        self._note = ""
+        self._last_sent = -_SECONDS_BETWEEN_SHARES
+
+    def advance(self, amount: float = 1) -> None:
+        """Advance by a number of units."""
+        self.move_to(self._done + amount)
+
+    def move_to(self, done: float) -> None:
+        """Move to an absolute number of units."""
+        self._done = done
+        now = time.monotonic()
+        if now - self._last_sent >= _SECONDS_BETWEEN_SHARES:
+            self._last_sent = now
+            self._parent.send(At(done / self._total, self._note))
+
+    def note(self, text: str) -> None:
+        """Set the live figures sent with the next progress message."""
+        self._note = text
 
 
 # interval at which Ctrl-C is noticed

@@ -10,10 +10,8 @@ import torch
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
-from bertsmith.recipes.finetune.baselines.frozen import frozen_rivals
-from bertsmith.recipes.finetune.baselines.linear import linear_answers
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.trial import prepare
+from bertsmith.recipes.finetune.baselines import frozen_rivals, linear_answers
+from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.regression import Regression
 from bertsmith.tasks.task import Room, Task

@@ -14,9 +14,9 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.network.preprocessing import Fit
+from bertsmith.recipes.finetune.inputs import abstaining
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.finetune.starting import abstaining
-from bertsmith.recipes.finetune.trial_folder import DEV
+from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.answering import AnsweringConfig

@@ -3,8 +3,7 @@
 Its time and memory are estimated from characters, features and classes beforehand. If they are too
 much it is reduced, in this order: one fold instead of three and fewer rows to choose the
 regularisation strength; word unigrams and bigrams without character n-grams; fewer training rows.
-If too little would be left it is not tried.
-"""
+If too little would be left it is not tried."""
 
 from __future__ import annotations
 
@@ -19,9 +18,16 @@ from numpy.typing import NDArray
 
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
-from bertsmith.recipes.finetune.baselines.linear import STRENGTHS, Choosing, linear_answers
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF, TFIDF_NUMBERS, LeftOut, Rival
-from bertsmith.recipes.finetune.trial import Prepared
+from bertsmith.recipes.finetune.baselines import (
+    STRENGTHS,
+    TFIDF,
+    TFIDF_NUMBERS,
+    Choosing,
+    LeftOut,
+    Rival,
+    linear_answers,
+)
+from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.text.examples.example import Example
 
 SECONDS = 20.0

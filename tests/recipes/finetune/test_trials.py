@@ -15,10 +15,14 @@ from torch import nn
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.model import Model
-from bertsmith.recipes.finetune.labelled import LabelledData
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, check_layers, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.starting import check_layers, prepare_model, trimmed_embeddings
-from bertsmith.recipes.finetune.trial import Prepared, TrialResult, prepare, run_trial
+from bertsmith.recipes.finetune.trial import (
+    TrialResult,
+    prepare_model,
+    run_trial,
+    trimmed_embeddings,
+)
 from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
@@ -155,7 +159,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
     # without decay the others would not move anyway: it is the same training
     config = replace(CONFIG, weight_decay=0.0)
     found = run_trial(make_model, few, config, 1)
-    monkeypatch.setattr("bertsmith.recipes.finetune.starting._MOST", 0.0)
+    monkeypatch.setattr("bertsmith.recipes.finetune.trial._MOST", 0.0)
     whole = run_trial(make_model, few, config, 1)
     losses = [[loss for _, loss in each[0].losses] for each in (found, whole)]
     assert len(losses[0]) == len(losses[1])

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from bertsmith.evaluation.significance import Interval
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF, Difference, Rival
-from bertsmith.recipes.finetune.labelled import LabelledData
-from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.inputs import LabelledData
+from bertsmith.recipes.finetune.outcome import Difference, FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
-from bertsmith.recipes.finetune.scores import print_outcome
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.classify import Classify
 from bertsmith.text.examples.reading import Example

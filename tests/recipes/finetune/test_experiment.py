@@ -12,11 +12,9 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.network.heads import Predicts
-from bertsmith.recipes.finetune.baselines.frozen import STATIC
-from bertsmith.recipes.finetune.baselines.rivals import TFIDF
+from bertsmith.recipes.finetune.baselines import STATIC, TFIDF
 from bertsmith.recipes.finetune.compare import compare
-from bertsmith.recipes.finetune.experiment import RANDOM, curve_points
-from bertsmith.recipes.finetune.grid import cells_of
+from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.finetune.settings import SearchConfig
 from bertsmith.weights.folder import start_from

@@ -24,7 +24,7 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.starting import prepare_model
+from bertsmith.recipes.finetune.trial import prepare_model
 from bertsmith.weights.folder import load_as, save_model, start_from
 from bounds import close_when_regrouped
 from families import ENCODERS, LABELS, TOKENIZERS
