@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.catalog import Family
+from bertsmith.network.encoder import EncoderConfig, Family
 from bertsmith.network.model import ModelConfig
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -22,13 +21,19 @@ _NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 ENCODERS: dict[Family, EncoderConfig] = {
     "bert": EncoderConfig(**_SIZES),
     "albert": EncoderConfig(
-        **_SIZES | _NO_DROPOUT | {"layers": 6, "groups": 2}, embedding=24, activation="gelu_tanh"
+        **_SIZES | _NO_DROPOUT | {"layers": 6, "groups": 2},
+        family="albert",
+        embedding=24,
+        activation="gelu_tanh",
     ),
-    "roberta": EncoderConfig(**_SIZES, segments=1, position_offset=2),
-    "distilbert": EncoderConfig(**_SIZES | {"norm_epsilon": 1e-12}, segments=0, pooling="relu"),
+    "roberta": EncoderConfig(**_SIZES, family="roberta", segments=1, position_offset=2),
+    "distilbert": EncoderConfig(
+        **_SIZES | {"norm_epsilon": 1e-12}, family="distilbert", segments=0, pooling="relu"
+    ),
     # sequences are longer than its window
     "modernbert": EncoderConfig(
         **_SIZES | _NO_DROPOUT | {"layers": 5},
+        family="modernbert",
         segments=0,
         positions="rotary",
         theta=160_000.0,

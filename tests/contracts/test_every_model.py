@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.families.catalog import FAMILIES, family
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import HEADS as HEAD_OF
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -61,7 +61,7 @@ def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
 
 
 def tokenizer_of(model: Model) -> Tokenizer:
-    return TOKENIZERS[family(model.config.encoder)]
+    return TOKENIZERS[model.config.encoder.family]
 
 
 def same_bits(one: Model, other: Model) -> bool:
@@ -73,7 +73,7 @@ def same_bits(one: Model, other: Model) -> bool:
 
 def test_all_families_and_heads_are_here() -> None:
     assert set(ENCODERS) == set(FAMILIES)
-    assert all(family(encoder) == name for name, encoder in ENCODERS.items())
+    assert all(encoder.family == name for name, encoder in ENCODERS.items())
     predicted = {parts.get("predicts") for parts in HEADS.values()} - {None}
     assert predicted == set(get_args(Predicts)) == set(HEAD_OF)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.encoder import Family
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
@@ -32,7 +32,7 @@ def specimens(place: Path) -> dict[str, Path]:
     chosen = [name for each in ENCODERS for name in (f"{each}-masked_lm", f"{each}-{next(heads)}")]
     for name in chosen:
         model = build_model(MODELS[name], seed=1)
-        save_model(place / name, model, TOKENIZERS[family(model.config.encoder)])
+        save_model(place / name, model, TOKENIZERS[model.config.encoder.family])
     _save_kinds(place)
     _save_sentences(place / "sentence")
     _save_sharded(place / chosen[0], place / "sharded")

@@ -19,10 +19,11 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.network.encoder import Family
 from bertsmith.network.families.albert import SIZES as ALBERT_SIZES
 from bertsmith.network.families.albert import albert
 from bertsmith.network.families.bert import SIZES, bert
-from bertsmith.network.families.catalog import FAMILIES, PRESETS, Family, preset_config
+from bertsmith.network.families.catalog import FAMILIES, PRESETS, preset_config
 from bertsmith.network.families.distilbert import SIZES as DISTILBERT_SIZES
 from bertsmith.network.families.distilbert import distilbert
 from bertsmith.network.families.modernbert import SIZES as MODERNBERT_SIZES

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model
 from families import MODELS, TOKENIZERS
@@ -51,7 +50,7 @@ def test_what_transformers_5_saved_gives_its_results_here(
     transformers5: Transformers, tmp_path: Path, case: str
 ) -> None:
     expected = MODELS[case]
-    kind, name, theirs = family(expected.encoder), their_class(case), tmp_path / "theirs"
+    kind, name, theirs = expected.encoder.family, their_class(case), tmp_path / "theirs"
     transformers5.ask(
         "make_model",
         kind=name,
@@ -74,7 +73,7 @@ def test_what_we_saved_gives_our_results_in_transformers_5(
     transformers5: Transformers, tmp_path: Path, case: str
 ) -> None:
     config = MODELS[case]
-    ours, kind = varied(build_model(config, seed=11)), family(config.encoder)
+    ours, kind = varied(build_model(config, seed=11)), config.encoder.family
     save_model(tmp_path / "model", ours, TOKENIZERS[kind])
     theirs = opened(transformers5, tmp_path / "model", their_class(case), kind)
     assert not any(theirs.loading.values()), theirs.loading

@@ -41,8 +41,9 @@ from families import LABELS
 from parity.comparing import TOKENIZER, compare, sequences, varied
 
 ENCODER = EncoderConfig(
-    vocabulary=99, embedding=24, hidden=32, layers=6, groups=2, heads=4, feed_forward=37,
-    longest=23, activation="gelu_tanh", dropout=0.0, attention_dropout=0.0, norm_epsilon=1e-7,
+    family="albert", vocabulary=99, embedding=24, hidden=32, layers=6, groups=2, heads=4,
+    feed_forward=37, longest=23, activation="gelu_tanh", dropout=0.0, attention_dropout=0.0,
+    norm_epsilon=1e-7,
 )  # fmt: skip
 HEADS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "pretraining": (

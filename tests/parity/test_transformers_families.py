@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.names import table
@@ -62,7 +61,7 @@ def their_config(config: ModelConfig) -> Any:  # noqa: ANN401
         settings["label2id"] = {label: number for number, label in enumerate(config.labels)}
     if config.predicts in PROBLEMS:
         settings["problem_type"] = PROBLEMS[config.predicts]
-    match family(encoder):
+    match encoder.family:
         case "albert":
             settings |= {"embedding_size": encoder.embedding, "num_hidden_groups": encoder.groups}
             return transformers.AlbertConfig(**settings)
@@ -101,7 +100,7 @@ def test_what_transformers_saved_gives_its_results_here(
     expected = shaped(case, changes)
     theirs = varied(their_class(case)(their_config(expected)))
     theirs.save_pretrained(tmp_path / "theirs")
-    tokenizer = TOKENIZERS[family(expected.encoder)]
+    tokenizer = TOKENIZERS[expected.encoder.family]
     tokenizer.save(tmp_path / "theirs")
     ours, _ = load_model(tmp_path / "theirs")
     assert ours.config == expected
@@ -118,8 +117,8 @@ def test_what_transformers_saved_gives_its_results_here(
 def test_what_we_saved_gives_our_results_in_transformers(tmp_path: Path, case: str) -> None:
     config = MODELS[case]
     ours = varied(build_model(config, seed=11))
-    save_model(tmp_path / "model", ours, TOKENIZERS[family(config.encoder)])
-    wanted, kind = their_class(case), family(config.encoder)
+    save_model(tmp_path / "model", ours, TOKENIZERS[config.encoder.family])
+    wanted, kind = their_class(case), config.encoder.family
     name = json.loads((tmp_path / "model" / "config.json").read_text())["architectures"]
     assert name == [wanted.__name__]
     theirs, told = wanted.from_pretrained(
@@ -140,7 +139,7 @@ def test_the_table_has_the_tensors_of_transformers(case: str) -> None:
     with torch.device("meta"):
         ours = Model(config).state_dict()
         theirs = their_class(case)(their_config(config)).state_dict()
-    layout = table.LAYOUTS[family(config.encoder)]
+    layout = table.LAYOUTS[config.encoder.family]
     rows = table.rows(config)
     # a tensor of theirs may hold several of ours, each in a place of its own
     assert len({(row.hub, row.place) for row in rows}) == len({row.ours for row in rows})

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from bertsmith.network.encoded import Taps
-from bertsmith.network.families.catalog import Family
+from bertsmith.network.encoder import Family
 from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from bounds import close_to_transformers, close_when_regrouped

@@ -80,8 +80,8 @@ def test_its_folder_says_how_it_is_pooled_and_loads_again(
     _, outcome = learned
     said = json.loads((outcome.model / "config.json").read_text(encoding="utf-8"))
     assert said["model_type"] == "bertsmith"
-    assert said["bertsmith_pooling"] == "last"
-    assert said["bertsmith_family"] == "bert"
+    assert said["bertsmith_encoder"]["pooled"] == "last"
+    assert said["bertsmith_encoder"]["family"] == "bert"
     card = (outcome.model / "README.md").read_text(encoding="utf-8")
     assert NOTE in card
     assert "library_name: bertsmith" in card
@@ -130,21 +130,27 @@ def test_every_head_of_texts_reads_the_last_token(base: Path, predicts: Predicts
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"bertsmith_pooling": "middle"}, "bertsmith_pooling is 'middle'; it can be first or last"),
-        ({"bertsmith_pooling": None}, "bertsmith_pooling is None"),
-        ({"bertsmith_family": "gpt"}, "bertsmith_family is 'gpt'"),
-        ({"is_decoder": False}, "the encoder does not read from left to right"),
-        ({"model_type": "bert", "hidden_act": "gelu"}, "goes with the model_type 'bertsmith'"),
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"pooled": "middle"}, "pooled is 'middle'; it can be 'first'"),
+        ({"family": "gpt"}, "family is 'gpt'; it can be 'bert'"),
+        ({"causal": False}, "the encoder does not read from left to right"),
+        ({"layers": 2**40}, "layers is 1099511627776"),
+        ({"longest": 31}, "has the shape"),
+        ({"theta": 1e400}, "theta is inf"),
+        ({"color": 3}, "unknown setting 'color'"),
+        (None, "bertsmith_encoder is None"),
     ],
 )
 def test_a_config_that_contradicts_itself_is_refused(
-    learned: tuple[Path, FinetuneOutcome], tmp_path: Path, change: dict[str, object], told: str
+    learned: tuple[Path, FinetuneOutcome],
+    tmp_path: Path,
+    change: dict[str, object] | None,
+    told: str,
 ) -> None:
     for name in ("model.safetensors", "vocab.txt", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((learned[1].model / name).read_bytes())
     said = json.loads((learned[1].model / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(said | change), encoding="utf-8")
+    said["bertsmith_encoder"] = change and said["bertsmith_encoder"] | change
+    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
     with pytest.raises(ModelFolderError, match=told):
         load_model(tmp_path)
 

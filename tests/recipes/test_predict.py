@@ -331,7 +331,7 @@ def test_a_pair_is_told_to_follow_as_transformers_tells_it(
     reference: Any = transformers.BertForPreTraining
     if family == "albert":
         encoder = dataclasses.replace(
-            load_model(base_folder)[0].config.encoder, groups=1, embedding=12
+            load_model(base_folder)[0].config.encoder, groups=1, embedding=12, family="albert"
         )
         config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
         folder, name = tmp_path / "albert", "in_order"

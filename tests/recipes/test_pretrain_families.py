@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from transformers import AutoModelForMaskedLM
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import pack
-from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.encoder import Family
 from bertsmith.network.families.distilbert import distilbert
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.recipes.pretrain.published import roberta
@@ -48,7 +49,7 @@ def settings_of(kind: Family) -> PretrainConfig:
 def same_as_theirs(model: Model, folder: Path) -> None:
     theirs, told = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not any(told.values()), told
-    assert theirs.config.model_type == family(model.config.encoder)
+    assert theirs.config.model_type == model.config.encoder.family
     ids = torch.arange(4, 44)
     packed = pack([ids.numpy()], [(ids * 0).numpy()])
     mine = model.masked_lm(model.encoder(packed).last)
@@ -61,7 +62,7 @@ def test_what_is_trained_loads_in_transformers(
 ) -> None:
     first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind))
     model, _ = load_model(tmp_path / "run" / "model")
-    assert family(model.config.encoder) == kind
+    assert model.config.encoder.family == kind
     assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * (kind == "roberta")
     assert model.config.encoder.dropout == 0.1
     same_as_theirs(model, first.folder / "model")
@@ -86,3 +87,39 @@ def test_pairs_are_refused(store: Path, tmp_path: Path, kind: Family) -> None:
     paired = replace(settings, samples=replace(settings.samples, text="next_sentence"))
     with pytest.raises(ConfigError, match="no next-sentence head"):
         pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=paired)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "left_to_right", "reason"),
+    [
+        ("bert", {"positions": "rotary"}, False, "positions set to 'rotary'"),
+        ("roberta", {}, True, "causal set to True"),
+    ],
+)
+def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
+    store: Path,
+    tmp_path: Path,
+    kind: Family,
+    changes: dict[str, Any],
+    left_to_right: bool,
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = settings_of(kind)
+    settings = replace(
+        settings,
+        network=replace(settings.network, **changes),
+        samples=replace(settings.samples, left_to_right=left_to_right),
+    )
+    first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count(f"cannot have {reason}: config.json has the model_type bertsmith") == 1
+    with pytest.raises(ValueError, match="bertsmith"):
+        AutoModelForMaskedLM.from_pretrained(first.folder / "model")
+    model, _ = load_model(first.folder / "model")
+    assert model.config.encoder.family == kind
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+    again = pretrain(store, out=tmp_path / "more", parent=first.folder / "model", steps=2)
+    assert again.model.config.encoder.family == kind
+    assert again.model.config.encoder.positions == model.config.encoder.positions

@@ -162,12 +162,9 @@ def test_sinusoids_of_distilbert(tmp_path: Path) -> None:
 def test_impossible_wirings_are_refused() -> None:
     roberta, distilbert = ENCODERS["roberta"], ENCODERS["distilbert"]
     for encoder, wrong, told in (
-        (roberta, {"causal": True}, "RoBERTa reads no text from left to right"),
-        (roberta, {"embedding": 24}, "both ALBERT and RoBERTa"),
         (roberta, {"position_offset": -1}, "position_offset is -1"),
-        (distilbert, {"segments": 2}, "DistilBERT has no segments"),
-        (distilbert, {"norm_epsilon": 1e-5}, "norm_epsilon of 1e-12"),
-        (distilbert, {"position_offset": 2}, "both RoBERTa and DistilBERT"),
+        (roberta, {"groups": 2}, "no multiple of groups"),
+        (distilbert, {"pooled": "last"}, "does not read from left to right"),
     ):
         with pytest.raises(ConfigError, match=told):
             dataclasses.replace(encoder, **wrong)

@@ -18,14 +18,22 @@ from bertsmith.network.block import Activation, Block, Norm
 from bertsmith.network.embeddings import Embeddings, Positions
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 
+Family = Literal["bert", "albert", "roberta", "distilbert", "modernbert"]
+_SIZES = (
+    "vocabulary", "hidden", "layers", "heads", "feed_forward", "longest", "embedding", "groups",
+    "window", "global_every",
+)  # fmt: skip
+
 Pooling = Literal["tanh", "relu", "gelu"]
 Pooled = Literal["first", "last", "mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(Config):
-    """Sizes and wiring of an encoder (Devlin et al. 2018, section 3)."""
+    """Sizes and wiring of an encoder (Devlin et al. 2018, section 3); any wiring can be trained."""
 
+    family: Family = "bert"
+    """The family whose heads it has and, where that can hold its wiring, whose folders."""
     vocabulary: int
     """Entries of the vocabulary (V)."""
     hidden: int
@@ -88,16 +96,13 @@ class EncoderConfig(Config):
     """Standard deviation of the truncated normal that weights start from."""
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "hidden", "layers", "heads", "feed_forward", "longest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)}", remedy="it must be at least 1"
-                )
+        for name in _SIZES:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
         if self.hidden % self.heads:
             raise ConfigError(f"hidden ({self.hidden}) is no multiple of heads ({self.heads})")
-        self._check_sharing()
-        self._check_family()
-        self._check_modern()
+        self._check_wiring()
         for name in ("segments", "position_offset"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be 0 or more")
@@ -105,62 +110,18 @@ class EncoderConfig(Config):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must be in [0, 1)")
 
-    def _check_sharing(self) -> None:
-        for name in ("embedding", "groups"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
-        if self.groups is None:
-            return
-        if self.layers % self.groups:
+    def _check_wiring(self) -> None:
+        """Refuse what cannot be computed."""
+        if self.groups is not None and self.layers % self.groups:
             raise ConfigError(f"layers ({self.layers}) is no multiple of groups ({self.groups})")
-        if self.embedding is None:
-            raise ConfigError(
-                "only an ALBERT shares layers",
-                remedy=f"set embedding; {self.hidden} is as wide as the encoder",
-            )
-
-    def _check_family(self) -> None:
-        """Check that the wiring is that of one family."""
-        wired = {
-            "ALBERT": self.embedding is not None,
-            "RoBERTa": self.position_offset > 0,
-            "DistilBERT": self.pooling == "relu",
-            "ModernBERT": self.norm == "before",
-        }
-        names = [name for name, is_so in wired.items() if is_so]
-        if len(names) > 1:
-            raise ConfigError(f"cannot be both {' and '.join(names)}", remedy="choose one family")
-        if names and self.causal:
-            raise ConfigError(f"{names[0]} reads no text from left to right", remedy="take a BERT")
         if self.pooled == "last" and not self.causal:
             raise ConfigError(
                 "pooled is last, and the encoder does not read from left to right",
                 remedy="set it to first",
             )
-        if self.pooling == "relu" and (self.segments or self.norm_epsilon != 1e-12):
-            raise ConfigError(
-                "DistilBERT has no segments and a norm_epsilon of 1e-12", remedy="set them so"
-            )
-
-    def _check_modern(self) -> None:
-        """Refuse wiring that no family has: no folder could state it."""
-        wired = {
-            "norm before": self.norm == "before",
-            "rotary positions": self.positions == "rotary",
-            "a gated feed-forward network": self.gated,
-            "no biases": not self.biases,
-            "pooling gelu": self.pooling == "gelu",
-            "a window": self.window is not None,
-        }
-        lacking = [name for name, is_so in wired.items() if not is_so]
-        if len(lacking) == len(wired) and self.pooled != "mean":
-            return
-        if lacking:
-            raise ConfigError(f"a ModernBERT has {lacking[0]}", remedy="set all of its wiring")
-        if self.segments:
-            raise ConfigError("ModernBERT has no segments", remedy="set segments to 0")
-        if self.hidden // self.heads % 2:
+        if self.causal and self.window is not None:
+            raise ConfigError("causal attention cannot have a window", remedy="set window to None")
+        if self.positions == "rotary" and self.hidden // self.heads % 2:
             raise ConfigError(
                 f"heads are {self.hidden // self.heads} wide",
                 remedy="rotary positions need an even number",
@@ -168,10 +129,6 @@ class EncoderConfig(Config):
         for name in ("theta", "local_theta"):
             if not 1 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must exceed 1")
-        for name in ("window", "global_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", remedy="it must be at least 1")
 
 
 class Encoder(nn.Module):

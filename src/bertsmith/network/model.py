@@ -77,6 +77,8 @@ class ModelConfig(Config):
                 "next sentence, class, classes, number and choice need the pooler",
                 remedy="set pooler to true",
             )
+        if not self.pooler and reads_pooler(self.head, self.encoder):
+            raise ConfigError("heads of tokens above pooling gelu need the pooler")
         self._check_family()
         if not 0 <= self.classifier_dropout < 1:
             raise ConfigError(
@@ -99,19 +101,19 @@ class ModelConfig(Config):
     def _check_family(self) -> None:
         """Check that the family has such heads."""
         encoder = self.encoder
-        if self.next_sentence and (encoder.position_offset or encoder.pooling != "tanh"):
+        if self.next_sentence and encoder.family not in ("bert", "albert"):
             raise ConfigError(
                 "RoBERTa, DistilBERT and ModernBERT have no next-sentence head",
                 remedy="take a BERT or ALBERT",
             )
-        if encoder.pooling == "gelu" and self.pooler != (self.head is not None):
+        if encoder.family == "modernbert" and self.pooler != (self.head is not None):
             raise ConfigError(
                 "ModernBERT has a pooler below its head, and only there",
                 remedy=f"set pooler to {'true' if self.head else 'false'}",
             )
-        if encoder.pooling == "gelu" and self.masked_lm and self.head is not None:
+        if encoder.family == "modernbert" and self.masked_lm and self.head is not None:
             raise ConfigError("ModernBERT has one head", remedy="set masked_lm to false")
-        if encoder.pooling == "relu" and self.pooler and self.head not in READS_SEQUENCE:
+        if encoder.family == "distilbert" and self.pooler and self.head not in READS_SEQUENCE:
             raise ConfigError(
                 "DistilBERT has no pooler but below class, classes, number and choice",
                 remedy="set pooler to false",
@@ -157,12 +159,12 @@ class Model(nn.Module):
         self.pooler = None
         if config.pooler:
             # RoBERTa's classifier has the layer for itself
-            before = encoder.position_offset > 0 and config.head == "classify"
+            before = encoder.family == "roberta" and config.head == "classify"
             self.pooler = Pooler(encoder, config.classifier_dropout if before else None)
         self.heads = nn.ModuleDict()
         if config.masked_lm:
             # RoBERTa's head keeps to the exact GELU
-            tanh = encoder.activation == "gelu_tanh" and not encoder.position_offset
+            tanh = encoder.activation == "gelu_tanh" and encoder.family != "roberta"
             approximate = "tanh" if tanh else "none"
             self.heads["masked_lm"] = MaskedLMHead(encoder, approximate)
         if config.next_sentence:

@@ -26,7 +26,6 @@ from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model, forward_only
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
@@ -40,6 +39,7 @@ from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
 from bertsmith.weights.conversion.recognising import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
 from bertsmith.weights.folder import load_model, read_config, save_model
+from bertsmith.weights.formats import format_of
 from bertsmith.weights.names import table
 from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, Weights
@@ -231,7 +231,7 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
 
 def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     """Return what was done to a folder's tensors when its model was loaded and saved."""
-    kind = family(model.config.encoder)
+    kind = format_of(model.config)
     tied, moves = table.LAYOUTS[kind].tied, Moves()
     targets = {table.standard(name, kind): name for name in Weights(saved).entries}
     for name in Weights(folder).entries:

@@ -19,7 +19,6 @@ from bertsmith.hub.client import hub_api
 from bertsmith.hub.files import index_file, settings_files, weights_files
 from bertsmith.hub.models import PREFIX, hub_name
 from bertsmith.hub.transfers import send
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model
 from bertsmith.reports.model_card import base_of, head_of, read_card, read_head, with_head
 from bertsmith.weights.folder import CARD_FILE, load_model
@@ -119,7 +118,7 @@ def _body(folder: Path, model: Model) -> str:
     encoder = model.config.encoder
     size = sum(parameter.numel() for parameter in model.parameters())
     rows = {
-        "network": f"{family(encoder).upper()}, {counted(encoder.layers, 'layer')} of "
+        "network": f"{encoder.family.upper()}, {counted(encoder.layers, 'layer')} of "
         f"{encoder.hidden}",
         "parameters": f"{size:,}",
         "vocabulary": counted(encoder.vocabulary, "piece"),

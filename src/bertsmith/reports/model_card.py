@@ -18,11 +18,10 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.printable import printable_lines
 from bertsmith.hub.models import PREFIX, origin
-from bertsmith.network.families.catalog import family
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig
-from bertsmith.weights.config.settings import held_by_transformers
 from bertsmith.weights.folder import CARD_FILE
+from bertsmith.weights.formats import cannot_hold
 
 _HEAD = re.compile(r"\A\s*---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
 _LARGEST = 2**20
@@ -53,22 +52,22 @@ def head_of(config: ModelConfig, *, base: str | None, sentences: bool = False) -
 
     `base` is a repository of the hub; `sentences` is true for a folder of sentence-transformers.
     """
-    library = "transformers" if held_by_transformers(config) else "bertsmith"
+    library = "transformers" if cannot_hold(config) is None else "bertsmith"
     head: dict[str, Any] = {
         "library_name": "sentence-transformers" if sentences else library,
         "pipeline_tag": "sentence-similarity" if sentences else task_of(config),
-        "tags": [family(config.encoder), "bertsmith"],
+        "tags": [config.encoder.family, "bertsmith"],
     }
     return head | ({"base_model": base} if base else {})
 
 
 def note_on_format(config: ModelConfig) -> str:
     """Return a note on a model folder that `transformers` refuses; "" for any other."""
-    if held_by_transformers(config):
+    reason = cannot_hold(config)
+    if reason is None:
         return ""
     return (
-        "The model reads from left to right, so its head reads the last token of a text, and "
-        "transformers would read the first: config.json has the model_type bertsmith, which "
+        f"{reason[0].upper()}{reason[1:]}: config.json has the model_type bertsmith, which "
         "transformers refuses and bertsmith loads."
     )
 

@@ -19,7 +19,6 @@ from bertsmith.engine.continuation import Continuation, ContinuationConfig, Text
 from bertsmith.engine.fill_mask import Filled, MaskFilling
 from bertsmith.engine.predictor import Answering, Predictor, Request, by_request, joined
 from bertsmith.engine.sequences import text_length
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.network.preprocessing import Fit
 from bertsmith.tasks.choice import Choice
@@ -184,7 +183,7 @@ class PretrainedAnswering:
     def record(self, answer: float | Filled) -> Record:
         """Return whether the pair belongs so, or the pieces for each mask."""
         if isinstance(answer, float):
-            name = "in_order" if family(self._config.encoder) == "albert" else "is_next"
+            name = "in_order" if self._config.encoder.family == "albert" else "is_next"
             return {name: answer >= 0.5, "probability": round(answer, 6)}
         return {
             "masks": [

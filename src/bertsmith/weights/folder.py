@@ -13,11 +13,11 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.json_files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
-from bertsmith.network.families.catalog import family
 from bertsmith.network.heads import HEADS, Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config.settings import architecture, heads_of, hub_config
+from bertsmith.weights.formats import format_of
 from bertsmith.weights.names import table as names
 from bertsmith.weights.names.layout import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
@@ -66,10 +66,11 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     """
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
-    if config.encoder.position_offset not in (0, tokenizer.pad_id + 1):
+    offset = config.encoder.position_offset
+    if format_of(config) == "roberta" and offset != tokenizer.pad_id + 1:
         raise ConfigError(
-            f"position_offset is {config.encoder.position_offset} where the vocabulary's padding "
-            f"has the id {tokenizer.pad_id}",
+            f"position_offset is {offset} where the vocabulary's padding has the id "
+            f"{tokenizer.pad_id}",
             remedy=f"set it to {tokenizer.pad_id + 1}: transformers counts positions from there",
         )
     with new_folder(folder, replaces=_check_replaceable) as fresh:
@@ -210,8 +211,9 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
     """All tensors of a model as float32 by the hub's names, with positions and segments."""
     config, state = model.config, model.state_dict()
     # a bare encoder is saved without the prefix, as transformers does
-    bare = not heads_of(architecture(config), family(config.encoder))
-    prefix = names.LAYOUTS[family(config.encoder)].prefix if bare else ""
+    form = format_of(config)
+    bare = form != "bertsmith" and not heads_of(architecture(config), config.encoder.family)
+    prefix = names.LAYOUTS[form].prefix if bare else ""
     tensors: dict[str, Tensor] = {}
     for row in names.rows(config):
         size = names.shape(row, config)

@@ -15,10 +15,10 @@ from torch import Tensor
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.network.embeddings import sinusoidal_table
-from bertsmith.network.families.catalog import family
 from bertsmith.network.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights.config.reading import HubConfig
+from bertsmith.weights.formats import Format
 from bertsmith.weights.names import table as names
 from bertsmith.weights.names.layout import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import Weights
@@ -27,6 +27,9 @@ from bertsmith.weights.tensors import Weights
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
 _MOST_TENSORS = 20_000
+
+# families whose pooler belongs to a head
+_POOLED = ("distilbert", "modernbert")
 
 # positions whose table is made where the file has none, so that no config asks for terabytes
 _MOST_MADE = 2**13
@@ -47,8 +50,8 @@ class ModelFiles:
         self._hub = HubConfig(folder / "config.json")
         self._weights = Weights(folder)
         self._encoder = encoder = self._hub.encoder
-        self._family = family(encoder)
-        self._layout = names.LAYOUTS[self._family]
+        self._format: Format = "bertsmith" if self._hub.is_own else encoder.family
+        self._layout = names.LAYOUTS[self._format]
         self._stored = self._standard_names()
         blocks = encoder.groups or encoder.layers
         if not blocks <= len(self._stored) <= _MOST_TENSORS:
@@ -122,7 +125,7 @@ class ModelFiles:
             outputs = self._outputs(head)
             predicts = self._hub.predicts(head, outputs)
             labels = self._hub.labels(outputs) if head in ("classify", "tag") else ()
-        rows = names.rows_of(self._encoder, parts)
+        rows = names.rows_of(self._encoder, parts, self._format)
         return ModelConfig(
             encoder=self._encoder,
             pooler=any(row.ours.startswith("pooler.") for row in rows),
@@ -148,7 +151,7 @@ class ModelFiles:
         """Names in the file by their standard form."""
         stored: dict[str, str] = {}
         for name in self._weights.entries:
-            standard = names.standard(name, self._family)
+            standard = names.standard(name, self._format)
             if standard in stored:
                 self._refuse(f"holds both {stored[standard]} and {name}")
             stored[standard] = name
@@ -161,7 +164,8 @@ class ModelFiles:
         """The parts the file holds whole and we can use; one that it holds half of is an error."""
         missing = {part: self._missing(part) for part in self._looked_for()}
         parts = {part for part, lacking in missing.items() if not lacking}
-        if not any(row.ours.startswith("pooler.") for row in names.rows_of(self._encoder, parts)):
+        rows = names.rows_of(self._encoder, parts, self._format)
+        if not any(row.ours.startswith("pooler.") for row in rows):
             parts -= {"next_sentence", *READS_SEQUENCE}
         self._tell_lacking(parts)
         return parts
@@ -173,6 +177,9 @@ class ModelFiles:
             heads = [head for head in heads if head in self._hub.heads]
         heads += [head for head in dict.fromkeys(HEADS.values()) if head in self._hub.heads]
         wanted: list[Part] = ["encoder", "pooler", *(heads if self._heads else ())]
+        if not self._heads and self._format == "bertsmith" and self._encoder.family in _POOLED:
+            # as in the formats of their families
+            wanted.remove("pooler")
         return [part for part in wanted if self._rows(part)]
 
     def _missing(self, part: Part) -> list[str]:
@@ -196,21 +203,21 @@ class ModelFiles:
 
     def _tell_unknown(self, parts: set[Part]) -> None:
         """Tell of tensors that are not used; refuse those that would change the encoder."""
-        used = {row.hub for row in names.rows_of(self._encoder, parts)}
+        used = {row.hub for row in names.rows_of(self._encoder, parts, self._format)}
         known = {row.hub for part in self._looked_for() for row in self._rows(part)}
         own = self._layout.prefix
         counters = {own + name for name in names.COUNTERS}
         unknown = sorted(set(self._stored) - used - self._layout.tied.keys() - counters)
         inner = [name for name in unknown if name.startswith(own) and name not in known]
         if inner:
-            kind = self._family.upper()
+            kind = self._format.upper()
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._tell:
             named = ", ".join(unknown)[:200]
             say(f"{self._weights.path}: left out, as nothing here uses it: {named}")
 
     def _rows(self, part: Part) -> list[Row]:
-        return names.rows_of(self._encoder, {part})
+        return names.rows_of(self._encoder, {part}, self._format)
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
         found = self._weights.entries[self._stored[row.hub]].shape
@@ -224,7 +231,7 @@ class ModelFiles:
         """Our names of the tensors that the model has as a constant, and the hub's."""
         absent = {POSITIONS} if self._encoder.positions != "learned" else set()
         absent |= set() if self._encoder.segments else {SEGMENTS}
-        return {row.ours: row.hub for row in self._layout.table if row.ours in absent}
+        return {row.ours: row.hub for row in self._rows("encoder") if row.ours in absent}
 
     def _check_constants(self) -> None:
         """Positions and segments that some other tool has trained since are no constants more."""

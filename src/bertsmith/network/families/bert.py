@@ -52,4 +52,5 @@ def sized(
     """The encoder of one of a family's sizes, with these settings."""
     if size not in sizes:
         raise ConfigError(f"no {name} of the size {size!r}", remedy=f"sizes are {', '.join(sizes)}")
-    return EncoderConfig(**sizes[size]._asdict() | dict(settings))
+    wiring = {"family": name.lower(), **sizes[size]._asdict(), **settings}
+    return EncoderConfig(**wiring)

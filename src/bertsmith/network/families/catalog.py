@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.encoder import EncoderConfig, Family
 from bertsmith.network.families.albert import albert
 from bertsmith.network.families.bert import bert
 from bertsmith.network.families.distilbert import distilbert
 from bertsmith.network.families.modernbert import modernbert
 from bertsmith.network.families.roberta import roberta
 from bertsmith.network.model import ModelConfig
-
-Family = Literal["bert", "albert", "roberta", "distilbert", "modernbert"]
 
 FAMILIES: dict[Family, Callable[..., EncoderConfig]] = {
     "bert": bert,
@@ -23,21 +21,6 @@ FAMILIES: dict[Family, Callable[..., EncoderConfig]] = {
     "modernbert": modernbert,
 }
 """Functions of a size's name, the entries of the vocabulary and changes."""
-
-
-def family(config: EncoderConfig) -> Family:
-    """The family that an encoder belongs to, by its wiring.
-
-    Tables of a width of their own make an ALBERT, positions that begin later a RoBERTa, a ReLU
-    above the first token a DistilBERT, norms before each sublayer a ModernBERT.
-    """
-    if config.embedding is not None:
-        return "albert"
-    if config.position_offset:
-        return "roberta"
-    if config.norm == "before":
-        return "modernbert"
-    return "distilbert" if config.pooling == "relu" else "bert"
 
 
 class Preset(NamedTuple):

@@ -11,7 +11,6 @@ from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.families.catalog import family
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.pretrain.settings import NetworkConfig, Parent, PretrainConfig, PretrainRun
 from bertsmith.store.store import TokenStore
@@ -31,7 +30,7 @@ def continued(folder: Path) -> PretrainConfig:
     sentences otherwise. Raises `ModelFolderError`.
     """
     config = read_config(folder)
-    pairs: Text = "next_sentence" if family(config.encoder) == "bert" else "sentence_order"
+    pairs: Text = "next_sentence" if config.encoder.family == "bert" else "sentence_order"
     longest = min(SampleConfig().longest, config.encoder.longest)
     return PretrainConfig(
         network=_network(config),
@@ -140,7 +139,7 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
     return ModelConfig(
         encoder=encoder,
         # in the other families the pooler belongs to a classifier
-        pooler=pairs or (has.pooler and family(has.encoder) in ("bert", "albert")),
+        pooler=pairs or (has.pooler and has.encoder.family in ("bert", "albert")),
         masked_lm=True,
         next_sentence=pairs,
         classifier_dropout=has.classifier_dropout,
@@ -150,7 +149,7 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
 def _network(config: ModelConfig) -> NetworkConfig:
     encoder = config.encoder
     return NetworkConfig(
-        family=family(encoder),
+        family=encoder.family,
         positions=encoder.positions,
         position_start="parent",
         activation=encoder.activation,

@@ -22,7 +22,7 @@ from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder
-from bertsmith.network.families.catalog import FAMILIES, family
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.devices import best_device, device_named
@@ -52,6 +52,7 @@ from bertsmith.recipes.pretrain.report import model_card, write_report
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
 from bertsmith.recipes.pretrain.time import plan_time
+from bertsmith.reports.model_card import note_on_format
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.distribution import ALONE, World, joined
@@ -444,7 +445,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
 
 def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """Return the config to save, with the default dropout for fine-tuning."""
-    dropout = attention_dropout = 0.0 if family(config.encoder) == "albert" else 0.1
+    dropout = attention_dropout = 0.0 if config.encoder.family == "albert" else 0.1
     if run.parent is not None:
         own = read_config(run.parent.folder).encoder
         dropout, attention_dropout = own.dropout, own.attention_dropout
@@ -455,6 +456,8 @@ def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
 def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
     """Print what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    if note := note_on_format(model.config):
+        say(note)
     budget = run.budget
     if budget.minutes:
         how_long = counted(budget.minutes, "minute")

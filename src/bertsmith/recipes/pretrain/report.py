@@ -13,7 +13,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, markdown
-from bertsmith.network.families.catalog import Family
+from bertsmith.network.encoder import Family
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.pretrain.continuing import new_parts
 from bertsmith.recipes.pretrain.settings import PretrainRun

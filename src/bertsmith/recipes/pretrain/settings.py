@@ -14,7 +14,7 @@ from bertsmith.batches.pretraining import Phase, SampleConfig
 from bertsmith.core.config import Config
 from bertsmith.network.block import Activation
 from bertsmith.network.embeddings import Positions
-from bertsmith.network.families.catalog import Family
+from bertsmith.network.encoder import Family
 from bertsmith.network.model import Precision
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimisers import OptimiserConfig
@@ -32,7 +32,7 @@ class NetworkConfig(Config):
     """What weights start from: random ones, as published, or counts of which tokens stand next to
     which in the corpus, with positions to match (some seconds; BERTs only)."""
     positions: Positions = "learned"
-    """Learned, sinusoidal (not trained), rotary (a modernbert's, and only its) or none."""
+    """Learned, sinusoidal (not trained), rotary or none."""
     position_start: Literal["sinusoidal", "random", "parent"] = "random"
     """What learned positions start from, where start is random; parent: from those of the model
     that is continued."""

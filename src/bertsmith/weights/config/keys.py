@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.network.families.catalog import Family
+from bertsmith.network.encoder import Family
 
 _USUAL = {
     "vocabulary": "vocab_size",
@@ -32,8 +32,8 @@ OWN_MODEL_TYPE = "bertsmith"
 OWN_ACTIVATION = "bertsmith_"
 """What the name of their activation begins with: a class of `transformers` that is named outright,
 as in BertModel.from_pretrained, warns of the type and goes on, and refuses an activation."""
-FAMILY, POOLING = "bertsmith_family", "bertsmith_pooling"
-"""In their config.json: the family whose keys and names it has, and how sequences are pooled."""
+ENCODER = "bertsmith_encoder"
+"""In their config.json: all settings of the encoder."""
 
 KEYS: dict[Family, dict[str, str]] = {
     "bert": _USUAL,

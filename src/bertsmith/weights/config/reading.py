@@ -10,20 +10,18 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.json_files import read_json
 from bertsmith.network.block import Activation
 from bertsmith.network.embeddings import Positions
-from bertsmith.network.encoder import EncoderConfig, Pooled, Pooling
-from bertsmith.network.families.catalog import FAMILIES, Family
+from bertsmith.network.encoder import EncoderConfig, Family, Pooling
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import HEADS, HeadName, Predicts
 from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.weights.config.keys import (
     DEFAULTS,
-    FAMILY,
+    ENCODER,
     KEYS,
     MIN_CONFIDENCE,
     MODERN,
     NO_ANSWER,
-    OWN_ACTIVATION,
     OWN_MODEL_TYPE,
-    POOLING,
     PREPROCESSING,
 )
 from bertsmith.weights.config.settings import PROBLEMS, heads_of
@@ -123,6 +121,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 _POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
 _LARGEST_SIZE, _LARGEST_NUMBER = 2**31 - 1, 1e30
+_LARGEST_OWN = 2**24
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
@@ -164,12 +163,17 @@ class HubConfig:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._data: dict[str, Any] = read_json(path, ModelFolderError, largest=2**20)
-        self.family = self._family()
-        if self.family == "modernbert":
-            self._data = with_keys_of_version_4(self._data, path)
-        self._check_settings()
+        self.is_own = self._data.get("model_type") == OWN_MODEL_TYPE
         try:
-            self.encoder = self._encoder()
+            if self.is_own:
+                self.encoder = self._own_encoder()
+                self.family = self.encoder.family
+            else:
+                self.family = self._family()
+                if self.family == "modernbert":
+                    self._data = with_keys_of_version_4(self._data, path)
+                self._check_settings()
+                self.encoder = self._encoder()
         except ConfigError as error:
             self._refuse(error.what, error.remedy)
         self.classifier_dropout = self._classifier_dropout()
@@ -247,35 +251,22 @@ class HubConfig:
         return labels
 
     def _family(self) -> Family:
-        own = self._is_own()
-        key = FAMILY if own else "model_type"
-        kind = self._data.get(key, None if own else "bert")
+        kind = self._data.get("model_type", "bert")
         known = next((each for each in FAMILIES if each == kind), None)
         if known is None:
-            kinds = FAMILIES if own else (*FAMILIES, OWN_MODEL_TYPE)
-            self._refuse(f"{key} is {kind!r}", f"it can be {', '.join(kinds)}")
+            kinds = ", ".join((*FAMILIES, OWN_MODEL_TYPE))
+            self._refuse(f"model_type is {kind!r}", f"it can be {kinds}")
         return known
 
-    def _is_own(self) -> bool:
-        """Return whether the file is of a model that `transformers` cannot hold."""
-        return bool(self._data.get("model_type") == OWN_MODEL_TYPE)
-
-    def _pooled(self) -> Pooled:
-        """Return the token that heads read of a sequence; it is said in no other folder but ours.
-
-        A classifier of `transformers` reads the first, of whatever encoder.
-        """
-        found = self._data.get(POOLING)
-        if not self._is_own():
-            if POOLING in self._data:
-                self._refuse(
-                    f"{POOLING} is {found!r} and model_type is {self._data.get('model_type')!r}",
-                    f"it goes with the model_type {OWN_MODEL_TYPE!r} alone",
-                )
-            return "first"
-        if found not in ("first", "last"):
-            self._refuse(f"{POOLING} is {found!r}", "it can be first or last")
-        return "last" if found == "last" else "first"
+    def _own_encoder(self) -> EncoderConfig:
+        """Return the encoder of our own format, whose settings are one key."""
+        settings = self._data.get(ENCODER)
+        if not isinstance(settings, dict):
+            self._refuse(f"{ENCODER} is {settings!r}", "it must be an object")
+        for name, value in settings.items():
+            if isinstance(value, int | float) and not -1 < value <= _LARGEST_OWN:
+                self._refuse(f"{ENCODER}: {name} is {value!r}", f"at most {_LARGEST_OWN:,}")
+        return EncoderConfig.from_dict(settings)
 
     def _check_settings(self) -> None:
         if self.family != "bert" and self._data.get("is_decoder") is True:
@@ -292,16 +283,16 @@ class HubConfig:
 
     def _encoder(self) -> EncoderConfig:
         keys, layers = KEYS[self.family], self._integer("layers")
-        activation, own = self._value("activation"), OWN_ACTIVATION if self._is_own() else ""
-        known = {own + name: each for name, each in _ACTIVATIONS.items()}
-        if not isinstance(activation, str) or activation not in known:
+        activation = self._value("activation")
+        if not isinstance(activation, str) or activation not in _ACTIVATIONS:
             key = keys["activation"]
-            self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(known)}")
+            self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
         groups = self._integer("groups") if "groups" in keys else None
         modern = self._modern() if self.family == "modernbert" else {}
         distilled, offset = self.family == "distilbert", self._position_offset()
         segments = self._integer("segments") if "segments" in keys else 0
         return EncoderConfig(
+            family=self.family,
             embedding=self._integer("embedding") if "embedding" in keys else None,
             # as many groups as layers share nothing
             groups=None if groups == layers else groups,
@@ -314,10 +305,10 @@ class HubConfig:
             position_offset=offset,
             segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
             positions=self._positions(),
-            activation=known[activation],
+            activation=_ACTIVATIONS[activation],
             pooling=_POOLING.get(self.family, "tanh"),
             causal=self._data.get("is_decoder") is True,
-            **{"pooled": self._pooled()} | modern,
+            **modern,
             dropout=self._number("dropout"),
             attention_dropout=self._number("attention_dropout"),
             norm_epsilon=1e-12 if distilled else self._number("norm_epsilon"),

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.catalog import Family, family
+from bertsmith.network.encoder import EncoderConfig, Family
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights.config.keys import (
-    FAMILY,
+    ENCODER,
     KEYS,
     MIN_CONFIDENCE,
     MODERN,
     NO_ANSWER,
     OWN_ACTIVATION,
-    OWN_MODEL_TYPE,
-    POOLING,
     PREPROCESSING,
 )
+from bertsmith.weights.formats import PREFIXES, format_of
 from bertsmith.weights.names.layout import Part
-
-PREFIXES: dict[Family, str] = {
-    "bert": "Bert",
-    "albert": "Albert",
-    "roberta": "Roberta",
-    "distilbert": "DistilBert",
-    "modernbert": "ModernBert",
-}
-"""What the names of a family's classes begin with."""
 
 OWN_PREFIX = "Bertsmith"
 """The same of models that `transformers` cannot hold."""
@@ -61,19 +50,11 @@ _PARTS: dict[str, tuple[Part, ...]] = {
 }
 
 
-def held_by_transformers(config: ModelConfig) -> bool:
-    """Return whether a class of `transformers` computes what the model does.
-
-    None has a pooler that reads the last token of a sequence.
-    """
-    return not (config.pooler and config.encoder.pooled == "last")
-
-
 def architecture(config: ModelConfig) -> str:
     """The class that holds all the heads of a model, or the most telling one."""
-    kind = family(config.encoder)
-    prefix = PREFIXES[kind] if held_by_transformers(config) else OWN_PREFIX
-    return prefix + _task(config, kind)
+    form = format_of(config)
+    prefix = OWN_PREFIX if form == "bertsmith" else PREFIXES[form]
+    return prefix + _task(config)
 
 
 def heads_of(architecture: str, kind: Family) -> tuple[Part, ...]:
@@ -82,12 +63,12 @@ def heads_of(architecture: str, kind: Family) -> tuple[Part, ...]:
     return _PARTS.get(architecture.removeprefix(prefix), ())
 
 
-def _task(config: ModelConfig, kind: Family) -> str:
+def _task(config: ModelConfig) -> str:
     if config.predicts is not None:
         return _PREDICTS[config.predicts]
     if config.next_sentence:
         # there is no class for sentence order alone
-        alone = kind != "albert" and not config.masked_lm
+        alone = config.encoder.family != "albert" and not config.masked_lm
         return "ForNextSentencePrediction" if alone else "ForPreTraining"
     if config.masked_lm:
         return "LMHeadModel" if config.encoder.causal else "ForMaskedLM"
@@ -99,24 +80,26 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
 
     `pad_id` and `ends` are the ids of padding and of what a sequence begins and ends with.
     """
-    encoder = config.encoder
-    kind = family(encoder)
-    keys = KEYS[kind]
+    encoder, form = config.encoder, format_of(config)
+    keys = KEYS[encoder.family]
+    # both names of the tanh formula are known to transformers; this is the older
+    activation = "gelu_new" if encoder.activation == "gelu_tanh" else "gelu"
     data: dict[str, Any] = {
         "architectures": [architecture(config)],
         "dtype": "float32",
-        "model_type": kind,
+        "model_type": form,
         "pad_token_id": pad_id,
+        keys["activation"]: activation,
+        keys["classifier_dropout"]: config.classifier_dropout,
     }
-    data |= {key: getattr(encoder, ours) for ours, key in keys.items() if hasattr(encoder, ours)}
-    # both names of the tanh formula are known to transformers; this is the older
-    data[keys["activation"]] = "gelu_new" if encoder.activation == "gelu_tanh" else "gelu"
-    data[keys["classifier_dropout"]] = config.classifier_dropout
-    data[keys["longest"]] = encoder.longest + encoder.position_offset
-    data |= _modern(encoder, ends) if kind == "modernbert" else _wiring(encoder)
-    if not held_by_transformers(config):
-        data |= _own(config)
-        data[keys["activation"]] = OWN_ACTIVATION + data[keys["activation"]]
+    if form == "bertsmith":
+        data |= {each["activation"]: OWN_ACTIVATION + activation for each in KEYS.values()}
+        data[ENCODER] = encoder.to_dict()
+    else:
+        named = {key: getattr(encoder, ours, None) for ours, key in keys.items()}
+        data = {key: value for key, value in named.items() if value is not None} | data
+        data[keys["longest"]] = encoder.longest + encoder.position_offset
+        data |= _modern(encoder, ends) if form == "modernbert" else _wiring(encoder)
     if config.labels:
         data["id2label"] = {str(number): label for number, label in enumerate(config.labels)}
         data["label2id"] = {label: number for number, label in enumerate(config.labels)}
@@ -131,18 +114,9 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
     return dict(sorted(data.items()))
 
 
-def _own(config: ModelConfig) -> dict[str, Any]:
-    """Return the settings that make `transformers` refuse a model, and state its pooling."""
-    return {
-        "model_type": OWN_MODEL_TYPE,
-        FAMILY: family(config.encoder),
-        POOLING: config.encoder.pooled,
-    }
-
-
 def _wiring(encoder: EncoderConfig) -> dict[str, Any]:
     """Return the settings that follow from several of ours, or are ours alone."""
-    kind, data = family(encoder), dict[str, Any]()
+    kind, data = encoder.family, dict[str, Any]()
     if kind == "albert":
         data["inner_group_num"] = 1
         data["num_hidden_groups"] = encoder.groups or encoder.layers

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.json_files import write_json
-from bertsmith.network.families.catalog import Family
-from bertsmith.weights.config.settings import PREFIXES
+from bertsmith.network.encoder import Family
 from bertsmith.weights.conversion.staging import (
     Change,
     Move,
@@ -39,6 +38,7 @@ from bertsmith.weights.conversion.tensor_bundle import (
     write_bundle,
 )
 from bertsmith.weights.folder import check_file
+from bertsmith.weights.formats import PREFIXES
 from bertsmith.weights.names import table as names
 from bertsmith.weights.tensors import TensorFile, write_tensors
 

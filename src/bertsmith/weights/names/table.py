@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.catalog import Family, family
+import torch
+from torch import nn
+
+from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.heads import HEADS, MaskedLMHead, Pooler
 from bertsmith.network.model import ModelConfig
+from bertsmith.weights.formats import Format, format_of
 from bertsmith.weights.names.albert import ALBERT
 from bertsmith.weights.names.bert import BERT
 from bertsmith.weights.names.distilbert import DISTILBERT
-from bertsmith.weights.names.layout import Layout, Part, Row
+from bertsmith.weights.names.layout import POSITIONS, E, H, Layout, Part, Row, linear
 from bertsmith.weights.names.modernbert import MODERNBERT
 from bertsmith.weights.names.roberta import ROBERTA
 
-LAYOUTS: dict[Family, Layout] = {
+LAYOUTS: dict[Format, Layout] = {
+    "bertsmith": Layout(table=(), prefix="encoder.", tied={}),
     "bert": BERT,
     "albert": ALBERT,
     "roberta": ROBERTA,
@@ -32,7 +38,7 @@ def rows(config: ModelConfig) -> list[Row]:
     Positions always have a row, and segments where the family has any: a model without them writes
     what stands for them.
     """
-    return rows_of(config.encoder, parts(config))
+    return rows_of(config.encoder, parts(config), format_of(config))
 
 
 def parts(config: ModelConfig) -> set[Part]:
@@ -49,9 +55,11 @@ def parts(config: ModelConfig) -> set[Part]:
     return found
 
 
-def rows_of(encoder: EncoderConfig, wanted: Collection[Part]) -> list[Row]:
+def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: Format) -> list[Row]:
     """The tensors of some parts of a model, blocks numbered, in the order of the table."""
-    table = [row for row in LAYOUTS[family(encoder)].table if row.part in wanted]
+    if form == "bertsmith":
+        return [row for row in _own_rows(encoder) if row.part in wanted]
+    table = [row for row in LAYOUTS[form].table if row.part in wanted]
     # a head may bring the layer that it reads the first token through
     brought = {row.ours for row in table if row.part != "pooler"}
     found = []
@@ -63,6 +71,30 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part]) -> list[Row]:
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
             for i in range(row.first, (encoder.groups or encoder.layers) if several else 1)
         ]
+    return found
+
+
+@cache
+def _own_rows(encoder: EncoderConfig) -> list[Row]:
+    """The tensors of our own format, by the names that they have in the model."""
+    with torch.device("meta"):
+        modules: dict[Part, tuple[str, nn.Module]] = {
+            "encoder": ("encoder", Encoder(encoder)),
+            "pooler": ("pooler", Pooler(encoder)),
+            "masked_lm": ("heads.masked_lm", MaskedLMHead(encoder, "none")),
+        }
+    found = [
+        Row(part, f"{start}.{name}", f"{start}.{name}", tuple(tensor.shape))
+        for part, (start, module) in modules.items()
+        for name, tensor in module.named_parameters()
+    ]
+    if encoder.positions == "sinusoidal":
+        found.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
+    outputs: dict[Part, str | int] = {"next_sentence": 2, "span": 2, "choose": 1}
+    heads: tuple[Part, ...] = ("next_sentence", *dict.fromkeys(HEADS.values()))
+    for head in heads:
+        name = f"heads.{head}"
+        found += linear(head, name, name, outputs.get(head, "labels"), H)
     return found
 
 
@@ -88,7 +120,7 @@ def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
     return (first * row.place[1], *others)
 
 
-def standard(hub: str, kind: Family = "bert") -> str:
+def standard(hub: str, kind: Format = "bert") -> str:
     """A name as some tool wrote it, but with the family's prefix and today's norms."""
     if hub.partition(".")[0] in LAYOUTS[kind].roots:
         hub = LAYOUTS[kind].prefix + hub
