@@ -32,7 +32,7 @@ from rich.table import Table
 
 from accelerator.contestants import Plan, train_ours, train_rival
 from accelerator.text import Text, text_for
-from bertsmith.network.families.bert import SIZES
+from bertsmith.network.families.bert import BERT
 from bertsmith.recipes.devices import device_named
 
 PARTS = ("throughput", "rival", "ours", "table")
@@ -72,7 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="under five minutes")
     parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or, to try it, cpu")
-    parser.add_argument("--size", default="base", choices=sorted(SIZES))
+    parser.add_argument("--size", default="base", choices=sorted(BERT.sizes))
     parser.add_argument("--minutes", type=float, help="of training for each; 8")
     parser.add_argument("--compile", action="store_true", default=None, help="compile the rival")
     parser.add_argument("--out", type=Path, help="folder of what is done; gpu-benchmark")
@@ -98,7 +98,7 @@ def _name(device: torch.device) -> str:
 def _throughput(asked: argparse.Namespace, longest: int) -> list[dict[str, Any]]:
     """The rows of pretrain_throughput.py at one length."""
     script = Path(__file__).with_name("pretrain_throughput.py")
-    layers, hidden, *_ = SIZES[asked.size]
+    layers, hidden, *_ = BERT.sizes[asked.size]
     command = [
         sys.executable, str(script), "--device", torch.device(asked.device).type,
         "--shape", f"{layers}/{hidden}", "--table", "filled", "--longest", str(longest),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.network.encoder import EncoderConfig, Family
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import ModelConfig
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -18,7 +19,7 @@ _SIZES: dict[str, Any] = {
 }  # fmt: skip
 _NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
-ENCODERS: dict[Family, EncoderConfig] = {
+ENCODERS: dict[FamilyName, EncoderConfig] = {
     "bert": EncoderConfig(**_SIZES),
     "albert": EncoderConfig(
         **_SIZES | _NO_DROPOUT | {"layers": 6, "groups": 2},
@@ -65,7 +66,7 @@ HEADS: dict[str, dict[str, Any]] = {
 _WITHOUT_PAIRS = ("roberta", "distilbert", "modernbert")
 
 
-def _model(family: Family, head: str) -> ModelConfig:
+def _model(family: FamilyName, head: str) -> ModelConfig:
     parts = HEADS[head]
     # DistilBERT has none but below a head
     more = {"pooler": False} if (family, head) == ("distilbert", "none") else {}
@@ -87,7 +88,7 @@ MODELS: dict[str, ModelConfig] = {
 # as in RoBERTa's, padding is 1
 _SPECIALS = {"roberta": ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")}
 
-TOKENIZERS: dict[Family, Tokenizer] = {
+TOKENIZERS: dict[FamilyName, Tokenizer] = {
     family: Tokenizer(
         (*_SPECIALS.get(family, SPECIALS), *(f"word{number}" for number in range(94))),
         BasicRules(lowercase=True),

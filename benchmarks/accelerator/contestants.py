@@ -16,7 +16,7 @@ from torch import Tensor
 from accelerator.text import LENGTH, Text, blocks
 from bertsmith.batches.pretraining import PhasedBatches
 from bertsmith.core.clock import Clock
-from bertsmith.network.families.bert import SIZES
+from bertsmith.network.families.bert import BERT
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.published import quick
@@ -153,7 +153,7 @@ def _judged(model: Model, text: Text, judge: Judge, device: torch.device) -> dic
 def _rival(plan: Plan, text: Text) -> Any:  # noqa: ANN401
     from transformers import BertConfig, BertForMaskedLM
 
-    layers, hidden, *_ = SIZES[plan.size]
+    layers, hidden, *_ = BERT.sizes[plan.size]
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=text.tokenizer.size, hidden_size=hidden, num_hidden_layers=layers,

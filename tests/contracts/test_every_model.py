@@ -17,8 +17,8 @@ from bertsmith.network.heads import HEADS as HEAD_OF
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights import names
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
-from bertsmith.weights.names import table
 from bounds import close_when_regrouped
 from families import ENCODERS, HEADS, LABELS, MODELS, TOKENIZERS
 
@@ -139,7 +139,7 @@ def test_every_weight_is_learned_and_named(case: str) -> None:
         gradient = parameter.grad
         assert (gradient is None) == (name.partition(".")[0] in unread), name
         assert gradient is None or bool(gradient.isfinite().all()), name
-    assert {row.ours for row in table.rows(config)} == set(model.state_dict())
+    assert {row.ours for row in names.rows(config)} == set(model.state_dict())
 
 
 @pytest.mark.parametrize("case", MODELS)

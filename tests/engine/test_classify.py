@@ -13,7 +13,7 @@ from bertsmith.engine.answers import (
     text_outputs,
 )
 from bertsmith.engine.sequences import windows
-from bertsmith.network.families.modernbert import modernbert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def test_a_head_that_reads_the_mean_of_all_tokens_is_given_all(
     predicts: Predicts, tokenizer: Tokenizer
 ) -> None:
     size = {"hidden": 24, "layers": 2, "heads": 2, "feed_forward": 37, "longest": 29}
-    encoder = modernbert("tiny", 56, **size, pooled="mean", initial_std=0.3)
+    encoder = encoder_of("modernbert", "tiny", 56, **size, pooled="mean", initial_std=0.3)
     labels = ("a", "b") if predicts == "class" else ()
     one = build_model(ModelConfig(encoder=encoder, predicts=predicts, labels=labels), seed=5)
     one.eval()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.network.encoder import Family
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
@@ -45,7 +45,7 @@ def _save_kinds(place: Path) -> None:
     learned = learn_unigram(texts, size=60)
     assert isinstance(learned.rules, UnigramRules)
     rules = replace(learned.rules, charsmap=one_exchange())
-    made: dict[str, tuple[Family, Tokenizer]] = {
+    made: dict[str, tuple[FamilyName, Tokenizer]] = {
         "bytes": ("roberta", learn_byte_bpe(texts, size=300)),
         "unigram": ("albert", Tokenizer(learned.vocabulary, rules)),
     }

@@ -10,8 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import EncoderConfig, encoder_of
 from bertsmith.network.flops import Work, forward_flops, training_flops, work_of
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -24,8 +23,8 @@ EQUAL, ONE_EACH = (64, 64, 64, 64), (2, 70, 170, 200)
 ENCODER = EncoderConfig(vocabulary=99, hidden=24, layers=3, heads=4, feed_forward=37, longest=96)
 
 MODERN = replace(
-    ENCODER, segments=0, positions="rotary", gated=True, norm="before", biases=False,
-    pooling="gelu", window=15,
+    ENCODER, family="modernbert", segments=0, positions="rotary", gated=True, norm="before",
+    biases=False, pooling="gelu", window=15,
 )  # fmt: skip
 
 
@@ -125,7 +124,7 @@ def test_what_is_not_needed_earns_nothing() -> None:
 
 def test_bert_base_needs_six_operations_a_weight_and_token() -> None:
     """12 layers of 12 H^2 weights, on 8 sequences of 512 tokens."""
-    config = ModelConfig(encoder=bert("base", 30_522), pooler=False)
+    config = ModelConfig(encoder=encoder_of("bert", "base", 30_522), pooler=False)
     weights = 12 * 12 * 768**2
     work = Work(tokens=4096, pairs=8 * 512**2)
     attention = 12 * 12 * 768 * 8 * 512**2

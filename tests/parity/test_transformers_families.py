@@ -12,8 +12,9 @@ import torch
 import transformers
 
 from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model
-from bertsmith.weights.names import table
+from bertsmith.weights.formats.catalog import FORMATS
 from families import MODELS, OTHER_SHAPES, TOKENIZERS
 from parity.comparing import compare, varied
 from parity.modern import ModernBertConfig
@@ -139,16 +140,16 @@ def test_the_table_has_the_tensors_of_transformers(case: str) -> None:
     with torch.device("meta"):
         ours = Model(config).state_dict()
         theirs = their_class(case)(their_config(config)).state_dict()
-    layout = table.LAYOUTS[config.encoder.family]
-    rows = table.rows(config)
+    layout = FORMATS[config.encoder.family]
+    rows = names.rows(config)
     # a tensor of theirs may hold several of ours, each in a place of its own
     assert len({(row.hub, row.place) for row in rows}) == len({row.ours for row in rows})
     assert sum(1 / row.place[1] for row in rows) == pytest.approx(len({row.hub for row in rows}))
-    assert {row.ours: table.shape(row, config) for row in rows} == {
+    assert {row.ours: names.shape(row, config) for row in rows} == {
         name: tuple(each.shape) for name, each in ours.items()
     }
     # a bare encoder has no prefix there
     prefix = layout.prefix if case.endswith("-none") else ""
-    assert {row.hub.removeprefix(prefix): table.shape_in_file(row, config) for row in rows} == {
+    assert {row.hub.removeprefix(prefix): names.shape_in_file(row, config) for row in rows} == {
         name: tuple(each.shape) for name, each in theirs.items() if name not in layout.tied
     }

@@ -17,8 +17,8 @@ from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights import names
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.names import table
 from bounds import close_gradients
 
 LENGTHS = (13, 5, 23, 7, 19)
@@ -78,7 +78,7 @@ def test_gradients_of_both_losses_agree(theirs: BertForPreTraining, ours: Model)
 
     expected = {name: each.grad for name, each in theirs.named_parameters()}
     mine = {name: each.grad for name, each in ours.named_parameters()}
-    rows = table.rows(ours.config)
+    rows = names.rows(ours.config)
     assert {row.ours for row in rows} == mine.keys()
     assert {row.hub for row in rows} == expected.keys()
     for row in rows:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from bertsmith.network.encoded import Taps
-from bertsmith.network.encoder import Family
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from bounds import close_to_transformers, close_when_regrouped
@@ -21,7 +21,7 @@ from parity.comparing import LENGTHS, sequences, varied
 
 @pytest.mark.parametrize("family", list(ENCODERS))
 @torch.no_grad()
-def test_what_is_tapped_is_what_transformers_gives(family: Family, tmp_path: Path) -> None:
+def test_what_is_tapped_is_what_transformers_gives(family: FamilyName, tmp_path: Path) -> None:
     ours = varied(build_model(MODELS[f"{family}-none"], seed=1))
     save_model(tmp_path / "model", ours, TOKENIZERS[family])
     theirs: Any = AutoModel.from_pretrained(tmp_path / "model", attn_implementation="eager").eval()

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.modernbert import modernbert
+from bertsmith.network.encoder import EncoderConfig, encoder_of
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.objectives.texts import Classify
+from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model, start_from
-from bertsmith.weights.names import table
 from bounds import close_gradients, close_losses, close_to_transformers, close_when_regrouped
 from families import ENCODERS, LABELS
 from parity.comparing import TOKENIZER, compare, every_state, sequences, varied
@@ -90,7 +89,7 @@ def test_a_masked_lm_step_has_the_gradients_of_transformers(tmp_path: Path) -> N
     found.backward()
     close_losses(found, expected)
     gradients = {name: each.grad for name, each in theirs.named_parameters()}
-    rows = table.rows(ours.config)
+    rows = names.rows(ours.config)
     assert {row.hub for row in rows} == gradients.keys()
     for row in rows:
         mine, other = ours.get_parameter(row.ours).grad, gradients[row.hub]
@@ -198,9 +197,9 @@ def test_a_wiring_that_cannot_be_computed_is_refused(change: dict[str, Any], tol
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"next_sentence": True, "pooler": True}, "have no next-sentence head"),
-        ({"masked_lm": True, "pooler": True}, "has a pooler below its head"),
-        ({"predicts": "span", "pooler": False}, "has a pooler below its head"),
+        ({"next_sentence": True, "pooler": True}, "has no next-sentence head"),
+        ({"masked_lm": True, "pooler": True}, "has a pooler below heads that read it"),
+        ({"predicts": "span", "pooler": False}, "has a pooler below heads that read it"),
         ({"predicts": "span", "masked_lm": True}, "has one head"),
     ],
 )
@@ -210,7 +209,7 @@ def test_heads_that_it_has_not_are_refused(parts: dict[str, Any], told: str) -> 
 
 
 def test_sums_of_layers_start_small() -> None:
-    encoder: EncoderConfig = modernbert("tiny", 99)
+    encoder: EncoderConfig = encoder_of("modernbert", "tiny", 99)
     model = build_model(ModelConfig(encoder=encoder, pooler=False, masked_lm=True), seed=1)
     for name, parameter in model.encoder.blocks.named_parameters():
         if parameter.dim() == 2:

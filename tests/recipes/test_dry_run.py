@@ -10,7 +10,8 @@ from transformers import AutoTokenizer
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.families import bert
+from bertsmith.network.families.bert import BERT
+from bertsmith.network.families.family import usual
 from bertsmith.recipes.pretrain.preview import Wanted, look
 from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.store.preparing import prepare_store
@@ -49,7 +50,7 @@ def test_the_check_before_pretraining_alone(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(bert.SIZES, "least", bert.usual(2, 64))
+    monkeypatch.setitem(BERT.sizes, "least", usual(2, 64))
     prepare_store(invented_documents(20), tokenizer, tmp_path / "store", held_out=0.1)
     settings = PretrainConfig(
         network=NetworkConfig(longest=40), samples=SampleConfig(longest=31, tokens_per_batch=190)

@@ -138,18 +138,22 @@ def test_every_head_of_texts_reads_the_last_token(base: Path, predicts: Predicts
         ({"theta": 1e400}, "theta is inf"),
         ({"color": 3}, "unknown setting 'color'"),
         (None, "bertsmith_encoder is None"),
+        ("without", "has no bertsmith_encoder: an earlier version saved it; train or convert"),
     ],
 )
 def test_a_config_that_contradicts_itself_is_refused(
     learned: tuple[Path, FinetuneOutcome],
     tmp_path: Path,
-    change: dict[str, object] | None,
+    change: dict[str, object] | str | None,
     told: str,
 ) -> None:
     for name in ("model.safetensors", "vocab.txt", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((learned[1].model / name).read_bytes())
     said = json.loads((learned[1].model / "config.json").read_text(encoding="utf-8"))
-    said["bertsmith_encoder"] = change and said["bertsmith_encoder"] | change
+    if isinstance(change, str):
+        del said["bertsmith_encoder"]
+    else:
+        said["bertsmith_encoder"] = change and said["bertsmith_encoder"] | change
     (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
     with pytest.raises(ModelFolderError, match=told):
         load_model(tmp_path)

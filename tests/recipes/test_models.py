@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from bertsmith.cli.main import main
-from bertsmith.network.families.catalog import PRESETS, preset_config
+from bertsmith.network.families.catalog import PRESETS
+from bertsmith.network.model import preset_config
 from bertsmith.recipes.models import (
     TOKENS,
     ModelFacts,
@@ -24,9 +25,8 @@ from bertsmith.recipes.models import (
 RUN = """
 import sys, torch, numpy as np
 from bertsmith.network.batch import pack
-from bertsmith.network.model import build_model
-from bertsmith.network.families.catalog import PRESETS, preset_config
-model = build_model(preset_config(PRESETS[sys.argv[1]]), seed=0).eval()
+from bertsmith.network.model import build_model, preset_config
+model = build_model(preset_config(sys.argv[1]), seed=0).eval()
 if sys.argv[2] == "2":
     model = model.bfloat16()
 ids = [np.arange(5, 133)] * 32
@@ -46,7 +46,7 @@ def test_the_memory_told_is_about_what_is_taken(width: int) -> None:
         [sys.executable, "-c", RUN, "minilm-6-384", str(width)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    config = preset_config(PRESETS["minilm-6-384"])
+    config = preset_config("minilm-6-384")
     told = inference_memory(config, tokens=TOKENS, width=width)
     assert 0.75 * int(done.stdout) < told < 1.3 * int(done.stdout)
 
@@ -59,7 +59,7 @@ def test_every_preset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(facts) == list(PRESETS)
     base = facts["bert-base-uncased"]
     assert (base.layers, base.hidden, base.heads, base.vocabulary) == (12, 768, 12, 30_522)
-    assert base.parameters == parameters(preset_config(PRESETS["bert-base-uncased"])) == 109_482_240
+    assert base.parameters == parameters(preset_config("bert-base-uncased")) == 109_482_240
     for each in facts.values():
         assert 2 * each.parameters < each.inference_bf16 < each.inference_fp32 < each.training_fp32
         # weights, gradients, two moments, and weights and moments once more while they are saved

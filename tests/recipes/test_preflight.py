@@ -10,7 +10,7 @@ import torch
 
 from bertsmith.batches.pretraining import Phase, PhasedBatches, PretrainingBatches, SampleConfig
 from bertsmith.core.errors import StoreError
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.findings import Findings
@@ -56,7 +56,7 @@ def checked(
         store=store.folder, store_hash="", model="tiny", budget=budget, threads=1, device="cpu",
         settings=settings,
     )  # fmt: skip
-    encoder = bert("tiny", tokenizer.size, longest=64)
+    encoder = encoder_of("bert", "tiny", tokenizer.size, longest=64)
     config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
     model = build_model(config, seed=1)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -245,7 +245,7 @@ def test_too_little_memory_stops_before_anything_is_allocated(
         device="cpu", settings=settings,
     )  # fmt: skip
     batches = PhasedBatches(good, tokenizer, settings.samples, (), seed=0)
-    config = ModelConfig(encoder=bert("large", tokenizer.size), masked_lm=True)
+    config = ModelConfig(encoder=encoder_of("bert", "large", tokenizer.size), masked_lm=True)
     cpu = torch.device("cpu")
     with pytest.raises(StoreError, match=r"memory needed: about [\d.]+ GB .* smaller --model.*"):
         check_room(run, config, batches.parts, tmp_path, cpu)

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.network.families.bert import bert
-from bertsmith.network.families.modernbert import modernbert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes import room
 from bertsmith.recipes.room import Need, free_memory, look_at_room, need
@@ -25,7 +24,7 @@ SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
 # a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
 import sys, torch
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
@@ -42,7 +41,7 @@ def size(field):
     # what getrusage calls the largest size can be that of the process that started this one
     lines = open("/proc/self/status").read().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
-encoder = bert("mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
+encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
 before = size('VmRSS')
 model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=0)
 optimiser = Optimiser(model, OptimiserConfig())
@@ -60,7 +59,7 @@ def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRAIN, precision], capture_output=True, text=True, check=True
     )
-    encoder = bert("mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
+    encoder = encoder_of("bert", "mini", 20_000, longest=64, dropout=0.0, attention_dropout=0.0)
     config = ModelConfig(encoder=encoder, masked_lm=True)
     wanted = need(config, SAMPLES, OptimiserConfig(), "bf16" if precision == "bf16" else "fp32")
     taken = int(done.stdout)
@@ -72,7 +71,7 @@ def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
     samples = SampleConfig(longest=4096, tokens_per_batch=4096)
 
     def activations(**changes: Any) -> int:  # noqa: ANN401
-        config = ModelConfig(encoder=modernbert("tiny", 99, **changes), pooler=False)
+        config = ModelConfig(encoder=encoder_of("modernbert", "tiny", 99, **changes), pooler=False)
         return need(config, samples, OptimiserConfig(), "fp32").activations
 
     # two layers of three, two heads: 256 keys a query in place of 4,096
@@ -82,7 +81,9 @@ def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
 
 @pytest.mark.parametrize("optimiser", [OptimiserConfig(), OptimiserConfig(matrices="muon")])
 def test_weights_and_moments_are_counted(optimiser: OptimiserConfig) -> None:
-    config = ModelConfig(encoder=bert("tiny", 997, longest=41), masked_lm=True, next_sentence=True)
+    config = ModelConfig(
+        encoder=encoder_of("bert", "tiny", 997, longest=41), masked_lm=True, next_sentence=True
+    )
     model = build_model(config, seed=1)
     wanted = need(config, SAMPLES, optimiser, "fp32")
     assert wanted.weights == 4 * sum(p.numel() for p in model.parameters())
@@ -95,8 +96,10 @@ def test_weights_and_moments_are_counted(optimiser: OptimiserConfig) -> None:
 
 
 def test_a_longer_batch_and_dropout_want_more() -> None:
-    config = ModelConfig(encoder=bert("tiny", 997, dropout=0.0, attention_dropout=0.0))
-    dropped = replace(config, encoder=bert("tiny", 997))
+    config = ModelConfig(
+        encoder=encoder_of("bert", "tiny", 997, dropout=0.0, attention_dropout=0.0)
+    )
+    dropped = replace(config, encoder=encoder_of("bert", "tiny", 997))
     large = replace(SAMPLES, tokens_per_batch=8192)
     small, batch, drop = (
         need(each, samples, OptimiserConfig(), "bf16").activations

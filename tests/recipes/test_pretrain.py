@@ -19,7 +19,8 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.network.batch import Batch
 from bertsmith.network.embeddings import Positions
-from bertsmith.network.families import bert
+from bertsmith.network.families.bert import BERT
+from bertsmith.network.families.family import usual
 from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
@@ -49,7 +50,7 @@ QUICK = PretrainConfig(
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bert.SIZES, "least", bert.usual(2, 64))
+        patch.setitem(BERT.sizes, "least", usual(2, 64))
         yield
 
 

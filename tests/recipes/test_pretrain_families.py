@@ -12,8 +12,8 @@ from transformers import AutoModelForMaskedLM
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import pack
-from bertsmith.network.encoder import Family
-from bertsmith.network.families.distilbert import distilbert
+from bertsmith.network.encoder import encoder_of
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.recipes.pretrain.published import roberta
 from bertsmith.recipes.pretrain.recipe import pretrain
@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
     return folder
 
 
-def settings_of(kind: Family) -> PretrainConfig:
+def settings_of(kind: FamilyName) -> PretrainConfig:
     settings = roberta("tiny", Budget(steps=3))
     return replace(
         settings,
@@ -58,7 +58,11 @@ def same_as_theirs(model: Model, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["roberta", "distilbert"])
 def test_what_is_trained_loads_in_transformers(
-    store: Path, tmp_path: Path, tokenizer: Tokenizer, kind: Family
+    store: Path,
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    kind: FamilyName,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind))
     model, _ = load_model(tmp_path / "run" / "model")
@@ -66,13 +70,15 @@ def test_what_is_trained_loads_in_transformers(
     assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * (kind == "roberta")
     assert model.config.encoder.dropout == 0.1
     same_as_theirs(model, first.folder / "model")
+    said = " ".join(capsys.readouterr().err.split()).lower()
+    assert f"model_type {kind}, which {kind}model of transformers loads" in said
 
 
 def test_a_classifier_goes_on_as_a_language_model(
     store: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     """The layer between its first token and its classes is no pooler that could be kept."""
-    encoder = distilbert("tiny", tokenizer.size, longest=61)
+    encoder = encoder_of("distilbert", "tiny", tokenizer.size, longest=61)
     config = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b"))
     save_model(tmp_path / "classifier", build_model(config, seed=1), tokenizer)
     again = pretrain(store, out=tmp_path / "run", parent=tmp_path / "classifier", steps=2)
@@ -82,7 +88,7 @@ def test_a_classifier_goes_on_as_a_language_model(
 
 
 @pytest.mark.parametrize("kind", ["roberta", "distilbert"])
-def test_pairs_are_refused(store: Path, tmp_path: Path, kind: Family) -> None:
+def test_pairs_are_refused(store: Path, tmp_path: Path, kind: FamilyName) -> None:
     settings = settings_of(kind)
     paired = replace(settings, samples=replace(settings.samples, text="next_sentence"))
     with pytest.raises(ConfigError, match="no next-sentence head"):
@@ -93,13 +99,16 @@ def test_pairs_are_refused(store: Path, tmp_path: Path, kind: Family) -> None:
     ("kind", "changes", "left_to_right", "reason"),
     [
         ("bert", {"positions": "rotary"}, False, "positions set to 'rotary'"),
+        ("bert", {"norm": "before", "segments": 0}, True, "norm set to 'before'"),
+        ("bert", {"window": 8, "global_every": 2}, False, "window set to 8"),
         ("roberta", {}, True, "causal set to True"),
+        ("modernbert", {"gated": False, "biases": True}, False, "gated set to False"),
     ],
 )
 def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
     store: Path,
     tmp_path: Path,
-    kind: Family,
+    kind: FamilyName,
     changes: dict[str, Any],
     left_to_right: bool,
     reason: str,
@@ -113,7 +122,9 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
     )
     first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings)
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count(f"cannot have {reason}: config.json has the model_type bertsmith") == 1
+    before, _ = said.split("pre-training", 1)
+    assert "model_type bertsmith, which only bertsmith loads: " in before
+    assert f"cannot have {reason}" in before
     with pytest.raises(ValueError, match="bertsmith"):
         AutoModelForMaskedLM.from_pretrained(first.folder / "model")
     model, _ = load_model(first.folder / "model")

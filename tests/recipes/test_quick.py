@@ -15,7 +15,8 @@ from transformers import BertForMaskedLM
 from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.families import bert
+from bertsmith.network.families.bert import BERT
+from bertsmith.network.families.family import usual
 from bertsmith.recipes.pretrain.published import paper, quick
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
 from bertsmith.recipes.pretrain.settings import PretrainConfig
@@ -38,7 +39,7 @@ BUDGET = Budget(steps=STEPS)
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bert.SIZES, "least", bert.usual(2, 128))
+        patch.setitem(BERT.sizes, "least", usual(2, 128))
         yield
 
 

@@ -14,7 +14,8 @@ import torch
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.network.batch import Batch
-from bertsmith.network.families import bert
+from bertsmith.network.families.bert import BERT
+from bertsmith.network.families.family import usual
 from bertsmith.recipes import room
 from bertsmith.recipes.pretrain.preflight import speed
 from bertsmith.recipes.pretrain.preflight.speed import choose_threads
@@ -79,7 +80,7 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, float]], list[int]]]:
     """Make a machine of four threads of given speeds; returns the threads of each step tried."""
-    monkeypatch.setitem(bert.SIZES, "least", bert.usual(2, 64))
+    monkeypatch.setitem(BERT.sizes, "least", usual(2, 64))
     for name in THREAD_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     before = torch.get_num_threads()
@@ -118,7 +119,7 @@ def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
 ) -> None:
     if model is None:
         # the smallest that is chosen among
-        monkeypatch.setitem(bert.SIZES, "tiny", bert.usual(2, 64))
+        monkeypatch.setitem(BERT.sizes, "tiny", usual(2, 64))
     tried, out = machine(speeds), tmp_path / "run"
     settings = replace(QUICK, log_every=1)
     pretrain(store, out=out, model=model, steps=1, settings=settings, force=True)

@@ -16,8 +16,7 @@ from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import EncoderConfig, encoder_of
 from bertsmith.network.model import (
     Model,
     ModelConfig,
@@ -127,7 +126,7 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     config = SampleConfig(longest=41, tokens_per_batch=2000, text="within_documents")
     batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
     narrow = {"hidden": 64, "heads": 2, "feed_forward": 256, "dropout": 0.0}
-    encoder = bert("tiny", tokenizer.size, longest=41, **narrow)
+    encoder = encoder_of("bert", "tiny", tokenizer.size, longest=41, **narrow)
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=5)
     start_positions_as_sinusoids(model, 0.1)
     folder = RunFolder(tmp_path)

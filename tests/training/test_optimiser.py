@@ -10,10 +10,10 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining
 from transformers.trainer_pt_utils import get_parameter_names
 
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.training.optimisers import Lamb, Optimiser, OptimiserConfig
-from bertsmith.weights.names import table as names
+from bertsmith.weights import names
 from bounds import close_to_float64
 
 Vector = NDArray[np.float64]
@@ -21,7 +21,7 @@ STEPS, RATE, DECAY, BETAS, EPSILON = 7, 0.01, 0.1, (0.9, 0.99), 1e-6
 
 
 def small(seed: int = 1) -> Model:
-    encoder = bert("tiny", 53, hidden=24, heads=3, feed_forward=40, longest=13)
+    encoder = encoder_of("bert", "tiny", 53, hidden=24, heads=3, feed_forward=40, longest=13)
     return build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=seed)
 
 

@@ -171,7 +171,7 @@ def test_impossible_wirings_are_refused() -> None:
     for encoder in (roberta, distilbert):
         with pytest.raises(ConfigError, match="no next-sentence head"):
             ModelConfig(encoder=encoder, next_sentence=True)
-    with pytest.raises(ConfigError, match="no pooler but below"):
+    with pytest.raises(ConfigError, match="has a pooler below heads that read it"):
         ModelConfig(encoder=distilbert, masked_lm=True)
     for parts in ({"predicts": "tags"}, {"labels": ("a",)}, {"predicts": "span", "labels": ("a",)}):
         with pytest.raises(ConfigError, match="labels for a model that predicts"):

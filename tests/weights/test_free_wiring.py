@@ -18,7 +18,7 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.weights.folder import load_as, load_model, save_model, start_from
-from bertsmith.weights.formats import cannot_hold, format_of
+from bertsmith.weights.formats.catalog import cannot_hold, format_of
 from families import ENCODERS, MODELS, TOKENIZERS
 
 GPT: dict[str, Any] = {"causal": True, "norm": "before"}

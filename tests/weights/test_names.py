@@ -9,7 +9,8 @@ import torch
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.weights.names import table as names
+from bertsmith.weights import names
+from bertsmith.weights.formats.catalog import FORMATS
 
 
 def test_table_is_reversible(config: ModelConfig) -> None:
@@ -38,7 +39,7 @@ def test_table_has_the_tensors_of_transformers(config: ModelConfig) -> None:
             BertForPreTraining(there).state_dict()
             | BertForSequenceClassification(there).state_dict()
         )
-    for copy in names.LAYOUTS["bert"].tied:
+    for copy in FORMATS["bert"].tied:
         del state[copy]
     assert {row.hub: names.shape(row, config) for row in names.rows(config)} == {
         name: tuple(tensor.shape) for name, tensor in state.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -17,8 +17,9 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.block import Activation, Block, Norm
 from bertsmith.network.embeddings import Embeddings, Positions
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
+from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import FamilyName
 
-Family = Literal["bert", "albert", "roberta", "distilbert", "modernbert"]
 _SIZES = (
     "vocabulary", "hidden", "layers", "heads", "feed_forward", "longest", "embedding", "groups",
     "window", "global_every",
@@ -32,7 +33,7 @@ Pooled = Literal["first", "last", "mean"]
 class EncoderConfig(Config):
     """Sizes and wiring of an encoder (Devlin et al. 2018, section 3); any wiring can be trained."""
 
-    family: Family = "bert"
+    family: FamilyName = "bert"
     """The family whose heads it has and, where that can hold its wiring, whose folders."""
     vocabulary: int
     """Entries of the vocabulary (V)."""
@@ -78,9 +79,8 @@ class EncoderConfig(Config):
     biases: bool = True
     """Whether linear layers and norms have biases."""
     pooling: Pooling = "tanh"
-    """What the layer ends in through which heads read the first token: tanh as BERT's pooler, relu
-    as DistilBERT's classifier, which has no pooler else; gelu and a norm as ModernBERT's heads,
-    those that read every token too."""
+    """What the layer ends in through which heads read the first token: tanh as in BERT, relu as in
+    DistilBERT, gelu as in ModernBERT."""
     pooled: Pooled = "first"
     """The token that stands for its sequence in that layer, or the mean of all (ModernBERT). Read
     from left to right, only the last token has seen the others."""
@@ -129,6 +129,17 @@ class EncoderConfig(Config):
         for name in ("theta", "local_theta"):
             if not 1 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="it must exceed 1")
+
+
+def encoder_of(family: FamilyName, size: str, vocabulary: int, **changes: Any) -> EncoderConfig:  # noqa: ANN401
+    """Return the encoder of a family's size, some settings changed; `ConfigError` if unknown."""
+    record = FAMILIES[family]
+    if size not in record.sizes:
+        raise ConfigError(
+            f"no {record.title} of the size {size!r}", remedy=f"sizes are {', '.join(record.sizes)}"
+        )
+    sizes = record.sizes[size]._asdict() | {"vocabulary": vocabulary}
+    return EncoderConfig(**{"family": family, **sizes, **record.wiring, **changes})
 
 
 class Encoder(nn.Module):

@@ -22,6 +22,7 @@ from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.encoder import Pooled as PooledToken
+from bertsmith.network.families.catalog import FAMILIES
 
 Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
 """What a head on top of the encoder tells: one class of a text, any number of classes, a number or
@@ -45,7 +46,14 @@ READS_SEQUENCE = frozenset({"classify", "choose"})
 
 def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
     """Return whether a head reads the pooler's output: for tokens, too, in a ModernBERT."""
-    return head in READS_SEQUENCE or (head is not None and encoder.pooling == "gelu")
+    of_tokens = head is not None and FAMILIES[encoder.family].pooler == "heads"
+    return head in READS_SEQUENCE or of_tokens
+
+
+def _approximate(encoder: EncoderConfig) -> str:
+    """Return the GELU formula of the family's heads, by torch's name."""
+    exact = encoder.activation != "gelu_tanh" or FAMILIES[encoder.family].exact_heads
+    return "none" if exact else "tanh"
 
 
 class Pooler(nn.Module):
@@ -64,9 +72,9 @@ class Pooler(nn.Module):
         self.dropout: nn.Module = nn.Identity() if dropout is None else Dropout(dropout)
         self.dense = nn.Linear(encoder.hidden, encoder.hidden, bias=encoder.biases)
         self.norm: nn.Module = nn.Identity()
-        if encoder.pooling == "gelu":
+        if FAMILIES[encoder.family].pooler == "heads":
             self.norm = nn.LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
-        self.approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
+        self.approximate = _approximate(encoder)
 
     def forward(self, encoded: Encoded, offsets: Offsets) -> Pooled:
         """Return a vector a sequence, (sequences, hidden), given the sequences' offsets."""
@@ -103,13 +111,13 @@ class MaskedLMHead(nn.Module):
     The table is as wide as the encoder but in an ALBERT.
     """
 
-    def __init__(self, encoder: EncoderConfig, approximate: str) -> None:
+    def __init__(self, encoder: EncoderConfig) -> None:
         super().__init__()
         width = encoder.embedding or encoder.hidden
         self.dense = nn.Linear(encoder.hidden, width, bias=encoder.biases)
         self.norm = nn.LayerNorm(width, eps=encoder.norm_epsilon, bias=encoder.biases)
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
-        self.approximate = approximate
+        self.approximate = _approximate(encoder)
 
     def forward(self, hidden: AtTargets, table: Table) -> Logits:
         """Logits (targets, vocabulary) of the tokens at the positions given, (targets, hidden)."""

@@ -29,7 +29,8 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.encoder import Encoder, EncoderConfig, encoder_of
+from bertsmith.network.families.catalog import FAMILIES, PRESETS
 from bertsmith.network.heads import (
     HEADS,
     READS_SEQUENCE,
@@ -77,8 +78,6 @@ class ModelConfig(Config):
                 "next sentence, class, classes, number and choice need the pooler",
                 remedy="set pooler to true",
             )
-        if not self.pooler and reads_pooler(self.head, self.encoder):
-            raise ConfigError("heads of tokens above pooling gelu need the pooler")
         self._check_family()
         if not 0 <= self.classifier_dropout < 1:
             raise ConfigError(
@@ -100,24 +99,20 @@ class ModelConfig(Config):
 
     def _check_family(self) -> None:
         """Check that the family has such heads."""
-        encoder = self.encoder
-        if self.next_sentence and encoder.family not in ("bert", "albert"):
+        family = FAMILIES[self.encoder.family]
+        if self.next_sentence and family.pairs is None:
+            those = [each.title for each in FAMILIES.values() if each.pairs is not None]
             raise ConfigError(
-                "RoBERTa, DistilBERT and ModernBERT have no next-sentence head",
-                remedy="take a BERT or ALBERT",
+                f"{family.title} has no next-sentence head", remedy=f"take a {' or '.join(those)}"
             )
-        if encoder.family == "modernbert" and self.pooler != (self.head is not None):
+        read = reads_pooler(self.head, self.encoder)
+        if family.pooler != "encoder" and self.pooler != read:
             raise ConfigError(
-                "ModernBERT has a pooler below its head, and only there",
-                remedy=f"set pooler to {'true' if self.head else 'false'}",
+                f"{family.title} has a pooler below heads that read it, and only there",
+                remedy=f"set pooler to {'true' if read else 'false'}",
             )
-        if encoder.family == "modernbert" and self.masked_lm and self.head is not None:
-            raise ConfigError("ModernBERT has one head", remedy="set masked_lm to false")
-        if encoder.family == "distilbert" and self.pooler and self.head not in READS_SEQUENCE:
-            raise ConfigError(
-                "DistilBERT has no pooler but below class, classes, number and choice",
-                remedy="set pooler to false",
-            )
+        if family.pooler == "heads" and self.masked_lm and self.head is not None:
+            raise ConfigError(f"{family.title} has one head", remedy="set masked_lm to false")
 
     def with_head(self, predicts: Predicts, labels: tuple[str, ...] = ()) -> ModelConfig:
         """Return the config of the encoder with a new head for a task, and no other heads.
@@ -154,19 +149,15 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        encoder = config.encoder
+        encoder, family = config.encoder, FAMILIES[config.encoder.family]
         self.encoder = Encoder(encoder)
         self.pooler = None
         if config.pooler:
-            # RoBERTa's classifier has the layer for itself
-            before = encoder.family == "roberta" and config.head == "classify"
+            before = family.pooler_dropout and config.head == "classify"
             self.pooler = Pooler(encoder, config.classifier_dropout if before else None)
         self.heads = nn.ModuleDict()
         if config.masked_lm:
-            # RoBERTa's head keeps to the exact GELU
-            tanh = encoder.activation == "gelu_tanh" and encoder.family != "roberta"
-            approximate = "tanh" if tanh else "none"
-            self.heads["masked_lm"] = MaskedLMHead(encoder, approximate)
+            self.heads["masked_lm"] = MaskedLMHead(encoder)
         if config.next_sentence:
             self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
         if config.head is not None:
@@ -230,6 +221,14 @@ class Model(nn.Module):
         """Scores (sequences,), one an option; those of a question stand in a row."""
         pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
+
+
+def preset_config(name: str) -> ModelConfig:
+    """Return the parts that the published count of a preset is of: some have a head in it."""
+    family, preset = PRESETS[name]
+    encoder = encoder_of(family, preset.size, preset.vocabulary)
+    pooler = FAMILIES[family].pooler == "encoder"
+    return ModelConfig(encoder=encoder, pooler=pooler, masked_lm=preset.masked_lm)
 
 
 def build_model(config: ModelConfig, *, seed: int) -> Model:

@@ -28,6 +28,7 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.model import Model, forward_only
 from bertsmith.reports.model_card import base_of, head_of, written
+from bertsmith.weights import names
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
 from bertsmith.weights.conversion.google import (
     WRITTEN,
@@ -39,8 +40,7 @@ from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
 from bertsmith.weights.conversion.recognising import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
 from bertsmith.weights.folder import load_model, read_config, save_model
-from bertsmith.weights.formats import format_of
-from bertsmith.weights.names import table
+from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, Weights
 
@@ -232,17 +232,17 @@ def _read(source: Path, staged: Path) -> tuple[str, Moves]:
 def _loaded(folder: Path, saved: Path, model: Model) -> Moves:
     """Return what was done to a folder's tensors when its model was loaded and saved."""
     kind = format_of(model.config)
-    tied, moves = table.LAYOUTS[kind].tied, Moves()
-    targets = {table.standard(name, kind): name for name in Weights(saved).entries}
+    tied, moves = FORMATS[kind].tied, Moves()
+    targets = {names.standard(name, kind): name for name in Weights(saved).entries}
     for name in Weights(folder).entries:
-        standard = table.standard(name, kind)
+        standard = names.standard(name, kind)
         target = targets.get(standard)
         if target is not None:
             change: Change = "same" if name == target else "renamed"
             moves.done.append(Move(source=name, target=target, change=change))
         elif standard in tied:
             moves.dropped[name] = "a copy of another"
-        elif standard.removeprefix(f"{kind}.") in table.COUNTERS:
+        elif standard.removeprefix(f"{kind}.") in names.COUNTERS:
             moves.dropped[name] = "a constant"
         else:
             moves.dropped[name] = "no head that is known"

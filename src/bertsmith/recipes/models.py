@@ -23,8 +23,8 @@ from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.core.log import Table
 from bertsmith.core.output import print_table
 from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.families.catalog import PRESETS, Preset, preset_config
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.families.catalog import PRESETS
+from bertsmith.network.model import Model, ModelConfig, preset_config
 from bertsmith.recipes.room import need
 from bertsmith.training.optimisers import OptimiserConfig
 
@@ -54,7 +54,7 @@ class ModelFacts:
 
 def models(names: Iterable[str] = PRESETS) -> list[ModelFacts]:
     """Return the facts of published models."""
-    return [_facts(name, PRESETS[name]) for name in names]
+    return [_facts(name) for name in names]
 
 
 def show(facts: Iterable[ModelFacts]) -> None:
@@ -110,20 +110,20 @@ def _living(encoder: EncoderConfig) -> int:
     return (encoder.layers + 1 + 4) * encoder.hidden + inner
 
 
-def _facts(name: str, preset: Preset) -> ModelFacts:
-    config = preset_config(preset)
+def _facts(name: str) -> ModelFacts:
+    config = preset_config(name)
     encoder = config.encoder
     samples = SampleConfig(longest=_LONGEST, tokens_per_batch=TOKENS)
     trained = dataclasses.replace(config, masked_lm=True)
     return ModelFacts(
         name=name,
-        family=preset.family,
+        family=encoder.family,
         layers=encoder.layers,
         hidden=encoder.hidden,
         heads=encoder.heads,
         vocabulary=encoder.vocabulary,
         parameters=parameters(config),
-        published=preset.published,
+        published=PRESETS[name][1].published,
         inference_fp32=inference_memory(config, tokens=TOKENS, width=4),
         inference_bf16=inference_memory(config, tokens=TOKENS, width=2),
         training_fp32=_IMPORTED + need(trained, samples, OptimiserConfig(), "fp32").memory,

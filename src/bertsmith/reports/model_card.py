@@ -21,7 +21,7 @@ from bertsmith.hub.models import PREFIX, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights.folder import CARD_FILE
-from bertsmith.weights.formats import cannot_hold
+from bertsmith.weights.formats.catalog import cannot_hold
 
 _HEAD = re.compile(r"\A\s*---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
 _LARGEST = 2**20

@@ -19,6 +19,7 @@ from bertsmith.engine.continuation import Continuation, ContinuationConfig, Text
 from bertsmith.engine.fill_mask import Filled, MaskFilling
 from bertsmith.engine.predictor import Answering, Predictor, Request, by_request, joined
 from bertsmith.engine.sequences import text_length
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.network.preprocessing import Fit
 from bertsmith.tasks.choice import Choice
@@ -183,7 +184,8 @@ class PretrainedAnswering:
     def record(self, answer: float | Filled) -> Record:
         """Return whether the pair belongs so, or the pieces for each mask."""
         if isinstance(answer, float):
-            name = "in_order" if self._config.encoder.family == "albert" else "is_next"
+            ordered = FAMILIES[self._config.encoder.family].pairs == "sentence_order"
+            name = "in_order" if ordered else "is_next"
             return {name: answer >= 0.5, "probability": round(answer, 6)}
         return {
             "masks": [

@@ -16,10 +16,10 @@ from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.heads import HEADS, Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights import names
 from bertsmith.weights.config.settings import architecture, heads_of, hub_config
-from bertsmith.weights.formats import format_of
-from bertsmith.weights.names import table as names
-from bertsmith.weights.names.layout import POSITIONS, SEGMENTS
+from bertsmith.weights.formats.catalog import FORMATS, format_of
+from bertsmith.weights.formats.format import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, shard_names, write_tensors
 
@@ -67,7 +67,8 @@ def save_model(folder: Path, model: Model, tokenizer: Tokenizer, *, card: str = 
     config = model.config
     assert tokenizer.size <= config.encoder.vocabulary
     offset = config.encoder.position_offset
-    if format_of(config) == "roberta" and offset != tokenizer.pad_id + 1:
+    counts = "position_offset" in FORMATS[format_of(config)].needs
+    if counts and offset != tokenizer.pad_id + 1:
         raise ConfigError(
             f"position_offset is {offset} where the vocabulary's padding has the id "
             f"{tokenizer.pad_id}",
@@ -213,7 +214,7 @@ def _on_disk(model: Model) -> dict[str, Tensor]:
     # a bare encoder is saved without the prefix, as transformers does
     form = format_of(config)
     bare = form != "bertsmith" and not heads_of(architecture(config), config.encoder.family)
-    prefix = names.LAYOUTS[form].prefix if bare else ""
+    prefix = FORMATS[form].prefix if bare else ""
     tensors: dict[str, Tensor] = {}
     for row in names.rows(config):
         size = names.shape(row, config)

@@ -15,21 +15,19 @@ from torch import Tensor
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.network.embeddings import sinusoidal_table
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
 from bertsmith.network.model import ModelConfig
+from bertsmith.weights import names
 from bertsmith.weights.config.reading import HubConfig
-from bertsmith.weights.formats import Format
-from bertsmith.weights.names import table as names
-from bertsmith.weights.names.layout import POSITIONS, SEGMENTS, Part, Row
+from bertsmith.weights.formats.catalog import FORMATS, FormatName
+from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import Weights
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
 _MOST_TENSORS = 20_000
-
-# families whose pooler belongs to a head
-_POOLED = ("distilbert", "modernbert")
 
 # positions whose table is made where the file has none, so that no config asks for terabytes
 _MOST_MADE = 2**13
@@ -50,8 +48,8 @@ class ModelFiles:
         self._hub = HubConfig(folder / "config.json")
         self._weights = Weights(folder)
         self._encoder = encoder = self._hub.encoder
-        self._format: Format = "bertsmith" if self._hub.is_own else encoder.family
-        self._layout = names.LAYOUTS[self._format]
+        self._format: FormatName = "bertsmith" if self._hub.is_own else encoder.family
+        self._layout = FORMATS[self._format]
         self._stored = self._standard_names()
         blocks = encoder.groups or encoder.layers
         if not blocks <= len(self._stored) <= _MOST_TENSORS:
@@ -59,7 +57,7 @@ class ModelFiles:
         parts = self._parts()
         self._tell_unknown(parts)
         self.config = self._config(parts)
-        for row in names.rows(self.config):
+        for row in self._rows_of(self.config):
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
         self._check_constants()
@@ -75,7 +73,7 @@ class ModelFiles:
         constants = self._constants()
         rows = [
             row
-            for row in names.rows(config)
+            for row in self._rows_of(config)
             if row.hub in self._stored and row.ours not in constants
             if not row.ours.startswith("heads.") or row.ours.split(".")[1] in heads
         ]
@@ -177,7 +175,8 @@ class ModelFiles:
             heads = [head for head in heads if head in self._hub.heads]
         heads += [head for head in dict.fromkeys(HEADS.values()) if head in self._hub.heads]
         wanted: list[Part] = ["encoder", "pooler", *(heads if self._heads else ())]
-        if not self._heads and self._format == "bertsmith" and self._encoder.family in _POOLED:
+        of_heads = FAMILIES[self._encoder.family].pooler != "encoder"
+        if not self._heads and self._format == "bertsmith" and of_heads:
             # as in the formats of their families
             wanted.remove("pooler")
         return [part for part in wanted if self._rows(part)]
@@ -218,6 +217,10 @@ class ModelFiles:
 
     def _rows(self, part: Part) -> list[Row]:
         return names.rows_of(self._encoder, {part}, self._format)
+
+    def _rows_of(self, config: ModelConfig) -> list[Row]:
+        """Return the rows of a model in this file, whatever format it would be saved in."""
+        return names.rows_of(config.encoder, names.parts(config), self._format)
 
     def _check_shape(self, row: Row, config: ModelConfig) -> None:
         found = self._weights.entries[self._stored[row.hub]].shape

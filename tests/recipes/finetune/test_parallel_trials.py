@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.finetune.experiment import Asked
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
@@ -130,9 +130,11 @@ def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
 def test_larger_models_and_batches_need_more(tiny_tokenizer: Tokenizer) -> None:
     settings = FinetuneConfig(batch=16)
     # as large as MiniLM but for its table
-    encoder = replace(bert("mini", 30_000), hidden=384, layers=6, heads=12, feed_forward=1536)
+    encoder = replace(
+        encoder_of("bert", "mini", 30_000), hidden=384, layers=6, heads=12, feed_forward=1536
+    )
     model = build_model(ModelConfig(encoder=encoder), seed=0)
-    small = build_model(ModelConfig(encoder=bert("tiny", 30_000)), seed=0)
+    small = build_model(ModelConfig(encoder=encoder_of("bert", "tiny", 30_000)), seed=0)
     texts = prepared_rows(tiny_tokenizer, 126)
     usual = training_need(model, texts, replace(settings, batch=32))
     # it has been seen to grow to 1.8 to 2.6 GB

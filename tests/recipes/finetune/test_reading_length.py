@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.network.families.bert import bert
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.finetune.inputs import reading_length
 from bertsmith.recipes.finetune.settings import FinetuneConfig
@@ -30,7 +30,7 @@ def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int,
     task = changes.pop("task", Classify())
     trainings = changes.pop("trainings", 1)
     size = changes.pop("size", "tiny")
-    encoder = bert(size, tokenizer.size, longest=changes.pop("limit", 512))
+    encoder = encoder_of("bert", size, tokenizer.size, longest=changes.pop("limit", 512))
     config = ModelConfig(encoder=encoder, predicts="class", labels=("x", "y"), pooler=True)
     settings = replace(FinetuneConfig(), **changes)
     found = reading_length(

@@ -25,7 +25,7 @@ from bertsmith.recipes.convert import convert
 from bertsmith.weights.conversion.google import hub_name, variable
 from bertsmith.weights.conversion.tensor_bundle import TensorBundle
 from bertsmith.weights.folder import load_model
-from bertsmith.weights.names.table import LAYOUTS
+from bertsmith.weights.formats.catalog import FORMATS
 from weights.conversion import bundles
 from weights.conversion.reference import (
     SIZES,
@@ -60,13 +60,13 @@ def checkpoint(folder: Path, values: Arrays, *, name: str = "bert_model.ckpt") -
 @pytest.mark.parametrize("kind", ["bert", "albert"])
 def test_names_lead_there_and_back(kind: Any) -> None:  # noqa: ANN401
     seen = set()
-    for row in LAYOUTS[kind].table:
+    for row in FORMATS[kind].table:
         hub = row.hub.format(block=11)
         made = variable(hub, kind)
         assert made is not None
         assert hub_name(made.name, kind) == (hub, made.transposed)
         seen.add(made.name)
-    assert len(seen) == len({row.hub for row in LAYOUTS[kind].table})
+    assert len(seen) == len({row.hub for row in FORMATS[kind].table})
     assert variable("bert.pooler.dense.gamma", kind) is None
     assert hub_name("bert/encoder/layer_x/output/dense/kernel", kind) is None
 

@@ -1,4 +1,5 @@
-"""The families: published sizes and wiring of the one encoder, a module each.
+"""The families: a module each, with a record of its sizes, its wiring and its heads.
 
-`catalog` lists them, and the published models by name.
+`family` has the form of the record, `catalog` the table of them and of the published models. A
+family is settings of the one encoder; docs/families.md tells how to add one.
 """

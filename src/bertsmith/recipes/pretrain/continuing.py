@@ -11,8 +11,15 @@ from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.recipes.pretrain.settings import NetworkConfig, Parent, PretrainConfig, PretrainRun
+from bertsmith.recipes.pretrain.settings import (
+    WIRING,
+    NetworkConfig,
+    Parent,
+    PretrainConfig,
+    PretrainRun,
+)
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.optimisers import OptimiserConfig
@@ -20,7 +27,7 @@ from bertsmith.training.schedule import ScheduleConfig
 from bertsmith.weights.folder import CONFIG_FILE, load_as, read_config
 from bertsmith.weights.tensors import weights_hash
 
-_OF_THE_MODEL = ("family", "positions", "activation", "longest")
+_OF_THE_MODEL = ("family", "activation", "longest", *WIRING)
 
 
 def continued(folder: Path) -> PretrainConfig:
@@ -30,7 +37,7 @@ def continued(folder: Path) -> PretrainConfig:
     sentences otherwise. Raises `ModelFolderError`.
     """
     config = read_config(folder)
-    pairs: Text = "next_sentence" if config.encoder.family == "bert" else "sentence_order"
+    pairs: Text = FAMILIES[config.encoder.family].pairs or "within_documents"
     longest = min(SampleConfig().longest, config.encoder.longest)
     return PretrainConfig(
         network=_network(config),
@@ -139,7 +146,7 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
     return ModelConfig(
         encoder=encoder,
         # in the other families the pooler belongs to a classifier
-        pooler=pairs or (has.pooler and has.encoder.family in ("bert", "albert")),
+        pooler=pairs or (has.pooler and FAMILIES[has.encoder.family].pairs is not None),
         masked_lm=True,
         next_sentence=pairs,
         classifier_dropout=has.classifier_dropout,
@@ -150,10 +157,10 @@ def _network(config: ModelConfig) -> NetworkConfig:
     encoder = config.encoder
     return NetworkConfig(
         family=encoder.family,
-        positions=encoder.positions,
         position_start="parent",
         activation=encoder.activation,
         longest=encoder.longest,
         dropout=encoder.dropout,
         attention_dropout=encoder.attention_dropout,
+        **{name: getattr(encoder, name) for name in WIRING},
     )

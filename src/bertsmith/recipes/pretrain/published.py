@@ -149,7 +149,6 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
     return PretrainConfig(
         network=NetworkConfig(
             family="modernbert",
-            positions="rotary",
             longest=8192,
             dropout=0.0,
             attention_dropout=0.0,

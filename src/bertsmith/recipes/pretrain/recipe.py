@@ -22,6 +22,7 @@ from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder
+from bertsmith.network.encoder import encoder_of
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.pretraining import PRETRAINING
@@ -49,10 +50,9 @@ from bertsmith.recipes.pretrain.preflight.check import check, check_room
 from bertsmith.recipes.pretrain.preflight.speed import ThreadChoice, measure_threads
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import model_card, write_report
-from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
+from bertsmith.recipes.pretrain.settings import WIRING, PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
 from bertsmith.recipes.pretrain.time import plan_time
-from bertsmith.reports.model_card import note_on_format
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.distribution import ALONE, World, joined
@@ -407,17 +407,21 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         return wanted_network(run.parent, run.settings)
     if network.position_start == "parent":
         raise ConfigError("network.position_start is parent", remedy="name a model with --from")
-    encoder = FAMILIES[network.family](
+    chosen = {name: getattr(network, name) for name in WIRING}
+    wiring = {name: value for name, value in chosen.items() if value is not None}
+    if "position_offset" in FAMILIES[network.family].wiring:
+        # counted as in transformers
+        wiring["position_offset"] = tokenizer.pad_id + 1
+    encoder = encoder_of(
+        network.family,
         run.model,
         tokenizer.size,
         longest=network.longest,
-        positions=network.positions,
         causal=samples.left_to_right,
         activation=network.activation,
         dropout=network.dropout,
         attention_dropout=network.attention_dropout,
-        # counted as in transformers
-        **({"position_offset": tokenizer.pad_id + 1} if network.family == "roberta" else {}),
+        **wiring,
     )
     pairs = samples.pairs
     return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
@@ -445,7 +449,7 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
 
 def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """Return the config to save, with the default dropout for fine-tuning."""
-    dropout = attention_dropout = 0.0 if config.encoder.family == "albert" else 0.1
+    dropout = attention_dropout = FAMILIES[config.encoder.family].dropout
     if run.parent is not None:
         own = read_config(run.parent.folder).encoder
         dropout, attention_dropout = own.dropout, own.attention_dropout
@@ -456,8 +460,6 @@ def _for_users(run: PretrainRun, config: ModelConfig) -> ModelConfig:
 def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
     """Print what is trained, for how long, and on how many sequences."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if note := note_on_format(model.config):
-        say(note)
     budget = run.budget
     if budget.minutes:
         how_long = counted(budget.minutes, "minute")

@@ -13,7 +13,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, markdown
-from bertsmith.network.encoder import Family
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.pretrain.continuing import new_parts
 from bertsmith.recipes.pretrain.settings import PretrainRun
@@ -23,14 +23,6 @@ from bertsmith.reports.training import NAMES, add_training
 from bertsmith.store.store import StoreIndex
 from bertsmith.training.run.checkpoints import State
 from bertsmith.training.run.folder import PREFLIGHT, RunFolder, read_record
-
-_CALLED: dict[Family, str] = {
-    "bert": "A BERT",
-    "albert": "An ALBERT",
-    "roberta": "A RoBERTa",
-    "distilbert": "A DistilBERT",
-    "modernbert": "A ModernBERT",
-}
 
 
 def model_card(
@@ -77,8 +69,10 @@ def model_card(
     parent = run.parent and (run.parent.origin or run.parent.folder.name)
     origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
     base = None if run.parent is None else base_of(run.parent.folder)
+    title = FAMILIES[family].title
+    article = "An" if title[0] in "AE" else "A"
     return f"""{written(head_of(config, base=base))}
-# {_CALLED[family]} encoder
+# {article} {title} encoder
 
 {origin} with bertsmith. Load it with `transformers` or `bertsmith`.
 

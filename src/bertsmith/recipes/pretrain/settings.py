@@ -12,9 +12,9 @@ from typing import Literal
 
 from bertsmith.batches.pretraining import Phase, SampleConfig
 from bertsmith.core.config import Config
-from bertsmith.network.block import Activation
+from bertsmith.network.block import Activation, Norm
 from bertsmith.network.embeddings import Positions
-from bertsmith.network.encoder import Family
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Precision
 from bertsmith.training.loop import FitConfig
 from bertsmith.training.optimisers import OptimiserConfig
@@ -25,14 +25,28 @@ from bertsmith.training.schedule import Budget, ScheduleConfig
 class NetworkConfig(Config):
     """What is free in a network of a given size."""
 
-    family: Family = "bert"
-    """Whose sizes these are; layers of an albert share their weights, and its tables are narrow; a
-    modernbert has rotary positions and takes long texts."""
+    family: FamilyName = "bert"
+    """Family whose sizes, wiring and heads these are; layers of an albert share their weights, and
+    its tables are narrow; a modernbert has rotary positions and takes long texts."""
     start: Literal["random", "neighbours"] = "random"
     """What weights start from: random ones, as published, or counts of which tokens stand next to
     which in the corpus, with positions to match (some seconds; BERTs only)."""
-    positions: Positions = "learned"
-    """Learned, sinusoidal (not trained), rotary or none."""
+    positions: Positions | None = None
+    """Learned, sinusoidal (not trained), rotary or none; by default the family's, as are the
+    following six. What no class of transformers computes is said before training and saved as
+    model_type bertsmith."""
+    norm: Norm | None = None
+    """Layer norms after each sum, or before attention and feed-forward."""
+    gated: bool | None = None
+    """Feed-forward networks that multiply two of their inner values."""
+    biases: bool | None = None
+    """Biases of linear layers and norms."""
+    segments: int | None = None
+    """Segment embeddings; 0 for none."""
+    window: int | None = None
+    """Tokens, half of them on either side, that a token sees in layers of local attention."""
+    global_every: int | None = None
+    """One layer in so many sees all tokens, the others a window."""
     position_start: Literal["sinusoidal", "random", "parent"] = "random"
     """What learned positions start from, where start is random; parent: from those of the model
     that is continued."""
@@ -46,6 +60,10 @@ class NetworkConfig(Config):
     """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
     attention_dropout: float = 0.1
     """Share of attention weights set to zero while pre-training."""
+
+
+WIRING = ("positions", "norm", "gated", "biases", "segments", "window", "global_every")
+"""Settings of the network that are its family's where they are None."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,124 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.json_files import read_json
 from bertsmith.network.block import Activation
-from bertsmith.network.embeddings import Positions
-from bertsmith.network.encoder import EncoderConfig, Family, Pooling
+from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.heads import HEADS, HeadName, Predicts
 from bertsmith.network.preprocessing import Preprocessing
-from bertsmith.weights.config.keys import (
-    DEFAULTS,
+from bertsmith.weights.config.settings import (
     ENCODER,
-    KEYS,
     MIN_CONFIDENCE,
-    MODERN,
     NO_ANSWER,
     OWN_MODEL_TYPE,
     PREPROCESSING,
+    PROBLEMS,
+    heads_of,
 )
-from bertsmith.weights.config.settings import PROBLEMS, heads_of
-from bertsmith.weights.names.layout import Part
-
-_ROTATION, _KINDS, _EVERY = "rope_parameters", "layer_types", "global_attn_every_n_layers"
-_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-_BASES = {_GLOBAL: "global_rope_theta", _LOCAL: "local_rope_theta"}
-
-
-def with_keys_of_version_4(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings with the keys of version 4 in place of those of 5.
-
-    Raises `ModelFolderError` for a rotation or an order of layers that is not computed here, and
-    where both versions' keys are there and do not agree.
-    """
-    found = {key: value for key, value in data.items() if key not in (_ROTATION, _KINDS)}
-    for kind, base in _bases(data.get(_ROTATION), path).items():
-        key = _BASES[kind]
-        if data.get(key, base) not in (None, base):
-            _refuse(
-                f"{key} is {data[key]!r}, but {_ROTATION} has {base!r} for {kind}",
-                "both must be the same: remove the wrong one",
-                path,
-            )
-        found[key] = base
-    kinds = data.get(_KINDS)
-    if kinds is not None:
-        found[_EVERY] = _every(kinds, data, path)
-    return found
-
-
-def _bases(table: object, path: Path) -> dict[str, object]:
-    """Return the base of the rotation for the kinds of layers that have one of their own."""
-    if table is None:
-        return {}
-    if not isinstance(table, dict) or set(table) - set(_BASES):
-        _refuse(
-            f"{_ROTATION} is {str(table)[:80]!r}",
-            f"it must be a table with {_GLOBAL} and {_LOCAL}",
-            path,
-        )
-    found: dict[str, object] = {}
-    for kind, settings in table.items():
-        if settings is None:
-            continue
-        if not isinstance(settings, dict):
-            _refuse(f"{_ROTATION} of {kind} is {str(settings)[:80]!r}", "it must be a table", path)
-        for key, value in settings.items():
-            if key == "rope_theta":
-                found[kind] = value
-            elif key not in ("rope_type", "type") or value != "default":
-                _refuse(
-                    f"{_ROTATION} of {kind} has {str(key)[:30]} {str(value)[:50]!r}, "
-                    "which changes the result",
-                    "only rope_theta with the rope_type 'default' can be followed",
-                    path,
-                )
-    return found
-
-
-def _every(kinds: object, data: dict[str, Any], path: Path) -> int:
-    """Return n where every n-th layer is global, the first among them."""
-    layers = data.get("num_hidden_layers")
-    known = isinstance(kinds, list) and all(kind in (_GLOBAL, _LOCAL) for kind in kinds)
-    if not isinstance(kinds, list) or not known or len(kinds) != layers:
-        _refuse(
-            f"{_KINDS} is {str(kinds)[:80]}",
-            f"it must have {_GLOBAL!r} or {_LOCAL!r} for each of the {layers} layers",
-            path,
-        )
-    stated = data.get(_EVERY)
-    if type(stated) is int and stated > 0 and kinds == _pattern(stated, len(kinds)):
-        return stated
-    every = next((n for n, kind in enumerate(kinds) if n and kind == _GLOBAL), len(kinds))
-    if kinds != _pattern(every, len(kinds)):
-        _refuse(
-            f"{_KINDS} has no {_GLOBAL} in every n-th layer, the first among them",
-            "another order of layers cannot be followed",
-            path,
-        )
-    return every
-
-
-def _pattern(every: int, layers: int) -> Sequence[str]:
-    return [_LOCAL if layer % every else _GLOBAL for layer in range(layers)]
-
-
-def _refuse(what: str, remedy: str, path: Path) -> NoReturn:
-    raise ModelFolderError(what, where=path, remedy=remedy)
-
+from bertsmith.weights.formats.catalog import FORMATS
+from bertsmith.weights.formats.format import Part
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-_POSITIONS: tuple[Positions, ...] = ("learned", "sinusoidal", "none")
 _LARGEST_SIZE, _LARGEST_NUMBER = 2**31 - 1, 1e30
 _LARGEST_OWN = 2**24
 
@@ -144,8 +54,10 @@ _ONLY: dict[str, tuple[object, ...]] = {
 }
 _MOST_LABELS = 100_000
 _TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
-_ONLY_MODERN: dict[str, tuple[object, ...]] = {key: (value,) for key, value in MODERN.items()}
-_POOLING: dict[Family, Pooling] = {"distilbert": "relu", "modernbert": "gelu"}
+_NUMBERS = (
+    "theta", "local_theta", "dropout", "attention_dropout", "norm_epsilon", "initial_std",
+)  # fmt: skip
+_ELSEWHERE = ("activation", "classifier_dropout", "longest", "groups")
 
 
 def _same(value: object, expected: object) -> bool:
@@ -168,10 +80,11 @@ class HubConfig:
             if self.is_own:
                 self.encoder = self._own_encoder()
                 self.family = self.encoder.family
+                self._format = FORMATS[self.family]
             else:
                 self.family = self._family()
-                if self.family == "modernbert":
-                    self._data = with_keys_of_version_4(self._data, path)
+                self._format = FORMATS[self.family]
+                self._data = self._format.upgrade(self._data)
                 self._check_settings()
                 self.encoder = self._encoder()
         except ConfigError as error:
@@ -250,17 +163,20 @@ class HubConfig:
             self._refuse("label2id and id2label contradict each other", "mend the wrong one")
         return labels
 
-    def _family(self) -> Family:
+    def _family(self) -> FamilyName:
         kind = self._data.get("model_type", "bert")
         known = next((each for each in FAMILIES if each == kind), None)
         if known is None:
-            kinds = ", ".join((*FAMILIES, OWN_MODEL_TYPE))
-            self._refuse(f"model_type is {kind!r}", f"it can be {kinds}")
+            self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FORMATS)}")
         return known
 
     def _own_encoder(self) -> EncoderConfig:
         """Return the encoder of our own format, whose settings are one key."""
-        settings = self._data.get(ENCODER)
+        if ENCODER not in self._data:
+            self._refuse(
+                f"has no {ENCODER}: an earlier version saved it", "train or convert it again"
+            )
+        settings = self._data[ENCODER]
         if not isinstance(settings, dict):
             self._refuse(f"{ENCODER} is {settings!r}", "it must be an object")
         for name, value in settings.items():
@@ -269,11 +185,11 @@ class HubConfig:
         return EncoderConfig.from_dict(settings)
 
     def _check_settings(self) -> None:
-        if self.family != "bert" and self._data.get("is_decoder") is True:
+        if True not in self._format.holds["causal"] and self._data.get("is_decoder") is True:
             kind = self.family.upper()
             self._refuse(f"is_decoder is True, which no {kind} can be", "leave it out")
-        modern = self.family == "modernbert"
-        for key, values in (_ONLY | _ONLY_MODERN if modern else _ONLY).items():
+        constants = {key: (value,) for key, value in self._format.constants.items()}
+        for key, values in (_ONLY | constants).items():
             # 1 is no True: transformers takes it for one in some places and refuses it in others
             if key in self._data and not any(_same(self._data[key], value) for value in values):
                 self._refuse(
@@ -282,106 +198,54 @@ class HubConfig:
                 )
 
     def _encoder(self) -> EncoderConfig:
-        keys, layers = KEYS[self.family], self._integer("layers")
+        keys, layers = self._format.keys, self._integer("layers")
         activation = self._value("activation")
         if not isinstance(activation, str) or activation not in _ACTIVATIONS:
             key = keys["activation"]
             self._refuse(f"{key} is {activation!r}", f"it can be {', '.join(_ACTIVATIONS)}")
         groups = self._integer("groups") if "groups" in keys else None
-        modern = self._modern() if self.family == "modernbert" else {}
-        distilled, offset = self.family == "distilbert", self._position_offset()
-        segments = self._integer("segments") if "segments" in keys else 0
-        return EncoderConfig(
-            family=self.family,
-            embedding=self._integer("embedding") if "embedding" in keys else None,
-            # as many groups as layers share nothing
-            groups=None if groups == layers else groups,
-            vocabulary=self._integer("vocabulary"),
-            hidden=self._integer("hidden"),
-            layers=layers,
-            heads=self._integer("heads"),
-            feed_forward=self._integer("feed_forward"),
-            longest=self._integer("longest", least=1 + offset) - offset,
-            position_offset=offset,
-            segments=0 if self._data.get("bertsmith_segments") == 0 else segments,
-            positions=self._positions(),
-            activation=_ACTIVATIONS[activation],
-            pooling=_POOLING.get(self.family, "tanh"),
-            causal=self._data.get("is_decoder") is True,
-            **modern,
-            dropout=self._number("dropout"),
-            attention_dropout=self._number("attention_dropout"),
-            norm_epsilon=1e-12 if distilled else self._number("norm_epsilon"),
-            initial_std=self._number("initial_std"),
-        )
-
-    def _modern(self) -> dict[str, Any]:
-        """The wiring of a ModernBERT; what its files might say otherwise is refused."""
-        pooled = {"cls": "first", "mean": "mean"}.get(
-            str(self._data.get("classifier_pooling", "cls"))
-        )
-        if pooled is None:
-            self._refuse(
-                f"classifier_pooling is {self._data['classifier_pooling']!r}",
-                "it can be cls or mean",
-            )
-        activation = self._value("activation")
-        for key, same in (
-            ("classifier_activation", activation),
-            ("embedding_dropout", self._value("dropout")),
-        ):
-            if self._data.get(key, same) != same:
-                self._refuse(
-                    f"{key} is {self._data[key]!r}", f"only {same!r} as elsewhere can be followed"
-                )
-        local_theta = "theta" if self._value("local_theta") is None else "local_theta"
-        return {
-            "theta": self._number("theta"),
-            "local_theta": self._number(local_theta),
-            "window": self._integer("window"),
-            "global_every": self._integer("global_every"),
-            "gated": True,
-            "norm": "before",
-            "biases": False,
-            "pooled": pooled,
+        offset = self._position_offset()
+        settings: dict[str, Any] = {
+            name: self._number(name) if name in _NUMBERS else self._integer(name)
+            for name in keys
+            if name not in _ELSEWHERE
         }
+        settings |= {
+            "family": self.family,
+            # as many groups as layers share nothing
+            "groups": None if groups == layers else groups,
+            "longest": self._integer("longest", least=1 + offset) - offset,
+            "position_offset": offset,
+            "activation": _ACTIVATIONS[activation],
+            "causal": self._data.get("is_decoder") is True,
+        }
+        wiring = FAMILIES[self.family].wiring
+        return EncoderConfig(**{**wiring, **settings, **self._format.read(self._data)})
 
     def _position_offset(self) -> int:
-        """The row of the first position, which a RoBERTa counts from its padding id."""
-        if self.family != "roberta":
+        """Return the row of the first position, which a RoBERTa counts from its padding id."""
+        if "position_offset" not in self._format.needs:
             return 0
         pad_id = self._data.get("pad_token_id", 1)
         if type(pad_id) is not int or not 0 <= pad_id < _LARGEST_SIZE:
             self._refuse(f"pad_token_id is {pad_id!r}", "it must be a whole number, at least 0")
         return pad_id + 1
 
-    def _positions(self) -> Positions:
-        usual = "learned"
-        if self.family == "distilbert" and self._data.get("sinusoidal_pos_embds") is True:
-            usual = "sinusoidal"
-        if self.family == "modernbert":
-            return "rotary"
-        found = self._data.get("bertsmith_positions", usual)
-        known = next((each for each in _POSITIONS if each == found), None)
-        if known is None:
-            self._refuse(f"bertsmith_positions is {found!r}", f"it can be {', '.join(_POSITIONS)}")
-        return known
-
     def _classifier_dropout(self) -> float:
         if self._value("classifier_dropout") is None:
             return self.encoder.dropout
         value = self._number("classifier_dropout")
         if value >= 1:
-            key = KEYS[self.family]["classifier_dropout"]
+            key = self._format.keys["classifier_dropout"]
             self._refuse(f"{key} is {value!r}", "it must be in [0, 1)")
         return value
 
     def _value(self, name: str) -> Any:  # noqa: ANN401
         """Return the value for a setting of ours."""
-        return self._data.get(KEYS[self.family][name], DEFAULTS[self.family].get(name))
+        return self._data.get(self._format.keys[name], self._format.defaults.get(name))
 
     def _integer(self, name: str, *, least: int = 1) -> int:
-        key, value = KEYS[self.family][name], self._value(name)
+        key, value = self._format.keys[name], self._value(name)
         if type(value) is not int or not least <= value <= _LARGEST_SIZE:
             self._refuse(
                 f"{key} is {value!r}" if key in self._data else f"{key} is missing",
@@ -392,7 +256,7 @@ class HubConfig:
     def _number(self, name: str) -> float:
         value = self._value(name)
         if type(value) not in (int, float) or not 0 <= value <= _LARGEST_NUMBER:
-            key = KEYS[self.family][name]
+            key = self._format.keys[name]
             self._refuse(f"{key} is {value!r}", "it must be a number, at least 0")
         return float(value)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.json_files import write_json
-from bertsmith.network.encoder import Family
+from bertsmith.network.families.family import FamilyName
 from bertsmith.weights.conversion.staging import (
     Change,
     Move,
@@ -38,8 +38,7 @@ from bertsmith.weights.conversion.tensor_bundle import (
     write_bundle,
 )
 from bertsmith.weights.folder import check_file
-from bertsmith.weights.formats import PREFIXES
-from bertsmith.weights.names import table as names
+from bertsmith.weights.formats.catalog import FORMATS
 from bertsmith.weights.tensors import TensorFile, write_tensors
 
 _HEADS = {
@@ -79,14 +78,14 @@ class Variable(NamedTuple):
     transposed: bool
 
 
-def variable(hub: str, kind: Family) -> Variable | None:
+def variable(hub: str, kind: FamilyName) -> Variable | None:
     """Return the variable of Google's code that holds a tensor of the hub; None if none does."""
     template, number = _template(_IN_HUB, hub)
     found = _tables(kind)[0].get(template)
     return found and found._replace(name=found.name.replace("{block}", number))
 
 
-def hub_name(name: str, kind: Family) -> tuple[str, bool] | None:
+def hub_name(name: str, kind: FamilyName) -> tuple[str, bool] | None:
     """The hub's name for a variable, and whether it is stored the other way about; None if none."""
     # checkpoints made from TensorFlow Hub's modules
     template, number = _template(_IN_VARIABLE, name.removeprefix("module/"))
@@ -101,15 +100,15 @@ def _template(number: re.Pattern[str], name: str) -> tuple[str, str]:
 
 
 @cache
-def _tables(kind: Family) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
+def _tables(kind: FamilyName) -> tuple[dict[str, Variable], dict[str, tuple[str, bool]]]:
     """The table of a family, from the hub's names and from Google's."""
-    there = {row.hub: _variable(row.hub, kind) for row in names.LAYOUTS[kind].table}
+    there = {row.hub: _variable(row.hub, kind) for row in FORMATS[kind].table}
     back = {made.name: (hub, made.transposed) for hub, made in there.items()}
     assert len(back) == len(there)
     return there, back
 
 
-def _variable(hub: str, kind: Family) -> Variable:
+def _variable(hub: str, kind: FamilyName) -> Variable:
     module, _, leaf = hub.rpartition(".")
     if module in _HEADS:
         output = "output_weights" if leaf == "weight" else "output_bias"
@@ -126,7 +125,7 @@ def _variable(hub: str, kind: Family) -> Variable:
     return Variable(f"{scope}/bias", False)
 
 
-CONFIG_FILES: dict[Family, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
+CONFIG_FILES: dict[FamilyName, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
 
 _EPSILON = 1e-12
 """What Google's code adds to a variance, whatever the config says."""
@@ -158,13 +157,15 @@ _PRETRAINED = {
     (False, False): "Model",
 }
 """Classes of `transformers`, by the heads there are: for masked tokens, for pairs of sentences."""
-_PRETRAINING: dict[Family, tuple[str, str]] = {
+_PRETRAINING: dict[FamilyName, tuple[str, str]] = {
     "bert": ("cls.predictions.bias", "cls.seq_relationship.bias"),
     "albert": ("predictions.bias", "sop_classifier.classifier.bias"),
 }
 
 
-def hub_config(google: dict[str, Any], kind: Family, tensors: Collection[str]) -> dict[str, Any]:
+def hub_config(
+    google: dict[str, Any], kind: FamilyName, tensors: Collection[str]
+) -> dict[str, Any]:
     """Google's settings as the hub has them, for a model of some tensors, by the hub's names.
 
     `ModelFolderError` for a structure that we do not compute.
@@ -183,7 +184,7 @@ def hub_config(google: dict[str, Any], kind: Family, tensors: Collection[str]) -
     masked, pairs = (name in tensors for name in _PRETRAINING[kind])
     task = _PRETRAINED[masked, pairs]
     task = next((task for name, task in _FINE_TUNED.items() if name in tensors), task)
-    return config | {"architectures": [PREFIXES[kind] + task]}
+    return config | {"architectures": [FORMATS[kind].classes + task]}
 
 
 def google_config(config: dict[str, Any], source: Path) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def read_checkpoint(prefix: Path, folder: Path) -> Moves:
     for path in home.glob(f"{glob.escape(prefix.name)}.*"):
         check_file(path, home.resolve())
     bundle = TensorBundle(prefix)
-    kind: Family = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
+    kind: FamilyName = "albert" if any("/group_0/" in name for name in bundle.entries) else "bert"
     name = CONFIG_FILES[kind]
     place = next((each / name for each in homes(prefix) if (each / name).exists()), None)
     if place is None:
@@ -312,7 +313,7 @@ def write_checkpoint(source: Path, folder: Path) -> Moves:
     return moves
 
 
-def _renamed(bundle: TensorBundle, kind: Family) -> tuple[Moves, dict[str, Tensor]]:
+def _renamed(bundle: TensorBundle, kind: FamilyName) -> tuple[Moves, dict[str, Tensor]]:
     """The variables that belong to a model, by the hub's names and the way about they are there."""
     moves = Moves()
     tensors: dict[str, Tensor] = {}

@@ -42,6 +42,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import MOST_TOKENS, survey
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.schedule import Budget
+from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
 # core; and the share of the budget for timing steps
@@ -128,8 +129,17 @@ def check(
             *look_at_speed(pace),
             *look_at_time(pace, run.budget, spoken_for),
             *look_at_budget(store, pace, run.budget, parameters, spoken_for),
+            look_at_format(model.config),
         )
     )
+
+
+def look_at_format(config: ModelConfig) -> Finding:
+    """Return the format that the model will be saved in; if it is our own, with the reason."""
+    reason, name = cannot_hold(config), format_of(config)
+    readers = f"{FORMATS[name].classes}Model of transformers loads"
+    why = readers if reason is None else f"only bertsmith loads: {reason}"
+    return Finding(name="model folder", found=f"model_type {name}, which {why}")
 
 
 def _scaled(budget: Budget, a_minute: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""The names of tensors, ours and those of `transformers`: a table a family, read both ways."""
+"""The names of tensors, ours and those of `transformers`: the table of a format, read both ways."""
 
 from __future__ import annotations
 
@@ -11,22 +11,8 @@ from torch import nn
 from bertsmith.network.encoder import Encoder, EncoderConfig
 from bertsmith.network.heads import HEADS, MaskedLMHead, Pooler
 from bertsmith.network.model import ModelConfig
-from bertsmith.weights.formats import Format, format_of
-from bertsmith.weights.names.albert import ALBERT
-from bertsmith.weights.names.bert import BERT
-from bertsmith.weights.names.distilbert import DISTILBERT
-from bertsmith.weights.names.layout import POSITIONS, E, H, Layout, Part, Row, linear
-from bertsmith.weights.names.modernbert import MODERNBERT
-from bertsmith.weights.names.roberta import ROBERTA
-
-LAYOUTS: dict[Format, Layout] = {
-    "bertsmith": Layout(table=(), prefix="encoder.", tied={}),
-    "bert": BERT,
-    "albert": ALBERT,
-    "roberta": ROBERTA,
-    "distilbert": DISTILBERT,
-    "modernbert": MODERNBERT,
-}
+from bertsmith.weights.formats.catalog import FORMATS, FormatName, format_of
+from bertsmith.weights.formats.format import POSITIONS, E, H, Part, Row, linear
 
 COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 """Constants that old `transformers` wrote among the weights, below the family's name."""
@@ -55,11 +41,11 @@ def parts(config: ModelConfig) -> set[Part]:
     return found
 
 
-def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: Format) -> list[Row]:
+def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) -> list[Row]:
     """The tensors of some parts of a model, blocks numbered, in the order of the table."""
     if form == "bertsmith":
         return [row for row in _own_rows(encoder) if row.part in wanted]
-    table = [row for row in LAYOUTS[form].table if row.part in wanted]
+    table = [row for row in FORMATS[form].table if row.part in wanted]
     # a head may bring the layer that it reads the first token through
     brought = {row.ours for row in table if row.part != "pooler"}
     found = []
@@ -81,7 +67,7 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
         modules: dict[Part, tuple[str, nn.Module]] = {
             "encoder": ("encoder", Encoder(encoder)),
             "pooler": ("pooler", Pooler(encoder)),
-            "masked_lm": ("heads.masked_lm", MaskedLMHead(encoder, "none")),
+            "masked_lm": ("heads.masked_lm", MaskedLMHead(encoder)),
         }
     found = [
         Row(part, f"{start}.{name}", f"{start}.{name}", tuple(tensor.shape))
@@ -120,10 +106,10 @@ def shape_in_file(row: Row, config: ModelConfig) -> tuple[int, ...]:
     return (first * row.place[1], *others)
 
 
-def standard(hub: str, kind: Format = "bert") -> str:
+def standard(hub: str, kind: FormatName = "bert") -> str:
     """A name as some tool wrote it, but with the family's prefix and today's norms."""
-    if hub.partition(".")[0] in LAYOUTS[kind].roots:
-        hub = LAYOUTS[kind].prefix + hub
+    if hub.partition(".")[0] in FORMATS[kind].roots:
+        hub = FORMATS[kind].prefix + hub
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
         hub = hub.removesuffix(old) + new if hub.endswith(old) else hub
     return hub

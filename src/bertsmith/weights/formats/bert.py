@@ -1,16 +1,23 @@
-"""The names of BERT's tensors in `transformers`."""
+"""The folders of BERTs in `transformers`."""
 
 from __future__ import annotations
 
-from bertsmith.weights.names.layout import (
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.weights.formats.format import (
+    DEFAULTS,
     EMBEDDINGS,
+    HOLDS,
+    KEYS,
     F,
+    Format,
     H,
-    Layout,
     Names,
+    Settings,
     V,
+    absolute,
     linear,
     named,
+    own_positions,
     usual_heads,
 )
 
@@ -40,7 +47,18 @@ _MASKED_LM: Names = (
     ("bias", "bias", (V,)),
 )
 
-BERT = Layout(
+
+def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
+    return absolute(encoder) | ({"is_decoder": True} if encoder.causal else {})
+
+
+BERT = Format(
+    classes="Bert",
+    keys=KEYS,
+    defaults=DEFAULTS,
+    holds=HOLDS | {"causal": (False, True)},
+    read=own_positions,
+    write=_write,
     table=(
         *named("encoder", "encoder.embeddings", "bert.embeddings", EMBEDDINGS),
         *named("encoder", "encoder.blocks.{block}", "bert.encoder.layer.{block}", BERT_LAYER),

@@ -1,18 +1,23 @@
-"""The names of DistilBERT's tensors in `transformers`."""
+"""The folders of DistilBERTs in `transformers`."""
 
 from __future__ import annotations
 
-from bertsmith.weights.names.layout import (
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.weights.formats.format import (
+    DEFAULTS,
     EMBEDDINGS,
+    HOLDS,
     SEGMENTS,
     F,
+    Format,
     H,
-    Layout,
     Names,
     Row,
+    Settings,
     V,
     linear,
     named,
+    own_positions,
 )
 
 _LAYER: Names = (
@@ -42,7 +47,36 @@ _MASKED_LM: Names = (
 )
 _BLOCKS = "distilbert.transformer.layer.{block}"
 
-DISTILBERT = Layout(
+
+def _read(data: Settings) -> Settings:
+    fixed = data.get("sinusoidal_pos_embds") is True
+    return own_positions(data, "sinusoidal" if fixed else "learned")
+
+
+def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
+    own = {} if encoder.positions == "learned" else {"bertsmith_positions": encoder.positions}
+    return {"sinusoidal_pos_embds": encoder.positions == "sinusoidal"} | own
+
+
+DISTILBERT = Format(
+    classes="DistilBert",
+    keys={
+        "vocabulary": "vocab_size",
+        "hidden": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "feed_forward": "hidden_dim",
+        "longest": "max_position_embeddings",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "classifier_dropout": "seq_classif_dropout",
+        "initial_std": "initializer_range",
+    },
+    defaults=DEFAULTS | {"classifier_dropout": 0.2},
+    holds=HOLDS | {"pooling": ("relu",), "segments": (0,), "norm_epsilon": (1e-12,)},
+    read=_read,
+    write=_write,
     table=(
         *(
             row

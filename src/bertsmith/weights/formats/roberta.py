@@ -1,9 +1,23 @@
-"""The names of RoBERTa's tensors in `transformers`."""
+"""The folders of RoBERTas in `transformers`."""
 
 from __future__ import annotations
 
-from bertsmith.weights.names.bert import BERT_LAYER
-from bertsmith.weights.names.layout import EMBEDDINGS, H, Layout, Names, V, linear, named
+from bertsmith.weights.formats.bert import BERT_LAYER
+from bertsmith.weights.formats.format import (
+    DEFAULTS,
+    EMBEDDINGS,
+    HOLDS,
+    KEYS,
+    Format,
+    H,
+    Names,
+    V,
+    absolute,
+    linear,
+    named,
+    own_positions,
+    without,
+)
 
 _MASKED_LM: Names = (
     ("dense.weight", "dense.weight", (H, H)),
@@ -13,7 +27,14 @@ _MASKED_LM: Names = (
     ("bias", "bias", (V,)),
 )
 
-ROBERTA = Layout(
+ROBERTA = Format(
+    classes="Roberta",
+    keys=KEYS,
+    defaults=DEFAULTS,
+    holds=without(HOLDS, "position_offset"),
+    needs=("position_offset",),
+    read=own_positions,
+    write=absolute,
     table=(
         *named("encoder", "encoder.embeddings", "roberta.embeddings", EMBEDDINGS),
         *named("encoder", "encoder.blocks.{block}", "roberta.encoder.layer.{block}", BERT_LAYER),

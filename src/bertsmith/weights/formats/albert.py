@@ -1,18 +1,26 @@
-"""The names of ALBERT's tensors in `transformers`."""
+"""The folders of ALBERTs in `transformers`."""
 
 from __future__ import annotations
 
-from bertsmith.weights.names.layout import (
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.weights.formats.format import (
+    DEFAULTS,
     EMBEDDINGS,
+    HOLDS,
+    KEYS,
     E,
     F,
+    Format,
     H,
-    Layout,
     Names,
+    Settings,
     V,
+    absolute,
     linear,
     named,
+    own_positions,
     usual_heads,
+    without,
 )
 
 _LAYER: Names = (
@@ -43,7 +51,33 @@ _MASKED_LM: Names = (
 _GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
 _WIDEN = "albert.encoder.embedding_hidden_mapping_in"
 
-ALBERT = Layout(
+
+def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
+    return absolute(encoder) | {"num_hidden_groups": encoder.groups or encoder.layers}
+
+
+ALBERT = Format(
+    classes="Albert",
+    keys=KEYS
+    | {
+        "embedding": "embedding_size",
+        "groups": "num_hidden_groups",
+        "classifier_dropout": "classifier_dropout_prob",
+    },
+    defaults=DEFAULTS
+    | {
+        "activation": "gelu_new",
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "classifier_dropout": 0.1,
+        "embedding": 128,
+        "groups": 1,
+    },
+    constants={"inner_group_num": 1},
+    holds=without(HOLDS, "embedding", "groups"),
+    needs=("embedding",),
+    read=own_positions,
+    write=_write,
     table=(
         *named("encoder", "encoder.embeddings", "albert.embeddings", EMBEDDINGS),
         *linear("encoder", "encoder.embeddings.widen", _WIDEN, H, E),

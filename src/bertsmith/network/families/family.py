@@ -1,0 +1,60 @@
+"""The record of a family: its sizes, its wiring, its heads, and its published models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+FamilyName = Literal["bert", "albert", "roberta", "distilbert", "modernbert"]
+"""Names of families, those of `model_type` on the hub; `catalog` has the record of each."""
+
+
+class Size(NamedTuple):
+    """A published size."""
+
+    layers: int
+    hidden: int
+    heads: int
+    feed_forward: int
+
+
+def usual(layers: int, hidden: int) -> Size:
+    """Return a size of 64-wide heads and a feed-forward network four times as wide as `hidden`."""
+    return Size(layers, hidden, hidden // 64, 4 * hidden)
+
+
+class Preset(NamedTuple):
+    """A published model."""
+
+    size: str
+    vocabulary: int
+    published: str
+    """Millions of parameters as published, a figure or a range."""
+    masked_lm: bool = False
+    """Whether that count has the masked-LM head in it, beside the pooler."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A family of encoders. The encoder itself is one for all: a family is settings of it."""
+
+    title: str
+    """Its name as published."""
+    sizes: dict[str, Size]
+    """Sizes by name."""
+    wiring: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the encoder (`EncoderConfig`) in which it differs from a BERT."""
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    """Published models by name."""
+    pairs: Literal["next_sentence", "sentence_order"] | None = None
+    """What its head for pairs of texts predicts; None without such a head."""
+    pooler: Literal["encoder", "sequences", "heads"] = "encoder"
+    """What the pooler belongs to: the encoder; the heads that read a sequence; or all heads of
+    tasks, those that read every token too, and then it ends in a norm."""
+    pooler_dropout: bool = False
+    """Whether a classifier drops values before its pooler too."""
+    exact_heads: bool = False
+    """Whether masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
+    dropout: float = 0.1
+    """Share of values that a model pre-trained here drops when it is fine-tuned."""

@@ -1,0 +1,207 @@
+"""The record of a format of model folders: names of settings and tensors, and what it can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.heads import HeadName
+
+Part = Literal["encoder", "pooler", "masked_lm", "next_sentence"] | HeadName
+
+
+class Row(NamedTuple):
+    """One tensor: the part it belongs to, its two names, and its shape by the names of its axes.
+
+    Where several tensors of ours stand in one of a file, along its first axis, `place` is which of
+    how many this one is. Blocks before `first` have none.
+    """
+
+    part: Part
+    ours: str
+    hub: str
+    shape: tuple[str | int, ...]
+    place: tuple[int, int] = (0, 1)
+    first: int = 0
+
+
+Settings = dict[str, Any]
+"""The contents of a `config.json`, or settings of ours by name."""
+
+
+def _nothing(_: Settings) -> Settings:
+    return {}
+
+
+def _same(data: Settings) -> Settings:
+    return data
+
+
+def _none_else(_: EncoderConfig, __: tuple[int, int]) -> Settings:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """The settings and tensors of a family's folders, as its classes in `transformers` name them.
+
+    `read`, `write` and `upgrade` are for what no table can say; they raise `ConfigError`.
+    """
+
+    classes: str
+    """What the names of its classes begin with."""
+    table: tuple[Row, ...]
+    """All tensors there are, one row for all layers."""
+    prefix: str
+    """What the names of an encoder's tensors begin with, but in the file of a bare encoder."""
+    tied: Mapping[str, str]
+    """Copies that some tools write beside the tensor they are tied to."""
+    one_head: bool = False
+    """Whether heads name their layers alike, so that a file holds but the one its config names."""
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    """The heads that a class holds, by the end of its name, where no other format's does."""
+    keys: Mapping[str, str]
+    """Keys of `config.json` by the names of our settings. `longest` counts unused rows too."""
+    defaults: Mapping[str, Any]
+    """What `transformers` takes for settings that are not there; it has none for sizes."""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that are always written, and whose other values cannot be followed."""
+    holds: Mapping[str, tuple[Any, ...]]
+    """The values that settings of the encoder may have; of one that is not named, any."""
+    needs: tuple[str, ...] = ()
+    """Settings that must not be None or 0."""
+    read: Callable[[Settings], Settings] = _nothing
+    """Returns settings of the encoder that follow from a `config.json` in its own way."""
+    write: Callable[[EncoderConfig, tuple[int, int]], Settings] = _none_else
+    """Returns keys that follow from the encoder, and the ids at both ends of a sequence."""
+    upgrade: Callable[[Settings], Settings] = _same
+    """Returns a `config.json` with the keys that `transformers` 4 writes."""
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """Return the prefixes of names in the file of a bare encoder."""
+        own = [row.hub for row in self.table if row.hub.startswith(self.prefix)]
+        return frozenset(name.removeprefix(self.prefix).partition(".")[0] for name in own)
+
+    def cannot_hold(self, encoder: EncoderConfig) -> str | None:
+        """Return why its classes do not compute what an encoder does; None where they do."""
+        for name, values in self.holds.items():
+            if (value := getattr(encoder, name)) not in values:
+                return f"{self.classes}Model of transformers cannot have {name} set to {value!r}"
+        for name in self.needs:
+            if not (value := getattr(encoder, name)):
+                return f"{self.classes}Model of transformers cannot have {name} set to {value!r}"
+        return None
+
+
+Names = tuple[tuple[str, str, tuple[str | int, ...]], ...]
+"""Tensors of one group: our name, the hub's, the axes."""
+
+V, H, F, E = "vocabulary", "hidden", "feed_forward", "width"
+
+POSITIONS = "encoder.embeddings.positions.weight"
+SEGMENTS = "encoder.embeddings.segments.weight"
+
+EMBEDDINGS: Names = (
+    ("tokens.weight", "word_embeddings.weight", (V, E)),
+    ("positions.weight", "position_embeddings.weight", ("longest", E)),
+    ("segments.weight", "token_type_embeddings.weight", ("segments", E)),
+    ("norm.weight", "LayerNorm.weight", (E,)),
+    ("norm.bias", "LayerNorm.bias", (E,)),
+)
+
+
+def named(part: Part, ours: str, hub: str, table: Names) -> list[Row]:
+    """The rows of a group of tensors whose names begin alike."""
+    return [Row(part, f"{ours}.{one}", f"{hub}.{other}", shape) for one, other, shape in table]
+
+
+def linear(part: Part, ours: str, hub: str, outputs: str | int, inputs: str) -> list[Row]:
+    """The rows of a linear layer."""
+    both: Names = (("weight", "weight", (outputs, inputs)), ("bias", "bias", (outputs,)))
+    return named(part, ours, hub, both)
+
+
+def usual_heads() -> list[Row]:
+    """The rows of the heads that most families name alike."""
+    return [
+        *linear("classify", "heads.classify", "classifier", "labels", H),
+        *linear("tag", "heads.tag", "classifier", "labels", H),
+        *linear("span", "heads.span", "qa_outputs", 2, H),
+        *linear("choose", "heads.choose", "classifier", 1, H),
+    ]
+
+
+KEYS = {
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "feed_forward": "intermediate_size",
+    "longest": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "classifier_dropout": "classifier_dropout",
+    "norm_epsilon": "layer_norm_eps",
+    "initial_std": "initializer_range",
+}
+"""The keys that most families have."""
+
+DEFAULTS: Settings = {
+    "segments": 2,
+    "activation": "gelu",
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "norm_epsilon": 1e-12,
+    "initial_std": 0.02,
+}
+"""Their defaults."""
+
+HOLDS: dict[str, tuple[Any, ...]] = {
+    "embedding": (None,),
+    "groups": (None,),
+    "position_offset": (0,),
+    "positions": ("learned", "sinusoidal", "none"),
+    "window": (None,),
+    "gated": (False,),
+    "norm": ("after",),
+    "biases": (True,),
+    "pooling": ("tanh",),
+    "pooled": ("first", "last"),
+    "causal": (False,),
+}
+"""The wiring of most families."""
+
+
+def without(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a table without some of its entries."""
+    return {name: value for name, value in table.items() if name not in names}
+
+
+def own_positions(data: Settings, usual: str = "learned") -> Settings:
+    """Return positions and segments that `transformers` has as constants, under keys of our own."""
+    known = ("learned", "sinusoidal", "none")
+    found = data.get("bertsmith_positions", usual)
+    if found not in known:
+        raise ConfigError(
+            f"bertsmith_positions is {found!r}", remedy=f"it can be {', '.join(known)}"
+        )
+    return {"positions": found} | ({"segments": 0} if data.get("bertsmith_segments") == 0 else {})
+
+
+def absolute(encoder: EncoderConfig, _: tuple[int, int] = (0, 0)) -> Settings:
+    """Return the keys of positions and segments of most families."""
+    data: Settings = {
+        "position_embedding_type": "absolute",
+        "type_vocab_size": encoder.segments or 2,
+    }
+    if not encoder.segments:
+        data["bertsmith_segments"] = 0
+    if encoder.positions != "learned":
+        data["bertsmith_positions"] = encoder.positions
+    return data

@@ -1,1 +1,0 @@
-"""The names of tensors, ours and those of `transformers`: a table a family, read both ways."""
