@@ -18,7 +18,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore
 from bertsmith.store.writing import EncodedDocuments, StoreWriter
 from bertsmith.text.corpus.documents import TextSize
-from bertsmith.tokens.inventory import TokenInventory
+from bertsmith.tokens.vocabulary import TokenInventory
 
 # codes 3 to 40; 0 to 2 are padding, unknown and mask; nothing begins or ends a sequence
 CODES = TokenInventory(

@@ -16,8 +16,8 @@ from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.normalisation import UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram.rules import UnigramRules
 from bertsmith.weights.folder import save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from bertsmith.weights.tensors import TensorFile, write_tensors

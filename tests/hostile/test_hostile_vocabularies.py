@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.tokens.folder.files import LARGEST_FILE, read_json, read_lines
-from bertsmith.tokens.unigram.rules import CharsMap
+from bertsmith.tokens.normalisation import CharsMap
 from hostile.worker import peak
 
 MOST_MEMORY = 2**30

@@ -11,7 +11,7 @@ import pytest
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.bpe.pairs import ByteRules
+from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer

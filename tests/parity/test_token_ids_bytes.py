@@ -13,7 +13,7 @@ import pytest
 from transformers import RobertaTokenizer, RobertaTokenizerFast
 
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.tokens.bpe.pairs import BytePairs, ByteRules, words, written
+from bertsmith.tokens.bpe import BytePairs, ByteRules, words, written
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer

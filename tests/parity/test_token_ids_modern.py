@@ -20,8 +20,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.tokens.bpe.modern import ModernRules, composed
 from bertsmith.tokens.bulk.documents import DocumentEncoder
+from bertsmith.tokens.modern import ModernRules, composed
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from parity.test_token_ids import HARD_PAGE

@@ -26,9 +26,9 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.corpus.sentences import split_sentences
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.normalisation import SPACE, UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram.pieces import SPACE, Unigram
-from bertsmith.tokens.unigram.rules import UnigramRules
+from bertsmith.tokens.unigram import Unigram
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 from parity.test_token_ids import HARD_PAGE, HOSTILE_LINES, real_lines
 

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.bpe.pairs import ByteRules
+from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -13,7 +13,6 @@ from transformers import BertTokenizer, BertTokenizerFast
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.counting import count_words
-from bertsmith.tokens.learning.extension import extend_vocabulary
 from bertsmith.tokens.learning.mining import (
     PieceMiner,
     PieceTable,
@@ -21,7 +20,7 @@ from bertsmith.tokens.learning.mining import (
     rarest_worth_adding,
 )
 from bertsmith.tokens.learning.statistics import measure_fit, measure_words
-from bertsmith.tokens.learning.wordpiece import learn_wordpiece
+from bertsmith.tokens.learning.wordpiece import extend_vocabulary, learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.tokens.wordpiece import WordPiece

@@ -13,8 +13,14 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning import counting
-from bertsmith.tokens.learning.alphabet import AccentDecision, Alphabet, decide_accents
-from bertsmith.tokens.learning.counting import LearningObserver, WordCounter, count_words
+from bertsmith.tokens.learning.counting import (
+    AccentDecision,
+    Alphabet,
+    LearningObserver,
+    WordCounter,
+    count_words,
+    decide_accents,
+)
 from bertsmith.tokens.learning.statistics import measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.tokens import spans
+from bertsmith.tokens import vocabulary
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -71,8 +71,8 @@ def test_a_text_of_a_hundred_thousand_words() -> None:
 def test_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the{mark} hands{mark} un{mark}" for mark in ("", ",", ",,", "é")] * 3
     expected = [ids.tolist() for ids in tokenizer().encode(texts)]
-    monkeypatch.setattr(spans, "_CACHE_SIZE", 2)
-    monkeypatch.setattr(spans, "_LONGEST_CACHED", 4)
+    monkeypatch.setattr(vocabulary, "_CACHE_SIZE", 2)
+    monkeypatch.setattr(vocabulary, "_LONGEST_CACHED", 4)
     assert [ids.tolist() for ids in tokenizer().encode(texts)] == expected
 
 

@@ -16,8 +16,8 @@ from transformers import AlbertTokenizerFast, AutoTokenizer
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.protocol_buffers import Damaged, bytes_field, fields, float_field, number_field
 from bertsmith.tokens.learning.unigram import learn_unigram
+from bertsmith.tokens.normalisation import CharsMap, UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram.rules import CharsMap, UnigramRules
 from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 CORPUS = (

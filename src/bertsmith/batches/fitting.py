@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.network.preprocessing import Fit
-from bertsmith.tokens.inventory import TokenInventory
+from bertsmith.tokens.vocabulary import TokenInventory
 
 Tokens = NDArray[np.integer]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.streams import Bits, below, bits, uniform
-from bertsmith.tokens.inventory import TokenInventory
+from bertsmith.tokens.vocabulary import TokenInventory
 
 Numbers = NDArray[np.int64]
 

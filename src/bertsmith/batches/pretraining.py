@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.streams import Purpose, bits, permuted, stream
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.store.store import TokenStore
-from bertsmith.tokens.inventory import TokenInventory
+from bertsmith.tokens.vocabulary import TokenInventory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,8 @@ from bertsmith.core.ownership import new_folder
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.recipes.corpora import CorpusReading
 from bertsmith.text.corpus.documents import Document
-from bertsmith.tokens.learning.alphabet import AccentDecision, Alphabet
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
-from bertsmith.tokens.learning.counting import LearningObserver
+from bertsmith.tokens.learning.counting import AccentDecision, Alphabet, LearningObserver
 from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece

@@ -25,8 +25,8 @@ from bertsmith.tasks.task import Evidence, Room, Scores, Task
 from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.windows import WindowedExamples, window_of
 from bertsmith.text.examples.formats.squad import Question, is_table, read_questions
-from bertsmith.tokens.spans import Encoding
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import Encoding
 
 
 def with_threshold(evidence: Evidence, threshold: float) -> Evidence:

@@ -33,8 +33,8 @@ from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.examples.tagged import Entity, Tagged, entities_of, names_entities, words_of
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import DELIMITED, JSON, TABLES
-from bertsmith.tokens.spans import Encoding
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import Encoding
 
 
 def raw_text(example: Example) -> Tagged:

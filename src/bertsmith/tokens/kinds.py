@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.bpe.modern import ModernRules, ModernText
-from bertsmith.tokens.bpe.pairs import BLANK, ByteRules, read
-from bertsmith.tokens.bpe.text import ByteText
-from bertsmith.tokens.spans import Stretch
-from bertsmith.tokens.unigram.pieces import SPACE
-from bertsmith.tokens.unigram.rules import UnigramRules
-from bertsmith.tokens.unigram.text import UnigramText
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, KindName
+from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
+from bertsmith.tokens.modern import ModernRules, ModernText
+from bertsmith.tokens.normalisation import SPACE, UnigramRules
+from bertsmith.tokens.unigram import UnigramText
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, KindName, Stretch
 from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
 Rules = BasicRules | ByteRules | ModernRules | UnigramRules

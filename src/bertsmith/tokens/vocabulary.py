@@ -1,11 +1,16 @@
-"""The validation of vocabularies, and their special tokens."""
+"""The base of all tokenizers: vocabularies and their special tokens, inventories, encoded texts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertsmith.core.errors import VocabularyError
 
@@ -83,3 +88,119 @@ def _encodes(piece: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenInventory:
+    """The ids of a vocabulary, and the special ones among them.
+
+    Tokens may be pieces of text (a `Tokenizer` is an inventory that also encodes), SMILES, codes or
+    clusters. A sequence is ``cls first sep``, a pair ``cls first sep second sep`` with `separators`
+    times ``sep`` in the middle; an inventory without `cls_id` or `sep_id` omits it.
+    """
+
+    size: int
+    """Number of ids."""
+    pad_id: int
+    """Id of padding, needed only by other programs."""
+    unknown_id: int
+    """Id of unknown tokens."""
+    cls_id: int | None = None
+    """Id that begins a sequence."""
+    sep_id: int | None = None
+    """Id that ends a text."""
+    mask_id: int | None = None
+    """Id of the mask, required for masked language modelling."""
+    special_ids: frozenset[int]
+    """Ids that are never predicted nor used as a random replacement."""
+    ordinary_ids: NDArray[np.int64]
+    """Candidate ids of random replacement (ordinary,): no special tokens, no placeholders."""
+    continues: NDArray[np.bool_]
+    """True for tokens that continue the word of the previous token (size,)."""
+    separators: int = 1
+    """Number of separators between the two texts of a pair."""
+    segments: bool = True
+    """True if the second text of a pair has segment id 1."""
+    fingerprint: str
+    """SHA-256 of all that determines the ids, recorded by a token store."""
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """Ids before a text: the classification token, if there is one."""
+        return () if self.cls_id is None else (self.cls_id,)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """Ids after a text: the separator, if there is one."""
+        return () if self.sep_id is None else (self.sep_id,)
+
+    def specials_around(self, *, pair: bool) -> int:
+        """Return the number of special tokens around one text, or around and between two."""
+        ends = (1 + self.separators * pair) * len(self.end)
+        return len(self.begin) + ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """The token ids of a text; `ids`, `starts` and `ends` are each (pieces,).
+
+    Piece i represents ``text[starts[i]:ends[i]]``, in characters of the original text, as in the
+    offset mapping of `transformers`.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Stretch(NamedTuple):
+    """A part of a text as pieces: ids, and their starts and ends relative to `place`."""
+
+    place: int
+    ids: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+def joined(stretches: Iterable[Stretch]) -> Encoding:
+    """Return the encoding of a text from its parts, in order."""
+    parts = list(stretches)
+    sizes = [len(part.ids) for part in parts]
+    places = np.repeat(np.array([part.place for part in parts], np.int32), sizes)
+
+    def flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
+        return np.fromiter(chain.from_iterable(rows), np.int32, len(places))
+
+    return Encoding(
+        ids=flat(part.ids for part in parts),
+        starts=flat(part.starts for part in parts) + places,
+        ends=flat(part.ends for part in parts) + places,
+    )
+
+
+_CACHE_SIZE = 200_000
+_LONGEST_CACHED = 48
+
+Value = TypeVar("Value")
+
+
+class Remembered(dict[str, Value]):
+    """A cache of the ids of a piece of text, or of any other function of it.
+
+    Memory is bounded: when the cache is full, it is cleared; long texts are not stored.
+    """
+
+    def __init__(self, compute: Callable[[str], Value]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, stretch: str) -> Value:
+        value = self._compute(stretch)
+        if len(stretch) <= _LONGEST_CACHED:
+            if len(self) >= _CACHE_SIZE:
+                self.clear()
+            self[stretch] = value
+        return value

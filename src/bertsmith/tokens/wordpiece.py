@@ -15,8 +15,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from bertsmith.tokens.basic import ASCII_REMOVED, ASCII_WORD, BasicRules, is_punctuation
-from bertsmith.tokens.spans import Remembered, Stretch
-from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
 
 LONGEST_WORD = 100
 CONTINUES = "##"

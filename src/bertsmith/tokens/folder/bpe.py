@@ -14,27 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.tokens.bpe.pairs import ByteRules
-from bertsmith.tokens.folder.compiled import (
-    added_in,
-    added_tokens,
-    check_same,
-    check_settings,
-    check_template,
-    dense,
-    part,
-    refused,
-)
+from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.folder.files import (
     FOLLOWS,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
     Settings,
+    added_in,
+    added_tokens,
     check_added,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
     json_bytes,
+    part,
     read_json,
     read_lines,
+    refused,
 )
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES, check_vocabulary
 

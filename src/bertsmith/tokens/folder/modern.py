@@ -13,25 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.tokens.bpe.modern import AddedPiece, ModernRules
-from bertsmith.tokens.bpe.pairs import byte_letters
+from bertsmith.tokens.bpe import byte_letters
 from bertsmith.tokens.folder.bpe import MODEL, VOCABULARY_FILE, check_merges, merges_in
-from bertsmith.tokens.folder.compiled import (
-    COMPILED_FILE,
-    check_settings,
-    dense,
-    part,
-    refused,
-    surrounded,
-)
 from bertsmith.tokens.folder.files import (
+    COMPILED_FILE,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
     Settings,
+    check_settings,
+    dense,
     json_bytes,
+    part,
     read_json,
+    refused,
+    surrounded,
 )
+from bertsmith.tokens.modern import AddedPiece, ModernRules
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary
 
 _MOST_ADDED = 10_000

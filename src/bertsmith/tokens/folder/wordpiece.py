@@ -17,26 +17,24 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.log import say
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.folder.compiled import (
-    added_in,
-    added_tokens,
-    check_same,
-    check_settings,
-    check_template,
-    dense,
-    part,
-    surrounded,
-)
 from bertsmith.tokens.folder.files import (
     FOLLOWS,
     NAMES,
     SETTINGS_FILE,
     SPECIALS_FILE,
     Settings,
+    added_in,
+    added_tokens,
     check_added,
+    check_same,
+    check_settings,
+    check_template,
+    dense,
     json_bytes,
+    part,
     read_json,
     read_lines,
+    surrounded,
 )
 from bertsmith.tokens.vocabulary import SPECIALS, check_vocabulary, is_placeholder
 from bertsmith.tokens.wordpiece import CONTINUES, LONGEST_WORD

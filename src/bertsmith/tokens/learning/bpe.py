@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import BpeTrainer
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.tokens.bpe.pairs import ByteRules, byte_letters, words, written
+from bertsmith.tokens.bpe import ByteRules, byte_letters, words, written
 from bertsmith.tokens.learning.counting import SILENT, BoundedCounter, LearningObserver, repeated
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, MOST_PIECES

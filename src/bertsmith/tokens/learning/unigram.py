@@ -20,22 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import VocabularyError
-from bertsmith.tokens.learning.alphabet import (
+from bertsmith.tokens.learning.counting import (
+    SILENT,
+    BoundedCounter,
+    LearningObserver,
     alphabet_of,
+    characters_of,
     check_coverage,
     choose_characters,
     decide_accents,
     refuse_small,
 )
-from bertsmith.tokens.learning.counting import (
-    SILENT,
-    BoundedCounter,
-    LearningObserver,
-    characters_of,
-)
+from bertsmith.tokens.normalisation import SPACE, UnigramRules, lowered, normalised, tidied
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.unigram.pieces import SPACE
-from bertsmith.tokens.unigram.rules import UnigramRules, lowered, normalised, tidied
 from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
 
 Integers = NDArray[np.int64]

@@ -16,7 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from bertsmith.tokens.unigram.pieces import SPACE
+SPACE = "\u2581"
+"""The character that represents a blank in pieces."""
+
 
 _HEAD = 4
 _LEAF = 1 << 31

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from bertsmith.core.config import Config
-from bertsmith.tokens.bpe.pairs import WHITE_SPACE, BytePairs, word_ends, words, written
-from bertsmith.tokens.spans import Remembered, Stretch
-from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.tokens.bpe import WHITE_SPACE, BytePairs, word_ends, words, written
+from bertsmith.tokens.vocabulary import SPECIALS, Remembered, Stretch
 
 
 @dataclass(frozen=True, kw_only=True)
