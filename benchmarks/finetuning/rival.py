@@ -30,6 +30,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from bertsmith.engine.answers import candidates
 from bertsmith.tasks.span import Answer, SpanAnswer
 from bertsmith.tasks.tag import TagAnswer
+from bertsmith.tasks.task import score_answers
 from finetuning.sides import Ended, Sample, Steps
 from finetuning.tasks import Learned
 
@@ -53,7 +54,7 @@ def train(
 ) -> Ended:
     """Fine-tune and measure; with a `sample`, only as much as tells the speed."""
     began = time.perf_counter()
-    kind, settings = _KINDS[learned.data.task.predicts], learned.settings
+    kind, settings = _KINDS[learned.data.task.head], learned.settings
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(model)
     net = _model(kind, learned, model)
@@ -104,7 +105,7 @@ def train(
 def _model(kind: _Kind, learned: Learned, folder: Path) -> Any:  # noqa: ANN401
     task, labels = learned.data.task, learned.data.labels
     extra: dict[str, Any] = {}
-    if task.predicts == "number":
+    if task.head == "number":
         extra = {"num_labels": 1, "problem_type": "regression"}
     elif labels:
         extra = {"num_labels": len(labels)}
@@ -183,7 +184,7 @@ def _scores(
             logits = found.logits
         outputs += [each.float().numpy() for each in logits]
     answers = kind.answers(learned, data.dev, features, outputs)
-    return data.task.scores(data.task.evidence(data.dev, answers, data.labels), data.labels)
+    return score_answers(data.task, data.dev, answers, data.labels).scores
 
 
 def _texts(
@@ -198,7 +199,7 @@ def _texts(
     ]
     for feature, row in zip(features, rows, strict=True):
         if labelled:
-            numbers = learned.data.task.predicts == "number"
+            numbers = learned.data.task.head == "number"
             feature["labels"] = float(row.number) if numbers else number[row.label]
     return features
 
@@ -207,7 +208,7 @@ def _text_answers(
     learned: Learned, rows: Sequence[Any], features: list[Feature], outputs: list[Any]
 ) -> list[Any]:
     del rows, features
-    if learned.data.task.predicts == "number":
+    if learned.data.task.head == "number":
         return [float(output[0]) for output in outputs]
     return [np.exp(output - output.max()) for output in outputs]
 

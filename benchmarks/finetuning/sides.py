@@ -15,7 +15,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared, prepare, room_of
 from bertsmith.recipes.finetune.recipe import model_maker
 from bertsmith.recipes.finetune.trial import prepare_model, run_trial, trimmed_embeddings
-from bertsmith.tasks.task import measure
+from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.training.loop import fit
 from bertsmith.weights.folder import load_model
 from finetuning.tasks import Learned
@@ -86,7 +86,7 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     data, settings = learned.data, learned.settings
     base, tokenizer = load_model(model)
     room = room_of(data.task, settings, base.config.encoder.longest)
-    if data.task.predicts == "span":
+    if data.task.head == "span":
         room = replace(room, stride=128)
     prepared = prepare(data, tokenizer, room)
     make = model_maker(model, data.task, data.labels, torch.device("cpu"))
@@ -101,7 +101,8 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
     scores = dict(result.scores)
     if learned.test:
         test = prepare(learned.tested.data, tokenizer, room).dev
-        found = measure(data.task, net, test, learned.test, data.labels).scores
+        predictor = task_predictor(data.task, net, tokenizer, room)
+        found = measure(predictor, learned.test, test).scores
         scores |= {f"test_{name}": value for name, value in found.items()}
     return Ended(
         scores=scores,
@@ -118,15 +119,15 @@ def _answering(prepared: Prepared, net: Model, sample: Sample) -> float:
     some = replace(data, dev=data.dev[: sample.rows])
     net.eval()
     began = time.perf_counter()
-    encoded = task.encode(prepared.tokenizer, some.dev, data.labels, prepared.room, labelled=True)
-    measure(task, net, encoded, some.dev, data.labels)
+    predictor = task_predictor(task, net, prepared.tokenizer, prepared.room)
+    measure(predictor, some.dev, predictor.answering.encode(some.dev))
     return (time.perf_counter() - began) * len(data.dev) / len(some.dev)
 
 
 def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: Sample) -> float:
     settings, timed = learned.settings, Steps(warm=sample.warm)
     prepare_model(net, settings, seed)
-    objective = learned.data.task.objective(
+    objective = learned.data.task.learning.objective(
         learned.data.train, learned.data.labels, settings.label_loss
     )
 

@@ -52,12 +52,12 @@ def _made(
     settings: FinetuneConfig = SETTINGS,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
 ) -> Learned:
-    rows = list(task.read(train, reading, labelled=True))
-    labels = task.labels(rows, ())
+    rows = list(task.reader.labelled(train, reading))
+    labels = task.labels.names(rows, ())
     if dev is None:
         kept, held_out = split(task, rows, 0.1, 0)
     else:
-        kept, held_out = rows, list(task.read(dev, reading, labelled=True))
+        kept, held_out = rows, list(task.reader.labelled(dev, reading))
     data = LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=dev is None)
     return Learned(data=data, settings=settings)
 
@@ -73,7 +73,7 @@ def _glue(name: str, settings: FinetuneConfig = SETTINGS) -> Callable[[Path], Le
 def _conll(folder: Path) -> Learned:
     place = folder / "conll2003"
     made = _made(TASKS["tag"], place / "train.txt", place / "dev.txt")
-    test = made.data.task.read(place / "test.txt", Reading(), labelled=True)
+    test = made.data.task.reader.labelled(place / "test.txt", Reading())
     return replace(made, test=list(test))
 
 

@@ -6,9 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.batches.fitting import fitted, window_starts
+from bertsmith.batches.fitting import fitted, window_of, window_starts
 from bertsmith.network.preprocessing import Fit
-from bertsmith.tasks.windows import window_of
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -25,7 +25,7 @@ def predictor(model: Model, tokenizer: Tokenizer) -> Predictor[Example, object]:
 
 
 def test_a_request_knows_its_tokens(predictor: Predictor[Example, object]) -> None:
-    request = predictor.encode(example("word1 [MASK] word2"), 7)
+    _, request = predictor.encode([example("[MASK]"), example("word1 [MASK] word2")], 6)
     # with [CLS] and [SEP]
     assert request.tokens == 5
     assert request.number == 7
@@ -36,7 +36,7 @@ def test_a_request_knows_its_tokens(predictor: Predictor[Example, object]) -> No
 
 def test_requests_are_answered_as_a_stream_is(predictor: Predictor[Example, object]) -> None:
     asked = [example(f"word{n} " * (1 + n % 5) + "[MASK]") for n in range(11)]
-    requests = list(map(predictor.encode, asked))
+    requests = predictor.encode(asked)
     outputs = predictor.run(requests)
     decoded = list(map(predictor.decode, requests, outputs))
     assert decoded == list(predictor.answer(requests)) == list(predictor(asked))

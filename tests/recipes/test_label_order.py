@@ -16,6 +16,7 @@ from bertsmith.core.errors import ExampleError, ModelFolderError
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.task import score_answers
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
 
@@ -135,8 +136,8 @@ def test_f1_of_glue_is_that_of_the_same_class_whatever_model_training_starts_fro
         for text, label in (("a", "1"), ("c", "0"), ("d", "1"))
     ]
     task = GLUE["MRPC"]
-    labels = task.labels(rows, known)
+    labels = task.labels.names(rows, known)
     # says of all that they are paraphrases
     answers = [np.eye(2)[labels.index("1")]] * 3
-    scores = task.scores(task.evidence(rows, answers, labels), labels)
+    scores = score_answers(task, rows, answers, labels).scores
     assert scores == {"f1": pytest.approx(4 / 5), "accuracy": pytest.approx(2 / 3)}

@@ -18,7 +18,7 @@ from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.answering import AnsweringConfig
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.examples.columns import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -281,7 +281,7 @@ def test_words_in_columns_are_no_texts_to_be_tagged(
     lines: bool,
 ) -> None:
     (tmp_path / "train.txt").write_text(content, encoding="utf-8")
-    assert Tag().reads_lines(str(tmp_path / "train.txt"), Reading()) is lines
+    assert TAG.reader.reads_lines(str(tmp_path / "train.txt"), Reading()) is lines
 
 
 def test_a_folder_of_classes_is_answered_with_its_files(

@@ -12,20 +12,20 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError
 from bertsmith.evaluation.squad import squad_v1, squad_v2
-from bertsmith.objectives.texts import MultiLabel as MultiLabelObjective
-from bertsmith.objectives.words import Tag as TagObjective
+from bertsmith.objectives.texts import MultiLabel
+from bertsmith.objectives.words import Tag
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.glue.recipe import settings_of
-from bertsmith.tasks.multi_label import MultiLabel
-from bertsmith.tasks.rank import Rank
-from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.rank import RANK
+from bertsmith.tasks.regression import REGRESSION
+from bertsmith.tasks.span import SPAN, SpanAnswer, best_threshold, encode_questions, with_threshold
 from bertsmith.tasks.span import Answer as SpanPlace
-from bertsmith.tasks.span import Span, SpanAnswer, best_threshold, question_windows, with_threshold
 from bertsmith.tasks.table import task_named
-from bertsmith.tasks.tag import Tag, TagAnswer, word_windows
-from bertsmith.tasks.task import Room, interval_of
+from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
+from bertsmith.tasks.task import UNTUNED, Room, interval_of
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
@@ -53,7 +53,7 @@ def test_answers_without_words_count_as_in_the_official_scripts(impossible: bool
         said[f"q{number}"] = found
         answers.append(SpanAnswer((SpanPlace(found, 0, len(found), 1.0),), -1.0))
     right = {row.id: [each.text for each in row.answers] for row in rows}
-    exact, f1 = Span().evidence(rows, answers, ())[:, :2].mean(0) * 100
+    exact, f1 = SPAN.measuring.evidence(rows, answers, ())[:, :2].mean(0) * 100
     official = squad_v2(right, said) if impossible else squad_v1(right, said)
     assert exact == pytest.approx(official["exact" if impossible else "exact_match"])
     assert f1 == pytest.approx(official["f1"])
@@ -109,8 +109,8 @@ def test_windows_too_small_for_a_question_are_refused(
         plausible=(), title="", source="m", line=1,
     )  # fmt: skip
     with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
-        question_windows(tiny_tokenizer, [row], Room(longest=longest), labelled=False)
-    whole = question_windows(tiny_tokenizer, [row], Room(longest=least), labelled=False)
+        encode_questions(tiny_tokenizer, [row], Room(longest=longest))
+    whole = encode_questions(tiny_tokenizer, [row], Room(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
 
 
@@ -130,7 +130,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
         rows.append(
             Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
         )
-    encoded = word_windows(tiny_tokenizer, rows, None, Room(longest=20))
+    encoded = encode_words(tiny_tokenizer, rows, Room(longest=20))
     assert len(encoded) > 6
     assert (encoded.texts, encoded.long_texts, encoded.cut_texts) == (3, 1, 0)
     question = Question(
@@ -139,7 +139,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
     )  # fmt: skip
     brief = replace(question, question="word2", context="word1")
     data = LabelledData(
-        task=Span(), labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
+        task=SPAN, labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
     )
     prepared = prepare(data, tiny_tokenizer, Room(longest=128))
     assert truncation_note(prepared) == (
@@ -154,11 +154,11 @@ def test_rare_tags_weigh_as_much_as_common_ones() -> None:
     row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
     settings = FinetuneConfig(class_weights="balanced", smoothing=0.25)
     labels = ("B-X", "I-X", "O", "B-Y")
-    term = Tag().objective([row, row], labels, settings.label_loss).terms["tag"]
+    term = TAG.learning.objective([row, row], labels, settings.label_loss).terms["tag"]
     # scikit-learn's "balanced", for the tags that there are
     numbers = [labels.index(tag) for tag in (*tags, *tags)]
     expected = compute_class_weight("balanced", classes=np.arange(3), y=numbers)
-    assert isinstance(term, TagObjective)
+    assert isinstance(term, Tag)
     assert term.weights[:3] == pytest.approx(expected.tolist())
     assert np.mean([term.weights[number] for number in numbers]) == pytest.approx(1)
     assert term.smoothing == 0.25
@@ -170,10 +170,10 @@ def test_tags_that_are_read_as_they_are_have_entities_to_score() -> None:
     row = Tagged(text=text, words=spans, tags=tags, entities=None, document=0, source="m", line=1)
     labels = ("B-X", "E-X", "O", "S-Y")
     answers = [TagAnswer(row, said, np.ones(3, np.float32)) for said in (tags, ("O", *tags[1:]))]
-    evidence = Tag().evidence([row, row], answers, labels)
+    evidence = TAG.measuring.evidence([row, row], answers, labels)
     assert evidence.tolist() == [[2, 2, 2, 3, 3], [2, 2, 1, 3, 2]]
-    assert Tag().scores(evidence, labels)["f1"] == pytest.approx(6 / 8)
-    entities = Tag().record(answers[0], labels, 1)["entities"]
+    assert TAG.measuring.scores(evidence, labels, UNTUNED)["f1"] == pytest.approx(6 / 8)
+    entities = TAG.answers.record(answers[0], labels, 1, UNTUNED)["entities"]
     assert [each["text"] for each in entities] == ["word1 word2", "word3"]
 
 
@@ -183,10 +183,9 @@ def test_a_label_of_all_rows_is_learned_too() -> None:
         for labels in (("all", "some"), ("all",), ("all",), ("all",))
     ]
     settings = FinetuneConfig(class_weights="balanced")
-    term = (
-        MultiLabel().objective(rows, ("all", "some", "none"), settings.label_loss).terms["classify"]
-    )
-    assert isinstance(term, MultiLabelObjective)
+    labels = ("all", "some", "none")
+    term = MULTI_LABEL.learning.objective(rows, labels, settings.label_loss).terms["classify"]
+    assert isinstance(term, MultiLabel)
     assert term.weights == pytest.approx((0.25, 3.0, 4.0))
 
 
@@ -195,16 +194,16 @@ def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None
         Example(text="a", text_pair=None, label=None, number=number, source="m", line=1)
         for number in (1e9 + 1, 1e9 + 2, 1e9 + 4, 3.8)
     ]
-    task = Regression()
-    evidence = task.evidence(rows[:3], [1.0, 2.0, 4.0], ("number",))
-    assert task.scores(evidence, ("number",)) == {
+    measuring = REGRESSION.measuring
+    evidence = measuring.evidence(rows[:3], [1.0, 2.0, 4.0], ("number",))
+    assert measuring.scores(evidence, ("number",), UNTUNED) == {
         "pearson": pytest.approx(1), "spearman": pytest.approx(1),
     }  # fmt: skip
-    assert task.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
-    assert task.constant([2.70001, 2.70002, 2.69999])
-    assert not task.constant([2.7, 2.8, 2.6])
-    assert Rank().constant([0.31, 0.31, 0.31005])
-    assert not Rank().constant([0.31, 0.3, 0.32])
+    assert measuring.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
+    assert measuring.constant([2.70001, 2.70002, 2.69999])
+    assert not measuring.constant([2.7, 2.8, 2.6])
+    assert RANK.measuring.constant([0.31, 0.31, 0.31005])
+    assert not RANK.measuring.constant([0.31, 0.3, 0.32])
 
 
 def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
@@ -216,10 +215,10 @@ def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
     right = np.where(told, 1 - possible, possible)
     means = [right[random.integers(0, 40, 40)].mean() for _ in range(20_000)]
     low, high = np.quantile(means, [0.025, 0.975])
-    interval = interval_of(Span(), evidence, ())
+    interval = interval_of(SPAN, evidence, ())
     assert interval.low == pytest.approx(low, abs=0.026)
     assert interval.high == pytest.approx(high, abs=0.026)
-    assert interval == interval_of(Span().tuned(evidence), evidence, ())
+    assert interval == interval_of(SPAN, evidence, (), SPAN.measuring.tune(evidence))
 
 
 @pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])
@@ -235,25 +234,27 @@ def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name:
 
 def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) -> None:
     words = ["word1,", "good", "\u200b", "(word2)"] * 9
+    # one tag a word: its number is that of the word
+    tags = tuple(f"T{number}" for number in range(36))
     text, spans = joined(words)
-    row = Tagged(
-        text=text, words=spans, tags=("O",) * 36, entities=(), document=0, source="m", line=1
-    )
-    numbers = list(range(36))
-    encoded = word_windows(tiny_tokenizer, [row, row], [numbers, numbers], Room(longest=20))
+    row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
+    encoded = encode_words(tiny_tokenizer, [row, row], Room(longest=20))
+    words_in = [window for windows in encoded.sidecar for window in windows.words]
     assert encoded.long.all()
-    asked = [(int(r), w) for r, ws in zip(encoded.rows, encoded.words, strict=True) for w in ws]
+    assert encoded.owners is not None
+    asked = [(int(r), w) for r, ws in zip(encoded.owners, words_in, strict=True) for w in ws]
     # what the tokenizer drops is asked nowhere
     wanted = [(row, word) for row in range(2) for word in range(36) if words[word] != "\u200b"]
     assert sorted(asked) == wanted
     pieces = tiny_tokenizer.vocabulary
     first = {"word1,": "word1", "good": "good", "(word2)": "[UNK]"}
     assert encoded.places is not None
-    for ids, places, own in zip(encoded.ids, encoded.places, encoded.words, strict=True):
+    for ids, places, own in zip(encoded.ids, encoded.places, words_in, strict=True):
         assert len(ids) <= 20
         for place, word in zip(places, own, strict=True):
             assert pieces[ids[place]] == first[words[word]]
-    batch = pack_examples(encoded, np.array([1, 0]))
+    learned = TAG.learning.targets([row, row], tags, encoded)
+    batch = pack_examples(learned, np.array([1, 0]))
     target = batch.targets["tag"]
     at = [pieces[number] for number in batch.ids[target.at].tolist()]
     assert at == [first[words[word]] for word in target.labels.tolist()]
@@ -272,18 +273,18 @@ def test_an_answer_is_found_again_from_its_tokens(tiny_tokenizer: Tokenizer) -> 
             ("none", ()),
         )
     ]  # fmt: skip
-    encoded = question_windows(tiny_tokenizer, rows, Room(longest=24), labelled=True)
-    labels = np.asarray(encoded.labels)
-    for number, row in enumerate(rows):
-        units = np.flatnonzero(encoded.rows == number)
-        own = np.zeros(len(encoded.pieces[number][0]), int)
+    encoded = encode_questions(tiny_tokenizer, rows, Room(longest=24))
+    labels = np.split(
+        np.asarray(SPAN.learning.targets(rows, (), encoded).labels),
+        np.cumsum([len(windows.begins) for windows in encoded.sidecar])[:-1],
+    )
+    for row, windows, places in zip(rows, encoded.sidecar, labels, strict=True):
+        starts, ends, offset = windows.context.starts, windows.context.ends, windows.offset
+        own = np.zeros(len(windows.context), int)
         there = 0
-        for unit in units:
-            begin, offset = int(encoded.begins[unit]), int(encoded.offsets[unit])
-            own[begin : begin + len(encoded.own[unit])] += encoded.own[unit]
-            start, end = labels[unit]
+        for begin, best, (start, end) in zip(windows.begins, windows.own, places, strict=True):
+            own[begin : begin + len(best)] += best
             if start:
-                starts, ends = encoded.pieces[number]
                 said = context[starts[begin + start - offset] : ends[begin + end - offset]]
                 assert said == row.answers[0].text
                 there += 1

@@ -12,7 +12,7 @@ import pytest
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.columns import Columns
@@ -284,4 +284,4 @@ def test_a_stated_layout_of_columns(tmp_path: Path) -> None:
 def test_the_layout_of_joined_tags_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Ann_N ran_V\n" * 5)
-    assert Tag().layout(path, Reading()) == "sentences of word_TAG: tags as they are"
+    assert TAG.reader.layout(path, Reading()) == "sentences of word_TAG: tags as they are"

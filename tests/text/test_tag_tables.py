@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.formats.conll import read_tagged
@@ -71,7 +71,7 @@ def read(
 
 
 def layout(path: Path, **columns: object) -> str:
-    return Tag().layout(path, Reading(columns=Columns.from_dict(columns)))
+    return TAG.reader.layout(path, Reading(columns=Columns.from_dict(columns)))
 
 
 LAYOUTS: dict[str, tuple[list[list[str]], str]] = {
@@ -201,9 +201,11 @@ def test_a_table_to_be_tagged_has_a_word_a_row_or_a_text_a_row(tmp_path: Path) -
         ("header", [["word"], *([word] for row in words for word in (*row, "")[: len(row) + 1])]),
     ):
         path = write(tmp_path / f"{name}.tsv", [row if row != [""] else [] for row in rows])
-        asked = [row.text.split() for row in Tag().asked(path, Reading())]
+        asked = [row.text.split() for row in TAG.reader.unlabelled(path, Reading())]
         assert asked == words
-        assert not Tag().row_a_record(path, Reading())
+        assert not TAG.reader.row_a_record(path, Reading())
     texts = write(tmp_path / "texts.csv", [["text"], *([" ".join(row)] for row in words)])
-    assert [row.text for row in Tag().asked(texts, Reading())] == [" ".join(row) for row in words]
-    assert Tag().row_a_record(texts, Reading())
+    assert [row.text for row in TAG.reader.unlabelled(texts, Reading())] == [
+        " ".join(row) for row in words
+    ]
+    assert TAG.reader.row_a_record(texts, Reading())

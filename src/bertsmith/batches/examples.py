@@ -35,6 +35,10 @@ class EncodedExamples:
     unit: a class number, an array of numbers, or, with `places`, an array of labels, one for each
     of the `places`, token positions in the unit's only sequence. `target` names the objective that
     reads them.
+
+    A row (an example of a file) is one unit, unless it is read in windows that are units each: then
+    `owners` (units,) are the rows of the units, ascending. `sidecar` (rows,) is what decoding the
+    outputs for a row needs, such as the positions of its tokens in the text.
     """
 
     ids: list[Ids]
@@ -45,6 +49,8 @@ class EncodedExamples:
     target: str = "classify"
     labels: Labels | None = None
     places: Sequence[NDArray[np.int64]] | None = None
+    owners: NDArray[np.int64] | None = None
+    sidecar: Sequence[Any] = ()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -55,6 +61,28 @@ class EncodedExamples:
         whole = np.zeros(len(ids), bool)
         return EncodedExamples(
             ids=ids, segments=segments, starts=np.arange(len(ids) + 1), cut=whole, long=whole
+        )
+
+    @classmethod
+    def windows(
+        cls,
+        rows: Sequence[Sequence[tuple[Ids, Segments]]],
+        sidecar: Sequence[Any],
+        *,
+        cut: Sequence[bool] | None = None,
+        places: Sequence[NDArray[np.int64]] | None = None,
+    ) -> EncodedExamples:
+        """Return rows of ids and segments, each window a unit; `cut` (rows,) marks rows."""
+        counts = [len(windows) for windows in rows]
+        return cls(
+            ids=[ids for windows in rows for ids, _ in windows],
+            segments=[segments for windows in rows for _, segments in windows],
+            starts=np.arange(sum(counts) + 1),
+            cut=np.repeat(np.zeros(len(rows), bool) if cut is None else np.array(cut), counts),
+            long=np.repeat(np.array(counts) > 1, counts),
+            places=places,
+            owners=np.repeat(np.arange(len(rows)), counts),
+            sidecar=sidecar,
         )
 
     @classmethod
@@ -79,38 +107,48 @@ class EncodedExamples:
 
     @property
     def texts(self) -> int:
-        """Number of texts that the units represent."""
-        return len(self)
+        """Number of rows."""
+        if self.owners is None:
+            return len(self)
+        return int(self.owners[-1]) + 1 if len(self.owners) else 0
 
     @property
     def long_texts(self) -> int:
-        """Number of texts over the length limit."""
-        return int(self.long.sum())
+        """Number of rows over the length limit."""
+        return self._rows_with(self.long)
 
     @property
     def cut_texts(self) -> int:
-        """Number of truncated texts."""
-        return int(self.cut.sum())
+        """Number of truncated rows."""
+        return self._rows_with(self.cut)
+
+    def _rows_with(self, units: NDArray[np.bool_]) -> int:
+        return int(units.sum() if self.owners is None else len(np.unique(self.owners[units])))
+
+    def by_row(self) -> Iterator[EncodedExamples]:
+        """Yield the units of each row, without labels."""
+        ends: Sequence[int] = range(1, len(self) + 1)
+        if self.owners is not None:
+            ends = np.searchsorted(self.owners, np.arange(self.texts), side="right").tolist()
+        first = 0
+        for row, end in enumerate(ends):
+            begin, after = self.starts[first], self.starts[end]
+            yield EncodedExamples(
+                ids=self.ids[begin:after],
+                segments=self.segments[begin:after],
+                starts=self.starts[first : end + 1] - begin,
+                cut=self.cut[first:end],
+                long=self.long[first:end],
+                places=None if self.places is None else self.places[first:end],
+                owners=None if self.owners is None else self.owners[first:end] - row,
+                sidecar=self.sidecar[row : row + 1],
+            )
+            first = end
 
     def labelled(self, target: str, labels: Labels) -> EncodedExamples:
         """Return the examples with labels (units, ...) for the objective `target`."""
         assert len(labels) == len(self)
         return replace(self, target=target, labels=labels)
-
-    def part(self, units: NDArray[np.int64]) -> EncodedExamples:
-        """Return the given units, in the given order."""
-        sequences = self.sequences(units)
-        sizes = np.diff(self.starts)[units]
-        return replace(
-            self,
-            ids=[self.ids[number] for number in sequences],
-            segments=[self.segments[number] for number in sequences],
-            starts=_ends(sizes),
-            cut=self.cut[units],
-            long=self.long[units],
-            labels=None if self.labels is None else _picked(self.labels, units),
-            places=None if self.places is None else [self.places[unit] for unit in units],
-        )
 
     def grouped(self, sizes: Sequence[int]) -> EncodedExamples:
         """Return the same sequences with runs of `sizes` units merged into one, without labels."""

@@ -60,6 +60,28 @@ def window_starts(length: int, room: int, overlap: int) -> list[int]:
     return [*starts, max(length - room, 0)]
 
 
+def window_of(length: int, room: int, overlap: int) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the starts of windows over a text, and for each of its tokens (length,) the best one.
+
+    Windows have at most `room` tokens and share `overlap`. A token in several of them is read where
+    it has most text on its nearer side: there the model sees it best (the "max context" of Devlin
+    et al.'s own code).
+    """
+    starts = window_starts(length, room, min(overlap, room - 1))
+    chosen = np.zeros(length, np.int64)
+    widest = np.full(length, -1)
+    for window, start in enumerate(starts):
+        size = min(room, length - start)
+        place = np.arange(size)
+        # as in the original: the nearer side counts, and of equals the earlier window
+        nearer = np.minimum(place, size - 1 - place)
+        own = slice(start, start + size)
+        better = nearer > widest[own]
+        chosen[own][better] = window
+        widest[own][better] = nearer[better]
+    return starts, chosen
+
+
 def _windows(
     first: Tokens, second: Tokens | None, kept_first: int, kept_second: int
 ) -> tuple[list[tuple[Tokens, Tokens | None]], bool]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.batches.fitting import Ids
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
@@ -74,8 +75,13 @@ class TextContinuation:
         """Return the length of a text."""
         return text_length(example)
 
-    def encode(self, example: Example) -> EncodedExamples:
-        """Encode a text as texts begin in training: [CLS], and no [SEP] yet."""
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Encode texts as texts begin in training: [CLS], and no [SEP] yet."""
+        begin = np.array([self._tokenizer.cls_id], np.int32)
+        ids = [np.concatenate([begin, self._ids_of(example)]) for example in examples]
+        return EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
+
+    def _ids_of(self, example: Example) -> Ids:
         tokenizer, longest = self._tokenizer, self._longest
         (ids,) = tokenizer.encode([example.text])
         what = ""
@@ -89,8 +95,7 @@ class TextContinuation:
             remedy = "leave only its end"
         if what:
             raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
-        begin = np.array([tokenizer.cls_id, *ids.tolist()], np.int32)
-        return EncodedExamples.of([begin], [np.zeros(len(begin), np.int8)])
+        return ids
 
     def outputs(
         self,

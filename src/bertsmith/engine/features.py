@@ -279,13 +279,6 @@ def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) 
     return size
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadExample(EncodedExamples):
-    """The sequences of a text, each a unit, and how it was read."""
-
-    read: ReadText
-
-
 class Features:
     """The answering by which a model gives vectors."""
 
@@ -322,17 +315,20 @@ class Features:
         """Return the length of a text or pair."""
         return text_length(example)
 
-    def encode(self, example: Example) -> ReadExample:
-        """Read a text as the config says."""
-        read = read_text(
-            self._tokenizer,
-            self._as_read(example),
-            longest=self._longest,
-            long=self._config.long,
-            spans=self._config.unit != "text",
-        )
-        units = EncodedExamples.of(read.ids, read.segments)
-        return ReadExample(**vars(units), read=read)
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Read texts as the config says; each sequence is a unit, the sidecar how it was read."""
+        read = [
+            read_text(
+                self._tokenizer,
+                self._as_read(example),
+                longest=self._longest,
+                long=self._config.long,
+                spans=self._config.unit != "text",
+            )
+            for example in examples
+        ]
+        sequences = [list(zip(each.ids, each.segments, strict=True)) for each in read]
+        return EncodedExamples.windows(sequences, read)
 
     def outputs(
         self,
@@ -350,8 +346,7 @@ class Features:
 
     def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
         """Return the features of a text."""
-        assert isinstance(request.encoded, ReadExample)
-        text = request.encoded.read
+        (text,) = request.encoded.sidecar
         if self._config.unit == "text":
             return self._features(request.example, text, output)
         return self._of_rows(request.example, text, output)

@@ -88,13 +88,30 @@ class MaskFilling:
         """Return the length of a text or pair."""
         return text_length(example)
 
-    def encode(self, example: Example) -> EncodedExamples:
-        """Encode a text with masks; raises `ExampleError` where it has none or is too long."""
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Encode texts with masks; raises `ExampleError` for one without, or one too long."""
         encoded = encode_examples(
-            self._tokenizer, [example.text], [example.text_pair], longest=self._longest
+            self._tokenizer,
+            [example.text for example in examples],
+            [example.text_pair for example in examples],
+            longest=self._longest,
         )
-        _check(example, encoded, self._tokenizer, self._longest)
+        for example, own in zip(examples, encoded.by_row(), strict=True):
+            self.check(example, own)
         return encoded
+
+    def check(self, example: Example, encoded: EncodedExamples) -> None:
+        """Raise `ExampleError` for a text without a mask, or one too long for the model."""
+        mask_id = self._tokenizer.mask_id
+        mask = self._tokenizer.vocabulary[mask_id]
+        if encoded.cut[0]:
+            what = f"the text is longer than the {self._longest} tokens that the model reads"
+            remedy = f"leave only what stands around {mask}"
+        elif not np.any(encoded.ids[0] == mask_id):
+            what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
+        else:
+            return
+        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
 
     def outputs(
         self,
@@ -152,15 +169,3 @@ def _chosen(
         return asked, [list(among) for _ in asked]
     values, pieces = probabilities.topk(min(top, probabilities.shape[-1]))
     return values.tolist(), pieces.tolist()
-
-
-def _check(example: Example, encoded: EncodedExamples, tokenizer: Tokenizer, longest: int) -> None:
-    mask = tokenizer.vocabulary[tokenizer.mask_id]
-    if encoded.cut[0]:
-        what = f"the text is longer than the {longest} tokens that the model reads"
-        remedy = f"leave only what stands around {mask}"
-    elif not np.any(encoded.ids[0] == tokenizer.mask_id):
-        what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
-    else:
-        return
-    raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)

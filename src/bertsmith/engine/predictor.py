@@ -30,6 +30,8 @@ Outputs = Sequence[Any] | NDArray[Any]
 class Request(Generic[E]):
     """An example as token ids, in NumPy arrays, so that a queue can hold it.
 
+    `encoded` are its own units, with the sidecar that decoding needs.
+
     `number` is that of the example in its stream, from 0: sampled answers depend on it.
     """
 
@@ -55,8 +57,8 @@ class Answering(Protocol[E, A_co]):
         """Return the length of an example's texts, so that few long ones are taken at once."""
         ...
 
-    def encode(self, example: E) -> EncodedExamples:
-        """Encode an example; a subclass may keep what decoding needs. Raises `ExampleError`."""
+    def encode(self, examples: Sequence[E]) -> EncodedExamples:
+        """Encode examples as rows, with what decoding needs as sidecar; raises `ExampleError`."""
         ...
 
     def outputs(
@@ -85,9 +87,12 @@ class Predictor(Generic[E, A_co]):
     threads: int | None = None
     tokens_per_batch: int = TOKENS_PER_BATCH
 
-    def encode(self, example: E, number: int = 0) -> Request[E]:
-        """Encode an example, the `number`-th of its stream; raises `ExampleError`."""
-        return Request(example=example, encoded=self.answering.encode(example), number=number)
+    def encode(self, examples: Sequence[E], first: int = 0) -> list[Request[E]]:
+        """Encode examples, the one numbered `first` of their stream and those after it.
+
+        Raises `ExampleError`.
+        """
+        return split_requests(examples, self.answering.encode(examples), first) if examples else []
 
     def run(self, requests: Sequence[Request[E]]) -> Outputs:
         """Return the outputs of the model for each request."""
@@ -116,9 +121,18 @@ class Predictor(Generic[E, A_co]):
         """
         number = 0
         for window in windows(examples, rows, self.answering.characters):
-            requests = [self.encode(each, number + place) for place, each in enumerate(window)]
+            yield from self.answer(self.encode(window, number))
             number += len(window)
-            yield from self.answer(requests)
+
+
+def split_requests(
+    examples: Sequence[E], encoded: EncodedExamples, first: int = 0
+) -> list[Request[E]]:
+    """Return a request for each of some examples that were encoded together."""
+    return [
+        Request(example=example, encoded=own, number=number)
+        for number, (example, own) in enumerate(zip(examples, encoded.by_row(), strict=True), first)
+    ]
 
 
 def joined(requests: Sequence[Request[Any]]) -> EncodedExamples:

@@ -1,4 +1,15 @@
-"""The tasks that a model can be fine-tuned for: each kind in a module; `table` lists them.
+"""The tasks that a model can be fine-tuned for, each a record of parts in a module of its own.
 
-`task` says what every kind has to say: how it reads, encodes, learns, answers and scores.
+A text is one step of the road: a `reader` yields rows, `answers` encodes them as sequences, an
+engine function computes outputs with the `head`, `answers` decodes these, `present` shows them.
+`learning` adds targets and an objective to encoded rows, `measuring` compares answers with labels.
+`task` defines the record and its parts, `answering` binds it to an opened model for the engine's
+`Predictor`, `table` lists the tasks by name.
+
+Adding a task takes one module here, which builds a `Task`, and one line in `table`: the tests in
+tests/contracts then hold for it too. Parts that several tasks share are functions and values, no
+base classes: `whole_texts` (texts and pairs as units), `choosing` (answers withheld below a
+probability), `weighing` (weights of rare classes), `reading` (the options of reading files).
+`classify` is the simplest task to start from; `span`, whose texts are read in windows and whose
+answers are spans of them, uses every part there is.
 """

@@ -6,7 +6,7 @@ JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,23 +17,35 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.answers import next_sentence_probabilities
 from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
 from bertsmith.engine.fill_mask import Filled, MaskFilling
-from bertsmith.engine.predictor import Answering, Predictor, Request, by_request, joined
+from bertsmith.engine.predictor import (
+    Answering,
+    Predictor,
+    Request,
+    by_request,
+    joined,
+    split_requests,
+)
 from bertsmith.engine.sequences import text_length
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.network.preprocessing import Fit
-from bertsmith.tasks.choice import Choice
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.span import Span
 from bertsmith.tasks.table import task_of
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import (
+    UNTUNED,
+    Brief,
+    Labels,
+    Measured,
+    Record,
+    Room,
+    Task,
+    Threshold,
+    Tuned,
+    score_answers,
+)
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
 R = TypeVar("R")
-Brief = Callable[[str], str]
-"""Shortens a text to what a line has room for."""
-Record = dict[str, Any]
 
 
 class Presented(Answering[R, Any], Protocol[R]):
@@ -85,17 +97,18 @@ class TaskAnswering:
 
     task: Task[Any]
     tokenizer: Tokenizer
-    labels: tuple[str, ...]
+    labels: Labels
     room: Room
+    tuned: Tuned = UNTUNED
     top: int = 5
 
     def characters(self, example: Any) -> int:  # noqa: ANN401
         """Return the length of a row's texts."""
-        return self.task.characters(example)
+        return self.task.reader.characters(example)
 
-    def encode(self, example: Any) -> EncodedExamples:  # noqa: ANN401
-        """Encode a row as in training, without its label."""
-        return self.task.encode(self.tokenizer, [example], self.labels, self.room, labelled=False)
+    def encode(self, examples: Sequence[Any]) -> EncodedExamples:
+        """Encode rows as in training, without labels."""
+        return self.task.answers.encode(self.tokenizer, examples, self.room)
 
     def outputs(
         self,
@@ -106,22 +119,23 @@ class TaskAnswering:
         precision: Precision,
     ) -> Sequence[Any]:
         """Return what the head says of the units of each row."""
-        found = self.task.outputs(
+        outputs = self.task.answers.outputs(
             model, joined(requests), tokens_per_batch=tokens_per_batch, precision=precision
         )
-        return by_request(requests, found)
+        return by_request(requests, outputs)
 
     def decode(self, request: Request[Any], output: Any) -> Any:  # noqa: ANN401
         """Return the answer to a row."""
-        return self.task.decode([request.example], request.encoded, output, self.labels)[0]
+        sidecar = next(iter(request.encoded.sidecar), None)
+        return self.task.answers.decode(request.example, sidecar, output, self.labels)
 
     def record(self, answer: Any) -> Record:  # noqa: ANN401
         """Return an answer as plain JSON values."""
-        return self.task.record(answer, self.labels, self.top)
+        return self.task.answers.record(answer, self.labels, self.top, self.tuned)
 
     def lines(self, row: Any, record: Record, brief: Brief) -> Iterator[str]:  # noqa: ANN401
         """Yield a row and its answer for people to read."""
-        return self.task.lines(row, record, self.labels, brief)
+        return self.task.present.lines(row, record, self.labels, brief)
 
 
 class PretrainedAnswering:
@@ -141,21 +155,26 @@ class PretrainedAnswering:
         unmasked = self._mask not in example.text and self._mask not in (example.text_pair or "")
         return self._config.next_sentence and example.text_pair is not None and unmasked
 
-    def encode(self, example: Example) -> EncodedExamples:
-        """Encode a pair without masks, or a text with masks."""
-        if self._is_pair(example):
-            longest = self._config.encoder.longest
-            return encode_examples(
-                self._tokenizer, [example.text], [example.text_pair], longest=longest
-            )
-        if not self._config.masked_lm:
-            raise ExampleError(
-                "is no pair of texts, and the model can only tell whether one follows another",
-                where=example.source,
-                line=example.line,
-                remedy="write both texts with a tab between",
-            )
-        return self._filling.encode(example)
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Encode pairs without masks, and texts with masks."""
+        encoded = encode_examples(
+            self._tokenizer,
+            [example.text for example in examples],
+            [example.text_pair for example in examples],
+            longest=self._config.encoder.longest,
+        )
+        for example, own in zip(examples, encoded.by_row(), strict=True):
+            if self._is_pair(example):
+                continue
+            if not self._config.masked_lm:
+                raise ExampleError(
+                    "is no pair of texts, and the model can only tell whether one follows another",
+                    where=example.source,
+                    line=example.line,
+                    remedy="write both texts with a tab between",
+                )
+            self._filling.check(example, own)
+        return encoded
 
     def outputs(
         self,
@@ -240,13 +259,15 @@ def answering_of(
             remedy="leave them out",
         )
     if config.predicts is not None:
+        task = task_of(config)
         return TaskAnswering(
-            task=_with_thresholds(task_of(config), options),
+            task=task,
             tokenizer=tokenizer,
             labels=config.labels,
             room=Room.of_model(
                 config, longest=options.longest, long=options.long, stride=options.stride
             ),
+            tuned=_thresholds(task, config, options),
             top=options.top,
         )
     if continues(config):
@@ -261,6 +282,26 @@ def answering_of(
     )
 
 
+def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
+    """Return the model's thresholds, or those asked for; `ConfigError` where the task has none."""
+    if options.no_answer is not None and "no_answer" not in task.answers.thresholds:
+        raise ConfigError(
+            "--no-answer is for a model that looks for answers in texts",
+            remedy="leave it out, or give --min-confidence",
+        )
+    if options.min_confidence is not None and "min_confidence" not in task.answers.thresholds:
+        raise ConfigError(
+            f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
+    kept = Tuned.of_model(config)
+    asked: dict[Threshold, float | None] = {
+        "no_answer": options.no_answer,
+        "min_confidence": options.min_confidence,
+    }
+    return replace(kept, **{name: value for name, value in asked.items() if value is not None})
+
+
 def task_predictor(
     task: Task[Any], model: Model, tokenizer: Tokenizer, room: Room
 ) -> Predictor[Any, Any]:
@@ -270,20 +311,21 @@ def task_predictor(
     return Predictor(model=model, answering=answering)
 
 
-def _with_thresholds(task: Task[Any], options: AnsweringConfig) -> Task[Any]:
-    """Return the task with other thresholds; raises `ConfigError` where it has no such ones."""
-    if options.no_answer is not None:
-        if not isinstance(task, Span):
-            raise ConfigError(
-                "--no-answer is for a model that looks for answers in texts",
-                remedy="leave it out, or give --min-confidence",
-            )
-        task = Span(no_answer=options.no_answer)
-    if options.min_confidence is not None:
-        if not isinstance(task, Classify | Choice):
-            raise ConfigError(
-                f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
-                remedy="leave it out",
-            )
-        task = replace(task, min_confidence=options.min_confidence)
-    return task
+def measure(
+    predictor: Predictor[Any, Any],
+    rows: Sequence[Any],
+    encoded: EncodedExamples,
+    *,
+    target_accuracy: float | None = None,
+) -> Measured:
+    """Ask a model for its answers to labelled rows, encoded by its answering, and score them."""
+    answering = predictor.answering
+    assert isinstance(answering, TaskAnswering)
+    return score_answers(
+        answering.task,
+        rows,
+        list(predictor.answer(split_requests(rows, encoded))),
+        answering.labels,
+        tuned=answering.tuned,
+        target_accuracy=target_accuracy,
+    )

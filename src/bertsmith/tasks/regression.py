@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,123 +19,153 @@ from bertsmith.evaluation.metrics import pearson, spearman
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Regress
-from bertsmith.tasks.task import Evidence, Room, Scores
+from bertsmith.tasks.task import (
+    Answers,
+    Brief,
+    Evidence,
+    Labelling,
+    Labels,
+    Learning,
+    Measuring,
+    Presentation,
+    Record,
+    Scores,
+    Task,
+    Tuned,
+)
 from bertsmith.tasks.weighing import LabelLoss
-from bertsmith.tasks.whole_texts import TextTask
+from bertsmith.tasks.whole_texts import (
+    check_rows,
+    encode_texts,
+    glue_reader,
+    same_text,
+    text_inputs,
+    text_reader,
+)
 from bertsmith.text.examples.example import Example
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.text.examples.glue import GlueTask
 
 NUMBER = ("number",)
 
 
-@dataclass(frozen=True)
-class Regression(TextTask):
-    """Answers are numbers; evidence the true one and the one said."""
-
-    called: ClassVar = "regression"
-    outputs: ClassVar = staticmethod(text_outputs)
-    predicts: ClassVar = "number"
-    title: ClassVar = "Regression"
-    kind: ClassVar = "number"
-
-    def labels(self, rows: Sequence[Example], known: Sequence[str]) -> tuple[str, ...]:
-        """The number's name; raises `ExampleError` where all numbers are the same."""
-        if len({row.number for row in rows}) < 2:
-            raise ExampleError(
-                f"has one number only, {rows[0].number}",
-                where=rows[0].source,
-                remedy="give examples of different numbers, or name the label's column",
-            )
-        return NUMBER
-
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        rows: Sequence[Example],
-        labels: tuple[str, ...],
-        room: Room,
-        *,
-        labelled: bool,
-    ) -> EncodedExamples:
-        """A text a unit."""
-        encoded = self.encoded(tokenizer, rows, room)
-        if not labelled:
-            return encoded
-        return encoded.labelled("regress", numbers_of(rows).astype(np.float32))
-
-    def objective(
-        self, rows: Sequence[Example], labels: tuple[str, ...], settings: LabelLoss
-    ) -> Objective:
-        """The squared error, in units of the numbers' spread."""
-        mean, spread = _mean_and_spread(rows)
-        return Objective(terms={"regress": Regress(mean=mean, spread=spread)})
-
-    @torch.no_grad()
-    def finish(self, model: Model, rows: Sequence[Example]) -> None:
-        """Let the head's last layer say the numbers themselves."""
-        mean, spread = _mean_and_spread(rows)
-        model.get_parameter("heads.classify.weight").mul_(spread)
-        model.get_parameter("heads.classify.bias").mul_(spread).add_(mean)
-
-    def decode(
-        self,
-        rows: Sequence[Example],
-        encoded: EncodedExamples,
-        outputs: Outputs,
-        labels: tuple[str, ...],
-    ) -> Sequence[Any]:
-        """Return the number of each text."""
-        return [float(output[0]) for output in outputs]
-
-    def evidence(
-        self, rows: Sequence[Example], answers: Sequence[Any], labels: tuple[str, ...]
-    ) -> Evidence:
-        """The true number, and the one said."""
-        return np.stack([numbers_of(rows), np.array(answers, np.float64)], 1)
-
-    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
-        """Pearson's and Spearman's correlation, 0 where either side is constant."""
-        true, said = evidence.T
-        found = {"pearson": pearson(true, said), "spearman": spearman(true, said)}
-        return {name: value if np.isfinite(value) else 0.0 for name, value in found.items()}
-
-    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
-        """The number."""
-        return {"number": round(float(answer), 6)}
-
-    def lines(
-        self,
-        row: Example,
-        record: dict[str, Any],
-        labels: tuple[str, ...],
-        brief: Callable[[str], str],
-    ) -> Iterator[str]:
-        """Number, text."""
-        yield f"{record['number']:9.4g}  {brief(row.text)}"
-
-    def truth(self, row: Example) -> str:
-        """Its number."""
-        return f"{row.number:g}"
-
-    def said(self, record: dict[str, Any]) -> str:
-        """The number said."""
-        return f"{record['number']:.4g}"
-
-    def constant(self, answers: Sequence[Any]) -> bool:
-        """Return whether all numbers are the same up to a ten-thousandth."""
-        return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4 * np.abs(answers).max())
-
-    def describe(self, rows: Sequence[Example], labels: tuple[str, ...]) -> str:
-        """The range of the numbers."""
-        numbers = numbers_of(rows)
-        return f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.3g}"
-
-
 def numbers_of(rows: Sequence[Example]) -> NDArray[np.float64]:
-    """The numbers of rows, (rows,)."""
+    """Return the numbers of rows, (rows,)."""
     return np.array([row.number for row in rows], np.float64)
+
+
+def number_truth(row: Example) -> str:
+    """Return the number of a row."""
+    return f"{row.number:g}"
+
+
+def decode_number(row: Example, sidecar: object, outputs: Outputs, labels: Labels) -> float:
+    """Return the only output for a row."""
+    return float(outputs[0][0])
+
+
+def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
+    """Return the number's name; raises `ExampleError` where all numbers are the same."""
+    if len({row.number for row in rows}) < 2:
+        raise ExampleError(
+            f"has one number only, {rows[0].number}",
+            where=rows[0].source,
+            remedy="give examples of different numbers, or name the label's column",
+        )
+    return NUMBER
+
+
+def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
+    return {"number": round(float(answer), 6)}
+
+
+# learning
+
+
+def _targets(rows: Sequence[Example], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
+    return encoded.labelled("regress", numbers_of(rows).astype(np.float32))
+
+
+def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> Objective:
+    """Return the squared error, in units of the numbers' spread."""
+    mean, spread = _mean_and_spread(rows)
+    return Objective(terms={"regress": Regress(mean=mean, spread=spread)})
+
+
+@torch.no_grad()
+def _finish(model: Model, rows: Sequence[Example]) -> None:
+    """Scale the head's last layer so that it gives the numbers themselves."""
+    mean, spread = _mean_and_spread(rows)
+    model.get_parameter("heads.classify.weight").mul_(spread)
+    model.get_parameter("heads.classify.bias").mul_(spread).add_(mean)
 
 
 def _mean_and_spread(rows: Sequence[Example]) -> tuple[float, float]:
     numbers = numbers_of(rows)
     return float(numbers.mean()), float(numbers.std()) or 1.0
+
+
+# measuring
+
+
+def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -> Evidence:
+    """Return the true and the predicted numbers, (rows, 2)."""
+    return np.stack([numbers_of(rows), np.array(answers, np.float64)], 1)
+
+
+def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+    """Return Pearson's and Spearman's correlation, 0 where either side is constant."""
+    true, predicted = evidence.T
+    scores = {"pearson": pearson(true, predicted), "spearman": spearman(true, predicted)}
+    return {name: value if np.isfinite(value) else 0.0 for name, value in scores.items()}
+
+
+def _constant(answers: Sequence[Any]) -> bool:
+    """Return whether all numbers are the same up to a ten-thousandth."""
+    return len(answers) > 1 and bool(np.ptp(answers) <= 1e-4 * np.abs(answers).max())
+
+
+# presentation
+
+
+def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
+    """Yield number, text."""
+    yield f"{record['number']:9.4g}  {brief(row.text)}"
+
+
+def _prediction(record: Record) -> str:
+    return f"{record['number']:.4g}"
+
+
+def _describe(rows: Sequence[Example], labels: Labels) -> str:
+    """Return the range of the numbers."""
+    numbers = numbers_of(rows)
+    return f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.3g}"
+
+
+REGRESSION = Task(
+    name="regression",
+    title="Regression",
+    head="number",
+    reader=text_reader("number"),
+    labels=Labelling(names=_names, fixed=NUMBER, check=partial(check_rows, None)),
+    identity=same_text,
+    answers=Answers(
+        encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record
+    ),
+    learning=Learning(targets=_targets, objective=_objective, finish=_finish),
+    measuring=Measuring(evidence=_evidence, scores=_scores, constant=_constant),
+    present=Presentation(
+        lines=_lines,
+        inputs=text_inputs,
+        truth=number_truth,
+        prediction=_prediction,
+        describe=_describe,
+    ),
+)
+"""Answers are numbers."""
+
+
+def glue_regression(glue: GlueTask) -> Task[Example]:
+    """Return a GLUE task with numbers, which reads its own files."""
+    learning = replace(REGRESSION.learning, lengthens=False)
+    return replace(REGRESSION, name=glue.name, reader=glue_reader(glue), learning=learning)

@@ -3,57 +3,84 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.batches.fitting import encode_pair, second_begins
+from bertsmith.batches.fitting import encode_pair, second_begins, window_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Candidate, candidates, span_logits
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.squad import score_v1, score_v2
-from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.words import Span as SpanObjective
+from bertsmith.objectives.words import Span
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.task import Evidence, Room, Scores, Task
+from bertsmith.tasks.task import (
+    UNTUNED,
+    Answers,
+    Brief,
+    Evidence,
+    Labelling,
+    Labels,
+    Learning,
+    Measuring,
+    Presentation,
+    Reader,
+    Record,
+    Right,
+    Room,
+    Scores,
+    Task,
+    Tuned,
+)
 from bertsmith.tasks.weighing import LabelLoss
-from bertsmith.tasks.windows import WindowedExamples, window_of
 from bertsmith.text.examples.formats.squad import Question, is_table, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
-
-def with_threshold(evidence: Evidence, threshold: float) -> Evidence:
-    """Exact match and F1 (rows, 2) where no answer is given for a doubt over the threshold."""
-    silent = evidence[:, 2] > threshold
-    return np.where(silent[:, None], 1 - evidence[:, 3:], evidence[:, :2])
+# reading
 
 
-def best_threshold(evidence: Evidence, column: int = 1) -> float:
-    """The least threshold with the best mean of a column, F1 or exact match.
+def _labelled(file: Path, reading: Reading) -> Iterator[Question]:
+    return read_questions(file, need_answers=True, bad=reading.bad_rows, columns=reading.columns)
 
-    It is one of the doubts, as in the official script, tried in rising order. Where it is best to
-    answer nothing it is 0, as there, or less, so that it is below every doubt.
-    """
-    order = np.argsort(evidence[:, 2], kind="stable")
-    doubts = evidence[order, 2]
-    gains = evidence[order, column] - (1 - evidence[order, 3])
-    # silent on all at first; then one more is answered at each step
-    totals = np.cumsum(gains)
-    # equal doubts are answered together
-    last = np.append(doubts[1:] != doubts[:-1], np.ones(min(1, len(doubts)), bool))
-    totals, doubts = totals[last], doubts[last]
-    if not len(totals) or totals.max() <= 0:
-        below = np.nextafter(evidence[:, 2].min(initial=np.inf), -np.inf)
-        return min(0.0, float(below))
-    return float(doubts[int(totals.argmax())])
 
+def _unlabelled(file: Path, reading: Reading) -> Iterator[Question]:
+    return read_questions(file, need_answers=False, bad=reading.bad_rows, columns=reading.columns)
+
+
+def _layout(file: Path, reading: Reading) -> str:
+    return "a question a row" if is_table(file, reading.columns) else "SQuAD's JSON"
+
+
+def _row_a_record(file: Path, reading: Reading) -> bool:
+    """Return whether each row of a table is one question."""
+    return is_table(file, reading.columns)
+
+
+def _characters(row: Question) -> int:
+    """Return the length of question and context."""
+    return len(row.question) + len(row.context)
+
+
+def _names(rows: Sequence[Question], known: Sequence[str]) -> Labels:
+    """Return no names; raises `ExampleError` where no question has an answer."""
+    if not any(row.answers for row in rows):
+        raise ExampleError("no question has an answer", where=rows[0].source)
+    return ()
+
+
+def _identity(row: Question) -> Hashable:
+    """Return the context, whose questions stay on one side of a split."""
+    return row.context
+
+
+# encoding
 
 # as in the original code
 _LONGEST_QUESTION = 64
@@ -61,28 +88,24 @@ _SHORTEST_CONTEXT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionWindows(WindowedExamples):
-    """Windows with what is needed to read answers in them.
+class ContextWindows:
+    """The windows over a question's context, to read answers in them.
 
-    `own` tells for each window the tokens of the context in it (tokens,) that are best seen there;
-    `pieces` for each row the characters of its context where tokens start and end, (tokens,) each.
+    The context's tokens stand from position `offset` in each window; `begins` are the numbers of
+    the first ones, `own` mark for each window those that are best seen there, (tokens,).
     """
 
+    context: Encoding
+    offset: int
+    begins: list[int]
     own: list[NDArray[np.bool_]]
-    pieces: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
 
 
-def question_windows(
-    tokenizer: Tokenizer, rows: Sequence[Question], room: Room, *, labelled: bool
-) -> QuestionWindows:
-    """The windows of some questions' contexts, with the place of the answer if `labelled`.
+def encode_questions(tokenizer: Tokenizer, rows: Sequence[Question], room: Room) -> EncodedExamples:
+    """Encode a window of the context with the question as a unit; the sidecar: `ContextWindows`.
 
-    Questions keep their first 64 tokens. A window without the whole answer has none. Raises
-    `ConfigError` where there is no room for a question.
+    Questions keep their first 64 tokens. Raises `ConfigError` where there is no room for one.
     """
-    ids, segments, owners, begins, offsets = [], [], [], [], []
-    own, labels, long, pieces = [], [], [], []
-    contexts: dict[str, Encoding] = {}
     free = room.longest - tokenizer.specials_around(pair=True)
     most = min(_LONGEST_QUESTION, free - _SHORTEST_CONTEXT)
     if most < 1:
@@ -90,68 +113,38 @@ def question_windows(
             f"longest is {room.longest}",
             remedy=f"question and context need at least {room.longest + 1 - most} tokens",
         )
-    cut = []
-    for number, row in enumerate(rows):
+    windows, sidecar, cut = [], [], []
+    contexts: dict[str, Encoding] = {}
+    for row in rows:
         if row.context not in contexts:
             # questions of one context stand in a row
             contexts = {row.context: tokenizer.encode_spans(row.context)}
         context = contexts[row.context]
-        whole = tokenizer.encode([row.question])[0]
+        (whole,) = tokenizer.encode([row.question])
         question = whole[:most]
         inner = free - len(question)
-        offset = second_begins(tokenizer, len(question))
-        starts, window = window_of(len(context), inner, min(room.overlap, inner // 2))
-        answer = _answer(context, row) if labelled else None
-        pieces.append((context.starts, context.ends))
-        for which, start in enumerate(starts):
-            part = context.ids[start : start + inner]
-            sequence, segment = encode_pair(tokenizer, question, part, longest=room.longest)
-            ids.append(sequence)
-            segments.append(segment)
-            owners.append(number)
-            begins.append(start)
-            offsets.append(offset)
-            own.append(window[start : start + len(part)] == which)
-            long.append(len(starts) > 1)
-            cut.append(len(question) < len(whole))
-            labels.append(_place(answer, start, len(part), offset))
-    count = len(ids)
-    return QuestionWindows(
-        ids=ids,
-        segments=segments,
-        starts=np.arange(count + 1),
-        cut=np.array(cut, bool),
-        long=np.array(long, bool),
-        target="span",
-        labels=np.array(labels, np.int64).reshape(-1, 2) if labelled else None,
-        rows=np.array(owners, np.int64),
-        begins=np.array(begins, np.int64),
-        offsets=np.array(offsets, np.int64),
-        own=own,
-        pieces=pieces,
-    )
+        begins, window = window_of(len(context), inner, min(room.overlap, inner // 2))
+        parts = [slice(begin, begin + inner) for begin in begins]
+        windows.append(
+            [
+                encode_pair(tokenizer, question, context.ids[part], longest=room.longest)
+                for part in parts
+            ]
+        )
+        cut.append(len(question) < len(whole))
+        sidecar.append(
+            ContextWindows(
+                context=context,
+                offset=second_begins(tokenizer, len(question)),
+                begins=begins,
+                own=[window[part] == number for number, part in enumerate(parts)],
+            )
+        )
+    return EncodedExamples.windows(windows, sidecar, cut=cut)
 
 
-def _answer(context: Encoding, row: Question) -> tuple[int, int] | None:
-    """The first and the last token of the first answer."""
-    if not row.answers:
-        return None
-    start = row.answers[0].start
-    end = start + len(row.answers[0].text)
-    first = int(np.searchsorted(context.ends, start, side="right"))
-    last = int(np.searchsorted(context.starts, end, side="left")) - 1
-    return (first, last) if 0 <= first <= last < len(context) else None
+# answers
 
-
-def _place(answer: tuple[int, int] | None, start: int, length: int, offset: int) -> tuple[int, int]:
-    """The answer's tokens in a window that begins at a token; [CLS] twice where it is not in it."""
-    if answer is None or answer[0] < start or answer[1] >= start + length:
-        return 0, 0
-    return answer[0] - start + offset, answer[1] - start + offset
-
-
-_BEFORE = 20
-"""Characters of a context that are shown before an answer."""
 _NBEST = 20
 
 
@@ -181,216 +174,31 @@ class SpanAnswer:
         return self.best[0].text if self.best else ""
 
 
-@dataclass(frozen=True)
-class Span(Task[Question]):
-    """Evidence: exact match and F1 of the best answer, its doubt, and whether there is an answer.
-
-    The answer is none where the doubt is over `no_answer`. Without one, and where some questions
-    have no answer, a threshold is tuned on the very rows that are scored, as the official script
-    does; the model keeps it.
-    """
-
-    no_answer: float | None = None
-
-    called: ClassVar = "span"
-    outputs: ClassVar = staticmethod(span_logits)
-    predicts: ClassVar = "span"
-    title: ClassVar = "Question answering"
-    unit: ClassVar = "questions"
-    fits: ClassVar = False
-    longest: ClassVar = 384
-
-    def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
-        """Questions with their contexts."""
-        return read_questions(
-            file, need_answers=labelled, bad=reading.bad_rows, columns=reading.columns
-        )
-
-    def row_a_record(self, file: Path, reading: Reading) -> bool:
-        """Tell whether each row of a table is one question."""
-        return is_table(file, reading.columns)
-
-    def labels(self, rows: Sequence[Question], known: Sequence[str]) -> tuple[str, ...]:
-        """None; raises `ExampleError` where no question has an answer."""
-        if not any(row.answers for row in rows):
-            raise ExampleError("no question has an answer", where=rows[0].source)
-        return ()
-
-    def identity(self, row: Question) -> Hashable:
-        """Questions of one context stay on one side."""
-        return row.context
-
-    def characters(self, row: Question) -> int:
-        """Those of question and context."""
-        return len(row.question) + len(row.context)
-
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        rows: Sequence[Question],
-        labels: tuple[str, ...],
-        room: Room,
-        *,
-        labelled: bool,
-    ) -> EncodedExamples:
-        """A window of the context with the question a unit."""
-        return question_windows(tokenizer, rows, room, labelled=labelled)
-
-    def objective(
-        self, rows: Sequence[Question], labels: tuple[str, ...], settings: LabelLoss
-    ) -> Objective:
-        """Cross-entropy of the first and the last token."""
-        return Objective(terms={"span": SpanObjective()})
-
-    def decode(
-        self,
-        rows: Sequence[Question],
-        encoded: EncodedExamples,
-        outputs: Outputs,
-        labels: tuple[str, ...],
-    ) -> Sequence[Any]:
-        """Return the best spans of all windows of each context."""
-        assert isinstance(encoded, QuestionWindows)
-        found: list[list[Candidate]] = [[] for _ in rows]
-        none = [math.inf] * len(rows)
-        for unit, logits in enumerate(outputs):
-            number, offset = int(encoded.rows[unit]), int(encoded.offsets[unit])
-            own = encoded.own[unit]
-            inner = logits[offset : offset + len(own)]
-            found[number] += candidates(inner, int(encoded.begins[unit]), own)
-            none[number] = min(none[number], float(logits[0].sum()))
-        answers = []
-        for number, row in enumerate(rows):
-            best = sorted(found[number], key=lambda each: -each.score)[:_NBEST]
-            doubt = none[number] - best[0].score if best else math.inf
-            answers.append(SpanAnswer(_texts(row, encoded, number, best), doubt))
-        return answers
-
-    def evidence(
-        self, rows: Sequence[Question], answers: Sequence[Any], labels: tuple[str, ...]
-    ) -> Evidence:
-        """Return the scores of the best answers, before any threshold.
-
-        By the rules of SQuAD 1.1, or of 2.0 where some questions have no answer.
-        """
-        score = score_v1 if all(row.answers for row in rows) else score_v2
-        found = []
-        for row, answer in zip(rows, answers, strict=True):
-            exact, f1 = score([gold.text for gold in row.answers], answer.text)
-            found.append((exact, f1, min(answer.doubt, 1e9), float(bool(row.answers))))
-        return np.array(found, np.float64)
-
-    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
-        """F1 and exact match at the threshold, and F1 with none; without a threshold F1 and exact
-        match of what is always answered.
-        """
-        threshold = self._threshold(evidence)
-        exact, f1 = with_threshold(evidence, threshold).mean(0).tolist()
-        scores = {"f1": f1, "exact_match": exact}
-        if threshold < math.inf:
-            scores["f1_at_0"] = float(with_threshold(evidence, 0.0)[:, 1].mean())
-        return scores
-
-    def _threshold(self, evidence: Evidence) -> float:
-        if self.no_answer is not None:
-            return self.no_answer
-        return math.inf if evidence[:, 3].all() else best_threshold(evidence)
-
-    def tuned(self, evidence: Evidence) -> Span:
-        """The same with a threshold, where some questions have no answer."""
-        threshold = self._threshold(evidence)
-        return replace(self, no_answer=threshold) if threshold < math.inf else self
-
-    def keep(self, model: Model) -> None:
-        """The threshold."""
-        model.config = replace(model.config, no_answer=self.no_answer)
-
-    def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
-        """The threshold, where there is one, and what it does to questions of both kinds."""
-        threshold, best = self._threshold(evidence), best_threshold(evidence)
-        if threshold == math.inf:
-            return []
-        f1, possible = with_threshold(evidence, threshold)[:, 1], evidence[:, 3] > 0
-        kinds = ((possible, "with an answer"), (~possible, "without"))
-        parts = [
-            f"{100 * f1[these].mean():.2f} % of {these.sum():,} questions {kind}"
-            for these, kind in kinds
-            if these.any()
-        ]
-        origin = "tuned on these very questions (a model trained with them keeps it)"
-        if self.no_answer is not None:
-            tuned = 100 * with_threshold(evidence, best)[:, 1].mean()
-            origin = f"the model's own; F1 {tuned:.2f} % at {best:.4f}, the best for these"
-        return [
-            f"no answer is given where the doubt exceeds {threshold:.4f}, {origin}; "
-            f"F1 {', '.join(parts)}"
-        ]
-
-    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
-        """The best answer with its characters, the next best, and the doubt."""
-        best = [_json(each) for each in answer.best[:top]]
-        silent = not best or (self.no_answer is not None and answer.doubt > self.no_answer)
-        first = {"answer": "", "start": 0, "end": 0, "probability": 0.0} if silent else best[0]
-        return {**first, "doubt": round(min(answer.doubt, 1e9), 6), "n_best": best}
-
-    def lines(
-        self,
-        row: Question,
-        record: dict[str, Any],
-        labels: tuple[str, ...],
-        brief: Callable[[str], str],
-    ) -> Iterator[str]:
-        """The question, and below it the answer."""
-        yield brief(row.question)
-        yield f"    {record['probability']:.3f}  {brief(record['answer'])}"
-
-    def shown(self, row: Question) -> dict[str, Any]:
-        """Id and question; the context is known to whoever asks."""
-        return {"id": row.id, "question": row.question}
-
-    def layout(self, file: Path, reading: Reading) -> str:
-        """Return the kind of file."""
-        return "a question a row" if is_table(file, reading.columns) else "SQuAD's JSON"
-
-    def parts(self, row: Question) -> dict[str, str]:
-        """Return the question, the context from shortly before the answer, and the answer."""
-        begin = max(row.answers[0].start - _BEFORE, 0) if row.answers else 0
-        context = "..." * (begin > 0) + row.context[begin:]
-        answer = row.answers[0].text if row.answers else "(none)"
-        return {"question": row.question, "context": context, "answer": answer}
-
-    def truth(self, row: Question) -> str:
-        """The first answer."""
-        return row.answers[0].text if row.answers else "-"
-
-    def said(self, record: dict[str, Any]) -> str:
-        """The best answer."""
-        return str(record["answer"])
-
-    def right(self, evidence: Evidence) -> NDArray[np.bool_]:
-        """Questions answered exactly, at the threshold if there is one."""
-        return with_threshold(evidence, self._threshold(evidence))[:, 0] > 0
-
-    def constant(self, answers: Sequence[Any]) -> bool:
-        """Return whether all answers are one text."""
-        return len({answer.text for answer in answers}) == 1
-
-    def describe(self, rows: Sequence[Question], labels: tuple[str, ...]) -> str:
-        """Contexts, and questions without an answer."""
-        contexts = len({row.context for row in rows})
-        none = sum(not row.answers for row in rows)
-        return f"{contexts:,} contexts" + (f", {none:,} without an answer" if none else "")
+def _decode(
+    row: Question,
+    sidecar: Any,  # noqa: ANN401
+    outputs: Outputs,
+    labels: Labels,
+) -> SpanAnswer:
+    """Return the best spans of all windows of the context."""
+    assert isinstance(sidecar, ContextWindows)
+    spans: list[Candidate] = []
+    none = math.inf
+    for logits, begin, own in zip(outputs, sidecar.begins, sidecar.own, strict=True):
+        inner = logits[sidecar.offset : sidecar.offset + len(own)]
+        spans += candidates(inner, begin, own)
+        none = min(none, float(logits[0].sum()))
+    best = sorted(spans, key=lambda each: -each.score)[:_NBEST]
+    doubt = none - best[0].score if best else math.inf
+    return SpanAnswer(_texts(row, sidecar.context, best), doubt)
 
 
-def _texts(
-    row: Question, encoded: QuestionWindows, number: int, best: Sequence[Candidate]
-) -> tuple[Answer, ...]:
-    """Spans as pieces of the context; of two with the same text, the better one."""
-    starts, ends = encoded.pieces[number]
+def _texts(row: Question, context: Encoding, best: Sequence[Candidate]) -> tuple[Answer, ...]:
+    """Return spans as pieces of the context; of two with the same text, the better one."""
     shares = _softmax([each.score for each in best])
     answers: dict[str, Answer] = {}
     for each, share in zip(best, shares, strict=True):
-        start, end = int(starts[each.first]), int(ends[each.last])
+        start, end = int(context.starts[each.first]), int(context.ends[each.last])
         text = row.context[start:end]
         answers.setdefault(text, Answer(text, start, end, share))
     return tuple(answers.values())
@@ -403,6 +211,14 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [share / sum(shares) for share in shares]
 
 
+def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
+    """Return the best answer with its characters, the next best, and the doubt."""
+    best = [_json(each) for each in answer.best[:top]]
+    silent = not best or (tuned.no_answer is not None and answer.doubt > tuned.no_answer)
+    first = {"answer": "", "start": 0, "end": 0, "probability": 0.0} if silent else best[0]
+    return {**first, "doubt": round(min(answer.doubt, 1e9), 6), "n_best": best}
+
+
 def _json(answer: Answer) -> dict[str, Any]:
     return {
         "answer": answer.text,
@@ -410,3 +226,220 @@ def _json(answer: Answer) -> dict[str, Any]:
         "end": answer.end,
         "probability": round(answer.probability, 6),
     }
+
+
+# learning
+
+
+def _targets(rows: Sequence[Question], labels: Labels, encoded: EncodedExamples) -> EncodedExamples:
+    """Return each window with the positions of the answer, none where it is not whole in it."""
+    positions = []
+    for row, windows in zip(rows, encoded.sidecar, strict=True):
+        answer = _answer(windows.context, row)
+        for begin, own in zip(windows.begins, windows.own, strict=True):
+            positions.append(_positions(answer, begin, len(own), windows.offset))
+    return encoded.labelled("span", np.array(positions, np.int64).reshape(-1, 2))
+
+
+def _answer(context: Encoding, row: Question) -> tuple[int, int] | None:
+    """Return the first and the last token of the first answer."""
+    if not row.answers:
+        return None
+    start = row.answers[0].start
+    end = start + len(row.answers[0].text)
+    first = int(np.searchsorted(context.ends, start, side="right"))
+    last = int(np.searchsorted(context.starts, end, side="left")) - 1
+    return (first, last) if 0 <= first <= last < len(context) else None
+
+
+def _positions(
+    answer: tuple[int, int] | None, start: int, length: int, offset: int
+) -> tuple[int, int]:
+    """Return the answer's positions in a window; those of [CLS] where it does not lie in it."""
+    if answer is None or answer[0] < start or answer[1] >= start + length:
+        return 0, 0
+    return answer[0] - start + offset, answer[1] - start + offset
+
+
+def _objective(rows: Sequence[Question], labels: Labels, settings: LabelLoss) -> Objective:
+    """Return cross-entropy of the first and the last token."""
+    return Objective(terms={"span": Span()})
+
+
+# measuring
+
+
+def with_threshold(evidence: Evidence, threshold: float) -> Evidence:
+    """Return exact match and F1 (rows, 2) with no answer given for doubts over the threshold."""
+    silent = evidence[:, 2] > threshold
+    return np.where(silent[:, None], 1 - evidence[:, 3:], evidence[:, :2])
+
+
+def best_threshold(evidence: Evidence, column: int = 1) -> float:
+    """Return the least threshold with the best mean of a column, F1 or exact match.
+
+    It is one of the doubts, as in the official script, tried in rising order. Where it is best to
+    answer nothing it is 0, as there, or less, so that it is below every doubt.
+    """
+    order = np.argsort(evidence[:, 2], kind="stable")
+    doubts = evidence[order, 2]
+    gains = evidence[order, column] - (1 - evidence[order, 3])
+    # silent on all at first; then one more is answered at each step
+    totals = np.cumsum(gains)
+    # equal doubts are answered together
+    last = np.append(doubts[1:] != doubts[:-1], np.ones(min(1, len(doubts)), bool))
+    totals, doubts = totals[last], doubts[last]
+    if not len(totals) or totals.max() <= 0:
+        below = np.nextafter(evidence[:, 2].min(initial=np.inf), -np.inf)
+        return min(0.0, float(below))
+    return float(doubts[int(totals.argmax())])
+
+
+def _evidence(rows: Sequence[Question], answers: Sequence[Any], labels: Labels) -> Evidence:
+    """Return exact match and F1 of the best answers, their doubts, and whether there is an answer.
+
+    By the rules of SQuAD 1.1, or of 2.0 where some questions have no answer, before any threshold.
+    """
+    score = score_v1 if all(row.answers for row in rows) else score_v2
+    evidence = []
+    for row, answer in zip(rows, answers, strict=True):
+        exact, f1 = score([gold.text for gold in row.answers], answer.text)
+        evidence.append((exact, f1, min(answer.doubt, 1e9), float(bool(row.answers))))
+    return np.array(evidence, np.float64)
+
+
+def _tune(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
+    """Return the threshold with the best F1, or none where all questions have answers."""
+    return UNTUNED if evidence[:, 3].all() else Tuned(no_answer=best_threshold(evidence))
+
+
+def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:
+    """Return F1 and exact match at the threshold, and with one F1 at 0 too."""
+    threshold = math.inf if tuned.no_answer is None else tuned.no_answer
+    exact, f1 = with_threshold(evidence, threshold).mean(0).tolist()
+    scores = {"f1": f1, "exact_match": exact}
+    if threshold < math.inf:
+        scores["f1_at_0"] = float(with_threshold(evidence, 0.0)[:, 1].mean())
+    return scores
+
+
+def _right(evidence: Evidence, tuned: Tuned) -> Right:
+    """Return the questions answered exactly, at the threshold if there is one."""
+    threshold = math.inf if tuned.no_answer is None else tuned.no_answer
+    return with_threshold(evidence, threshold)[:, 0] > 0
+
+
+def _notes(evidence: Evidence, tuned: Tuned) -> list[str]:
+    """Return the threshold, where there is one, and its effect on questions of both kinds."""
+    best = best_threshold(evidence)
+    threshold = _tune(evidence).no_answer if tuned == UNTUNED else tuned.no_answer
+    if threshold is None:
+        return []
+    f1, possible = with_threshold(evidence, threshold)[:, 1], evidence[:, 3] > 0
+    kinds = ((possible, "with an answer"), (~possible, "without"))
+    parts = [
+        f"{100 * f1[these].mean():.2f} % of {these.sum():,} questions {kind}"
+        for these, kind in kinds
+        if these.any()
+    ]
+    origin = "tuned on these very questions (a model trained with them keeps it)"
+    if tuned != UNTUNED:
+        at_best = 100 * with_threshold(evidence, best)[:, 1].mean()
+        origin = f"the model's own; F1 {at_best:.2f} % at {best:.4f}, the best for these"
+    return [
+        f"no answer is given where the doubt exceeds {threshold:.4f}, {origin}; "
+        f"F1 {', '.join(parts)}"
+    ]
+
+
+def _constant(answers: Sequence[Any]) -> bool:
+    """Return whether all answers are one text."""
+    return len({answer.text for answer in answers}) == 1
+
+
+# presentation
+
+_BEFORE = 20
+"""Characters of a context that are shown before an answer."""
+
+
+def _lines(row: Question, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
+    """Yield the question, and below it the answer."""
+    yield brief(row.question)
+    yield f"    {record['probability']:.3f}  {brief(record['answer'])}"
+
+
+def _inputs(row: Question) -> dict[str, Any]:
+    """Return id and question; the context is known to whoever asks."""
+    return {"id": row.id, "question": row.question}
+
+
+def _parts(row: Question) -> dict[str, str]:
+    """Return the question, the context from shortly before the answer, and the answer."""
+    begin = max(row.answers[0].start - _BEFORE, 0) if row.answers else 0
+    context = "..." * (begin > 0) + row.context[begin:]
+    answer = row.answers[0].text if row.answers else "(none)"
+    return {"question": row.question, "context": context, "answer": answer}
+
+
+def _truth(row: Question) -> str:
+    """Return the first answer."""
+    return row.answers[0].text if row.answers else "-"
+
+
+def _prediction(record: Record) -> str:
+    return str(record["answer"])
+
+
+def _describe(rows: Sequence[Question], labels: Labels) -> str:
+    """Return the numbers of contexts, and of questions without an answer."""
+    contexts = len({row.context for row in rows})
+    none = sum(not row.answers for row in rows)
+    return f"{contexts:,} contexts" + (f", {none:,} without an answer" if none else "")
+
+
+SPAN = Task(
+    name="span",
+    title="Question answering",
+    unit="questions",
+    head="span",
+    reader=Reader(
+        labelled=_labelled,
+        unlabelled=_unlabelled,
+        characters=_characters,
+        layout=_layout,
+        row_a_record=_row_a_record,
+    ),
+    labels=Labelling(names=_names),
+    identity=_identity,
+    answers=Answers(
+        encode=encode_questions,
+        outputs=span_logits,
+        decode=_decode,
+        record=_record,
+        windowed=True,
+        thresholds=("no_answer",),
+    ),
+    learning=Learning(targets=_targets, objective=_objective, longest=384, lengthens=False),
+    measuring=Measuring(
+        evidence=_evidence,
+        scores=_scores,
+        constant=_constant,
+        tune=_tune,
+        right=_right,
+        notes=_notes,
+    ),
+    present=Presentation(
+        lines=_lines,
+        inputs=_inputs,
+        truth=_truth,
+        prediction=_prediction,
+        describe=_describe,
+        parts=_parts,
+    ),
+)
+"""Answers are the best spans of each context, and the doubt that there is one.
+
+Where some questions have no answer, a threshold for the doubt is tuned on the very rows that are
+scored, as the official script does; the model keeps it.
+"""

@@ -11,27 +11,43 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
 from bertsmith.network.model import ModelConfig
-from bertsmith.tasks.choice import Choice
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.multi_label import MultiLabel
-from bertsmith.tasks.rank import RELEVANCE, Rank
+from bertsmith.tasks.choice import CHOICE
+from bertsmith.tasks.classify import CLASSIFY, glue_classification
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.regression import Regression
-from bertsmith.tasks.span import Span
-from bertsmith.tasks.tag import Tag
+from bertsmith.tasks.regression import REGRESSION, glue_regression
+from bertsmith.tasks.span import SPAN
+from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
 from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.recognising import recognise
+
+TASKS: dict[str, Task[Any]] = {
+    "classify": CLASSIFY,
+    "multi-label": MULTI_LABEL,
+    "regression": REGRESSION,
+    "choice": CHOICE,
+    "tag": TAG,
+    "span": SPAN,
+    "rank": RANK,
+}
+
+GLUE: dict[str, Task[Any]] = {
+    name: glue_classification(task) if task.labels else glue_regression(task)
+    for name, task in GLUE_TASKS.items()
+}
+"""The tasks of GLUE, which read their own files."""
 
 # a pair of texts has a class as a single text has
 _SAME = {"pair": "classify"}
 
 
 def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any], str]:
-    """The task of that name, or the one that a file looks to be for, and why, "" where it was said.
+    """Return the task of a name, or that which a file looks to be for, and why ("" if named).
 
-    Raises `ConfigError` for a name that there is not, `ExampleError` for a file that does not tell.
+    Raises `ConfigError` for an unknown name, `ExampleError` for a file that does not tell.
     """
     if name is not None:
         return task_named(_SAME.get(name, name)), ""
@@ -40,36 +56,18 @@ def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any],
     return task, f"task: {found.task} ({found.reason}); --task names another"
 
 
-TASKS: dict[str, Task[Any]] = {
-    task.name: task
-    for task in (Classify(), MultiLabel(), Regression(), Choice(), Tag(), Span(), Rank())
-}
-
-
-GLUE: dict[str, Task[Any]] = {
-    name: Classify(glue=task) if task.predicts == "class" else Regression(glue=task)
-    for name, task in GLUE_TASKS.items()
-}
-"""The tasks of GLUE, which read their own files."""
-
-
 def task_named(name: str) -> Task[Any]:
-    """A task of the table; raises `ConfigError` for a name that is not in it."""
+    """Return a task of the table; raises `ConfigError` for a name that is not in it."""
     if name not in TASKS | GLUE:
         raise ConfigError(f"there is no task {name!r}", remedy=f"there is: {', '.join(TASKS)}")
     return (TASKS | GLUE)[name]
 
 
 def task_of(config: ModelConfig) -> Task[Any]:
-    """The task that a model's head is for."""
-    if config.predicts == "number" and config.labels == RELEVANCE:
-        return TASKS["rank"]
-    if config.no_answer is not None:
-        return Span(no_answer=config.no_answer)
-    if config.min_confidence is not None:
-        chosen = Choice if config.predicts == "choice" else Classify
-        return chosen(min_confidence=config.min_confidence)
-    return next(task for task in TASKS.values() if task.predicts == config.predicts)
+    """Return the task that a model's head is for, the one with just these labels if there is."""
+    tasks = [task for task in TASKS.values() if task.head == config.predicts]
+    fixed = (task for task in tasks if task.labels.fixed and task.labels.fixed == config.labels)
+    return next(fixed, tasks[0])
 
 
 def pick_classes(
@@ -87,8 +85,12 @@ def pick_classes(
     def wanted(label: str) -> bool:
         return label not in columns.exclude and (not columns.classes or label in columns.classes)
 
-    kept = task.picked(rows, wanted)
-    present = dict.fromkeys(label for row in rows for label in task.labels_of(row))
+    if task.labels.picked is None:
+        raise ConfigError(
+            f"{task.name} has no classes to pick from", remedy="leave out --classes and --exclude"
+        )
+    kept = task.labels.picked(rows, wanted)
+    present = dict.fromkeys(label for row in rows for label in task.labels.of_row(row))
     for name in named:
         if name not in present and name not in known:
             there = ", ".join(sorted({*present, *known})[:30])
@@ -108,7 +110,7 @@ _LONGEST = 600
 
 def tell_rows(task: Task[Any], rows: Sequence[Any], file: Path, reading: Reading) -> None:
     """Print how a file was read, and two of its rows part by part."""
-    for line in preview(task, rows, task.layout(file, reading), file, _width()):
+    for line in preview(task, rows, task.reader.layout(file, reading), file, _width()):
         say(line)
 
 
@@ -117,10 +119,10 @@ def preview(task: Task[Any], rows: Sequence[Any], layout: str, file: Path, width
 
     The second row is the first one with a different label, if there is one.
     """
-    truth = task.truth(rows[0])
-    other = [row for row in rows[1:] if task.truth(row) != truth][:1] or list(rows[1:ROWS])
+    truth = task.present.truth(rows[0])
+    other = [row for row in rows[1:] if task.present.truth(row) != truth][:1] or list(rows[1:ROWS])
     shown = [rows[0], *other]
-    parts = [task.parts(row) for row in shown]
+    parts = [task.present.labelled_parts(row) for row in shown]
     names = max(len(name) for texts in parts for name in texts)
     lines = [f"{printable(file.name)}: {printable(layout or task.unit, _LONGEST)}"]
     for row, texts in zip(shown, parts, strict=True):

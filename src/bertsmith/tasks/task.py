@@ -1,19 +1,23 @@
-"""The interface of a kind of fine-tuning: reading, encoding, learning, answering and scoring.
+"""A task as a record of parts, each replaceable and tested alone.
 
 rows      what a reader gives: a text with its class, a sentence with its tags, a question
 units     what training takes whole or not at all (batches/examples.py)
-answers   what the model says of each row
+outputs   what a model computes for the units of a row
+answers   what these outputs mean: probabilities, tags, spans
 evidence  numbers that tell how right each answer is, one row of them a row; every score is a
           function of some rows of evidence, so that an interval can be had by drawing them anew
+
+Answering takes `reader`, `labels`, `answers` and `present`; fine-tuning adds `identity`, `stratum`
+and `learning`; `measuring` is for both fine-tuning and evaluation. Parts are frozen dataclasses of
+functions; a part of one task may stand in another's record.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,7 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.predictor import Outputs
+from bertsmith.evaluation.entities import EntityScores
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, Precision
@@ -32,7 +37,14 @@ from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
+Labels = tuple[str, ...]
+"""Names of the model's outputs, in their order."""
+Record = dict[str, Any]
+"""An answer as plain JSON values, the same in the Python API, in CSV and in JSON lines."""
+Brief = Callable[[str], str]
+"""Shortens a text to what a line has room for."""
 Evidence = NDArray[np.float64]
+Right = NDArray[np.bool_]
 Scores = dict[str, float]
 
 
@@ -51,6 +63,7 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +112,112 @@ class Room(Config):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """Thresholds tuned on measured rows and kept in a model's config; None answers always."""
+
+    no_answer: float | None = None
+    """For spans: the doubt over which no answer is given."""
+    min_confidence: float | None = None
+    """For classes and choices: the probability below which no answer is given."""
+
+    @classmethod
+    def of_model(cls, config: ModelConfig) -> Tuned:
+        """Return the thresholds that a model keeps."""
+        return cls(no_answer=config.no_answer, min_confidence=config.min_confidence)
+
+    def kept_in(self, config: ModelConfig) -> ModelConfig:
+        """Return the config with these thresholds."""
+        return replace(config, no_answer=self.no_answer, min_confidence=self.min_confidence)
+
+
+UNTUNED = Tuned()
+Threshold = Literal["no_answer", "min_confidence"]
+
+
+# the defaults of parts: module-level functions, since tasks are sent to worker processes
+
+
+def _as_given(file: Path, reading: Reading) -> Reading:
+    return reading
+
+
+def _first_output(row: object, sidecar: object, outputs: Outputs, labels: Labels) -> Any:  # noqa: ANN401
+    return outputs[0]
+
+
+def _untuned(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
+    return UNTUNED
+
+
+def _nothing(*values: object) -> None:
+    return None
+
+
+def _no(*values: object) -> bool:
+    return False
+
+
+def _yes(*values: object) -> bool:
+    return True
+
+
+def _blank(*values: object) -> str:
+    return ""
+
+
+def _no_labels(*values: object) -> Labels:
+    return ()
+
+
+def _no_notes(*values: object) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader(Generic[R]):
+    """The rows of files; reading raises `ExampleError`, with file and line."""
+
+    labelled: Callable[[Path, Reading], Iterator[R]]
+    """The labelled rows of a file."""
+    unlabelled: Callable[[Path, Reading], Iterator[R]]
+    """The rows of a file to answer for, where they are no lines."""
+    characters: Callable[[R], int]
+    """The length of a row's texts, so that few long ones are taken at once."""
+    settled: Callable[[Path, Reading], Reading] = _as_given
+    """The reading, with what it leaves open decided from a labelled file."""
+    layout: Callable[[Path, Reading], str] = _blank
+    """A description of a labelled file, such as its header and columns."""
+    of_text: Callable[[Example], R] | None = None
+    """A text as a row; None where a row is more than that."""
+    pairs: bool = False
+    """Whether a row may be a pair of texts."""
+    reads_lines: Callable[[str, Reading], bool] = _no
+    """Whether each line of a file, or of standard input (-), is a text to answer for."""
+    row_a_record: Callable[[Path, Reading], bool] = _yes
+    """Whether each record of a table is one row, so that its columns can be kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelling(Generic[R]):
+    """The names of the model's outputs."""
+
+    names: Callable[[Sequence[R], Sequence[str]], Labels] = _no_labels
+    """The names for training rows, in the order of the parent model's where it has the same ones;
+    raises `ExampleError` for rows that cannot be learned from."""
+    fixed: Labels = ()
+    """The names, where they are the same whatever the rows are."""
+    of_row: Callable[[R], Labels] = _no_labels
+    """The labels of a row."""
+    check: Callable[[Sequence[R], Sequence[R], Labels], None] = _nothing
+    """Raises `ExampleError` for dev rows that are of another kind than the training rows."""
+    picked: Callable[[Sequence[R], Callable[[str], bool]], list[R]] | None = None
+    """The rows with classes that are wanted; None where rows have no classes."""
+
+
+NO_LABELS = Labelling[Any]()
+
+
 class UnitOutputs(Protocol):
     """A function of the engine that runs a model on all units."""
 
@@ -114,249 +233,191 @@ class UnitOutputs(Protocol):
         ...
 
 
-class Task(ABC, Generic[R]):
+class Decode(Protocol[R_contra]):
+    """The meaning of outputs."""
+
+    def __call__(
+        self,
+        row: R_contra,
+        sidecar: Any,  # noqa: ANN401
+        outputs: Outputs,
+        labels: Labels,
+    ) -> Any:  # noqa: ANN401
+        """Return the answer to a row by the outputs for its units; `sidecar` is that of the row."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers(Generic[R]):
+    """From rows to outputs, and from outputs to answers."""
+
+    encode: Callable[[Tokenizer, Sequence[R], Room], EncodedExamples]
+    """The rows as token ids, and what decoding needs as sidecar."""
+    outputs: UnitOutputs
+    """What a model computes for each unit."""
+    decode: Decode[R] = _first_output
+    """The answer to a row; by default the output for its only unit."""
+    record: Callable[[Any, Labels, int, Tuned], Record]
+    """An answer as plain JSON values, with so many of the likeliest ones."""
+    windowed: bool = False
+    """Whether long texts are always read whole, in windows."""
+    thresholds: tuple[Threshold, ...] = ()
+    """The thresholds below or over which `record` withholds an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(Generic[R]):
+    """All that training adds."""
+
+    targets: Callable[[Sequence[R], Labels, EncodedExamples], EncodedExamples]
+    """The encoded rows with what is to be learned of them."""
+    objective: Callable[[Sequence[R], Labels, LabelLoss], Objective]
+    """The objective that training on some rows minimises."""
+    finish: Callable[[Model, Sequence[R]], None] = _nothing
+    """Finishes a model that was trained on some rows, before it answers."""
+    weighs: bool = False
+    """Whether there are classes that can be weighed, and labels that can be smoothed."""
+    longest: int = 128
+    """Tokens a sequence at most, where none are named."""
+    lengthens: bool = True
+    """Whether more tokens are read where many texts are longer."""
+
+
+class Tune(Protocol):
+    """The choice of thresholds."""
+
+    def __call__(self, evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
+        """Return the thresholds that are best for measured rows.
+
+        `target_accuracy` is the share of the answers given that shall be right, where it is chosen.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Generic[R]):
+    """How right answers are."""
+
+    evidence: Callable[[Sequence[R], Sequence[Any], Labels], Evidence]
+    """How right the answers to labelled rows are, (rows, numbers)."""
+    scores: Callable[[Evidence, Labels, Tuned], Scores]
+    """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
+    constant: Callable[[Sequence[Any]], bool]
+    """Whether all answers are the same: the training has failed."""
+    tune: Tune = _untuned
+    """The thresholds that are best for measured rows."""
+    right: Callable[[Evidence, Tuned], Right] | None = None
+    """Which rows of evidence are right; None where answers are right by degrees."""
+    notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
+    """Further remarks on some rows of evidence, by the thresholds that were given."""
+    majority_baseline: Callable[[Sequence[R], Sequence[R], Labels], tuple[str, float] | None] = (
+        _nothing
+    )
+    """Name and score on dev rows of what learns from training rows no more than frequencies."""
+    by_type: Callable[[Sequence[R], Sequence[Any]], dict[str, EntityScores]] | None = None
+    """The scores of each type of entity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presentation(Generic[R]):
+    """Rows and answers for people to read."""
+
+    lines: Callable[[R, Record, Labels, Brief], Iterator[str]]
+    """A row and its answer."""
+    inputs: Callable[[R], dict[str, Any]]
+    """The input of a row as plain JSON values."""
+    truth: Callable[[R], str]
+    """The label of a row."""
+    prediction: Callable[[Record], str]
+    """An answer in words."""
+    describe: Callable[[Sequence[R], Labels], str] = _blank
+    """A short description of some rows; "" if there is nothing worth saying."""
+    parts: Callable[[R], dict[str, str]] | None = None
+    """The parts of a labelled row by name; None for its inputs and its label."""
+
+    def labelled_parts(self, row: R) -> dict[str, str]:
+        """Return the parts of a labelled row as the model gets them, by name, the truth last."""
+        if self.parts is not None:
+            return self.parts(row)
+        inputs = {name: str(value) for name, value in self.inputs(row).items()}
+        return {**inputs, "label": self.truth(row)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[R]):
     """One kind of fine-tuning; the first of its scores is the one that models are chosen by."""
 
-    called: ClassVar[str]
-    """What --task calls it."""
-    predicts: ClassVar[Predicts]
+    name: str
+    """The name for --task, and in a run."""
+    title: str
+    """The name in a report."""
+    unit: str = "examples"
+    """The name of its rows, in the plural."""
+    head: Predicts
     """The head it needs."""
-    outputs: ClassVar[UnitOutputs]
-    """What a model computes for each unit."""
-    title: ClassVar[str]
-    """What a report calls it."""
-    unit: ClassVar[str] = "examples"
-    """What its rows are called."""
-    fits: ClassVar[bool] = True
-    """Whether settings say what is read of long texts; else all is, in windows."""
-
-    weighs: ClassVar[bool] = False
-    """Whether it has classes that can be weighed, and labels that can be smoothed."""
-
-    longest: ClassVar[int] = 128
-    """Tokens a sequence at most, where none are named."""
-
-    @property
-    def name(self) -> str:
-        """The name in a run; the files of a benchmark have names of their own."""
-        return self.called
-
-    @abstractmethod
-    def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[R]:
-        """The rows of a file; raises `ExampleError`, with file and line."""
-
-    def settled(self, file: Path, reading: Reading) -> Reading:
-        """Return the reading with what it leaves open decided from a labelled file."""
-        return reading
-
-    def layout(self, file: Path, reading: Reading) -> str:
-        """Return how a labelled file is read, such as its header and columns; "" if undescribed."""
-        return ""
-
-    def parts(self, row: R) -> dict[str, str]:
-        """Return the parts of a labelled row as the model gets them, by name, the truth last."""
-        asked = {name: str(value) for name, value in self.shown(row).items()}
-        return {**asked, "label": self.truth(row)}
-
-    def picked(self, rows: Sequence[R], wanted: Callable[[str], bool]) -> list[R]:
-        """Return the rows with classes that are wanted; `ConfigError` where rows have none."""
-        raise ConfigError(
-            f"{self.name} has no classes to pick from", remedy="leave out --classes and --exclude"
-        )
-
-    def labels(self, rows: Sequence[R], known: Sequence[str]) -> tuple[str, ...]:
-        """The names of the model's outputs, those of the model trained on, `known`, in its order.
-
-        Raises `ExampleError` for rows that cannot be learned from.
-        """
-        return ()
-
-    def check(self, train: Sequence[R], dev: Sequence[R], labels: tuple[str, ...]) -> None:
-        """Raise `ExampleError` where rows to measure with are of another kind than those learned.
-
-        Nothing is wrong where this is not overridden.
-        """
-
-    def labels_of(self, row: R) -> tuple[str, ...]:
-        """The labels that a row has."""
-        return ()
-
-    @abstractmethod
-    def identity(self, row: R) -> Hashable:
-        """Return the key that rows share if they must not be on both sides of a split."""
-
-    def stratum(self, row: R) -> str:
-        """Return the stratum of a row, of which both sides of a split get their share."""
-        return ""
-
-    @abstractmethod
-    def characters(self, row: R) -> int:
-        """The length of a row's texts, so that few long ones are taken at once."""
-
-    @abstractmethod
-    def encode(
-        self,
-        tokenizer: Tokenizer,
-        rows: Sequence[R],
-        labels: tuple[str, ...],
-        room: Room,
-        *,
-        labelled: bool,
-    ) -> EncodedExamples:
-        """The rows as token ids, with what is to be learned of them if they are labelled."""
-
-    @abstractmethod
-    def objective(
-        self, rows: Sequence[R], labels: tuple[str, ...], settings: LabelLoss
-    ) -> Objective:
-        """Return the objective that training on some rows minimises."""
-
-    def finish(self, model: Model, rows: Sequence[R]) -> None:
-        """Finish a model that was trained on some rows, before it answers.
-
-        Nothing where this is not overridden.
-        """
-
-    def tuned(self, evidence: Evidence) -> Task[R]:
-        """The task with what is best for measured rows; itself where there is nothing to tune."""
-        return self
-
-    def keep(self, model: Model) -> None:
-        """Write into a model what was tuned, for when it is asked again.
-
-        Nothing where this is not overridden.
-        """
-
-    def decode(
-        self,
-        rows: Sequence[R],
-        encoded: EncodedExamples,
-        outputs: Outputs,
-        labels: tuple[str, ...],
-    ) -> Sequence[Any]:
-        """Return the answer to each row; `encoded` is what `encode` made of these rows.
-
-        The outputs themselves, where each row is a unit.
-        """
-        return list(outputs)
-
-    @abstractmethod
-    def evidence(
-        self, rows: Sequence[R], answers: Sequence[Any], labels: tuple[str, ...]
-    ) -> Evidence:
-        """Return the evidence of how right the answers to labelled rows are, (rows, numbers)."""
-
-    @abstractmethod
-    def scores(self, evidence: Evidence, labels: tuple[str, ...]) -> Scores:
-        """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
-
-    @abstractmethod
-    def record(self, answer: Any, labels: tuple[str, ...], top: int) -> dict[str, Any]:  # noqa: ANN401
-        """An answer as plain JSON values."""
-
-    def reads_lines(self, file: str, reading: Reading) -> bool:
-        """Tell whether what is asked of a file, or of standard input (-), is a text a line."""
-        return False
-
-    def of_text(self, example: Example) -> R:
-        """Return a text as a row, for tasks that read lines."""
-        raise NotImplementedError(self.name)
-
-    def asked(self, file: Path, reading: Reading) -> Iterator[R]:
-        """Yield the rows of a file to answer for, where they are no lines."""
-        return self.read(file, reading, labelled=False)
-
-    def row_a_record(self, file: Path, reading: Reading) -> bool:
-        """Tell whether each record of a table is one row, so that its columns can be kept."""
-        return True
-
-    @abstractmethod
-    def lines(
-        self,
-        row: R,
-        record: dict[str, Any],
-        labels: tuple[str, ...],
-        brief: Callable[[str], str],
-    ) -> Iterator[str]:
-        """A row and its answer for people to read; `brief` is the beginning of a text."""
-
-    @abstractmethod
-    def shown(self, row: R) -> dict[str, Any]:
-        """Return the input of a row as plain JSON values."""
-
-    @abstractmethod
-    def truth(self, row: R) -> str:
-        """Return the label of a row in words."""
-
-    @abstractmethod
-    def said(self, record: dict[str, Any]) -> str:
-        """An answer, of which `record` has made JSON values, in words."""
-
-    def right(self, evidence: Evidence) -> NDArray[np.bool_] | None:
-        """Return which rows of evidence are right; None if answers are right by degrees."""
-        return None
-
-    def notes(self, evidence: Evidence, labels: tuple[str, ...]) -> list[str]:
-        """Return further remarks on some rows of evidence."""
-        return []
-
-    def constant(self, answers: Sequence[Any]) -> bool:
-        """Return whether all answers are the same: the training has failed."""
-        first = answers[0]
-        return len(answers) > 1 and all(np.array_equal(first, answer) for answer in answers)
-
-    def describe(self, rows: Sequence[R], labels: tuple[str, ...]) -> str:
-        """Return a short description of some rows; "" if there is nothing worth saying."""
-        return ""
-
-    def majority_baseline(
-        self, train: Sequence[R], dev: Sequence[R], labels: tuple[str, ...]
-    ) -> tuple[str, float] | None:
-        """Return name and score on dev of the majority baseline, None if there is none."""
-        return None
+    reader: Reader[R]
+    labels: Labelling[R] = NO_LABELS
+    identity: Callable[[R], Hashable]
+    """The key that rows share if they must not be on both sides of a split."""
+    stratum: Callable[[R], str] = _blank
+    """The stratum of a row, of which both sides of a split get their share."""
+    answers: Answers[R]
+    learning: Learning[R]
+    measuring: Measuring[R]
+    present: Presentation[R]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The answers to labelled rows, and how right they are."""
+    """The answers to labelled rows, and how right they are at some thresholds."""
 
     answers: Sequence[Any]
     evidence: Evidence
+    tuned: Tuned
     scores: Scores
 
 
-def measure(
-    task: Task[Any],
-    model: Model,
-    encoded: EncodedExamples,
-    rows: Sequence[Any],
-    labels: tuple[str, ...],
-) -> Measured:
-    """Ask a model for its answers to labelled rows, and score them."""
-    answers = task.decode(rows, encoded, task.outputs(model, encoded), labels)
-    return score_answers(task, rows, answers, labels)
-
-
 def score_answers(
-    task: Task[Any], rows: Sequence[Any], answers: Sequence[Any], labels: tuple[str, ...]
+    task: Task[Any],
+    rows: Sequence[Any],
+    answers: Sequence[Any],
+    labels: Labels,
+    *,
+    tuned: Tuned = UNTUNED,
+    target_accuracy: float | None = None,
 ) -> Measured:
-    """Score the answers to labelled rows."""
-    evidence = task.evidence(rows, answers, labels)
-    return Measured(answers=answers, evidence=evidence, scores=task.scores(evidence, labels))
+    """Score the answers to labelled rows, at thresholds tuned on them where none are given."""
+    measuring = task.measuring
+    evidence = measuring.evidence(rows, answers, labels)
+    if tuned == UNTUNED:
+        tuned = measuring.tune(evidence, target_accuracy)
+    scores = measuring.scores(evidence, labels, tuned)
+    return Measured(answers=answers, evidence=evidence, tuned=tuned, scores=scores)
+
+
+def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
+    """Return which rows are right at the thresholds that are best for them."""
+    measuring = task.measuring
+    return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
 
 
 def interval_of(
-    task: Task[Any], evidence: Evidence, labels: tuple[str, ...], name: str | None = None
+    task: Task[Any],
+    evidence: Evidence,
+    labels: Labels,
+    tuned: Tuned | None = None,
+    name: str | None = None,
 ) -> Interval:
     """The 95 % interval of a score, the one that counts most where none is named.
 
     Over rows drawn anew from these, with what was tuned on all of them: it is that model, not a
     tuning for each draw, that will be asked on other rows.
     """
-    task = task.tuned(evidence)
+    measuring = task.measuring
+    thresholds = measuring.tune(evidence) if tuned is None else tuned
 
     def score(drawn: NDArray[np.int64]) -> float:
-        scores = task.scores(evidence[drawn], labels)
+        scores = measuring.scores(evidence[drawn], labels, thresholds)
         return next(iter(scores.values())) if name is None else scores[name]
 
     return bootstrap_interval(score, len(evidence), resamples=1000)

@@ -1,22 +1,20 @@
-"""The common parts of tasks about whole texts or pairs of texts."""
+"""Parts of tasks about whole texts or pairs of texts, each of them a unit."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.sequences import text_length
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.task import Room, Task
+from bertsmith.tasks.task import Labels, Reader, Room
 from bertsmith.text.examples.described import describe_examples
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import GlueTask, read_glue, task_of
@@ -25,131 +23,60 @@ from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 from bertsmith.tokens.tokenizer import Tokenizer
 
-Right = NDArray[np.bool_]
-Confidences = NDArray[np.float64]
 
-
-def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> float | None:
-    """Return the least threshold at which that share of the answers given is right.
-
-    It is one of the confidences, 0 where all may be answered; None where no threshold does.
-    """
-    order = np.argsort(-confidences, kind="stable")
-    reached = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
-    # equal confidences are answered together
-    ends = np.append(np.diff(confidences[order]) != 0, np.ones(min(1, len(right)), bool))
-    good = np.flatnonzero(ends & (reached >= accuracy))
-    if not len(good):
-        return None
-    last = int(good[-1])
-    return 0.0 if last + 1 == len(right) else float(confidences[order[last]])
-
-
-def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
-    """Return what a threshold does to rows: how many are answered, how many of these are right."""
-    given = confidences >= threshold
-    if not given.any():
-        return f"no answer has a probability of {threshold:.4f} or more: none is given"
-    return (
-        f"answers are given where the probability is at least {threshold:.4f}: to "
-        f"{100 * given.mean():.2f} % of the {unit}, {100 * right[given].mean():.2f} % of them right"
+def text_reader(kind: Kind) -> Reader[Example]:
+    """Return the reader of texts, or pairs of texts, with labels of a kind."""
+    return Reader(
+        labelled=partial(_read, kind, True),
+        unlabelled=partial(_read, kind, False),
+        characters=text_length,
+        layout=partial(describe_texts, kind),
+        of_text=_itself,
+        pairs=True,
+        reads_lines=_reads_lines,
     )
 
 
-# examples a text: fewer are several annotators' judgements
-_FEW_TEXTS = 10
+def _read(kind: Kind, need_label: bool, file: Path, reading: Reading) -> Iterator[Example]:
+    return read_examples(
+        file, reading.columns, need_label=need_label, kind=kind, bad=reading.bad_rows
+    )
 
 
-@dataclass(frozen=True)
-class TextTask(Task[Example]):
-    """A task whose rows are texts or pairs of texts, each of them a unit.
+def describe_texts(kind: Kind, file: Path, reading: Reading) -> str:
+    """Return the header and the columns of a table, or how a folder is laid out."""
+    return describe_examples(file, reading.columns, kind, need_label=True)
 
-    One of GLUE's reads that task's own files.
-    """
 
-    glue: GlueTask | None = None
+def _itself(example: Example) -> Example:
+    return example
 
-    kind: ClassVar[Kind]
-    """What a row's label is."""
 
-    def read(self, file: Path, reading: Reading, *, labelled: bool) -> Iterator[Example]:
-        """Texts or pairs."""
-        if self.glue is not None:
-            reading.columns.check_read(file, "GLUE's files")
-            return read_glue(file, self.glue, _split(file, self.glue), bad=reading.bad_rows)
-        return read_examples(
-            file, reading.columns, need_label=labelled, kind=self.kind, bad=reading.bad_rows
-        )
+def _reads_lines(file: str, reading: Reading) -> bool:
+    """Return whether it is neither a table nor a folder, and no lines with labels."""
+    path = Path(file)
+    other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
+    return file == "-" or not other
 
-    def layout(self, file: Path, reading: Reading) -> str:
-        """Return the header and the columns of a table, or how a folder is laid out."""
-        if self.glue is not None:
-            return f"GLUE's {self.glue.name}, {_split(file, self.glue)}"
-        return describe_examples(file, reading.columns, self.kind, need_label=True)
 
-    @property
-    def name(self) -> str:
-        """The name of GLUE's task, if it is one."""
-        return self.called if self.glue is None else self.glue.name
+def glue_reader(task: GlueTask) -> Reader[Example]:
+    """Return the reader of the files of a GLUE task."""
+    read = partial(_read_glue, task)
+    layout = partial(_glue_layout, task)
+    return replace(text_reader("class"), labelled=read, unlabelled=read, layout=layout)
 
-    def reads_lines(self, file: str, reading: Reading) -> bool:
-        """Tell whether it is neither a table nor a folder, and no lines with labels."""
-        path = Path(file)
-        other = path.is_dir() or kind_of(path) in TABLES or has_labels(path, reading.columns)
-        return file == "-" or not other
 
-    def of_text(self, example: Example) -> Example:
-        """Return the text itself."""
-        return example
+def _read_glue(task: GlueTask, file: Path, reading: Reading) -> Iterator[Example]:
+    reading.columns.check_read(file, "GLUE's files")
+    return read_glue(file, task, _split(file, task), bad=reading.bad_rows)
 
-    def check(
-        self, train: Sequence[Example], dev: Sequence[Example], labels: tuple[str, ...]
-    ) -> None:
-        """Pairs stay pairs, and every label to be measured must be one that is learned."""
-        paired = train[0].text_pair is not None
-        for row in dev:
-            if (row.text_pair is not None) != paired:
-                raise ExampleError(
-                    "is a pair of texts" if row.text_pair is not None else "is a single text",
-                    where=row.source,
-                    line=row.line,
-                    remedy="train and dev must both have pairs, or both single texts",
-                )
-            for label in self.labels_of(row):
-                if label not in labels:
-                    raise ExampleError(
-                        f"unknown label {label!r}",
-                        where=row.source,
-                        line=row.line,
-                        remedy=f"the training examples have {unknown_label(label, labels)}",
-                    )
 
-    def identity(self, row: Example) -> Hashable:
-        """Copies of a text stay on one side."""
-        return row.text, row.text_pair
-
-    def characters(self, row: Example) -> int:
-        """Those of the text and its pair."""
-        return text_length(row)
-
-    def shown(self, row: Example) -> dict[str, Any]:
-        """The text and its pair."""
-        pair = {} if row.text_pair is None else {"text_pair": row.text_pair}
-        return {"text": row.text, **pair}
-
-    def encoded(self, tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:
-        """Rows as units, without labels."""
-        return encode_examples(
-            tokenizer,
-            [row.text for row in rows],
-            [row.text_pair for row in rows],
-            longest=room.longest,
-            fit=room.long,
-        )
+def _glue_layout(task: GlueTask, file: Path, reading: Reading) -> str:
+    return f"GLUE's {task.name}, {_split(file, task)}"
 
 
 def _split(file: Path, glue: GlueTask) -> str:
-    """The split that a file of a task holds, by its name."""
+    """Return the split that a file of a task holds, by its name."""
     found = task_of(file)
     if found is None or found[0] is not glue:
         raise ExampleError(
@@ -158,6 +85,58 @@ def _split(file: Path, glue: GlueTask) -> str:
             remedy=f"name one in a folder called {glue.name}, as GLUE distributes it",
         )
     return found[1]
+
+
+def same_text(row: Example) -> Hashable:
+    """Return the identity by which copies of a text stay on one side of a split."""
+    return row.text, row.text_pair
+
+
+def encode_texts(tokenizer: Tokenizer, rows: Sequence[Example], room: Room) -> EncodedExamples:
+    """Encode each text or pair as a unit."""
+    return encode_examples(
+        tokenizer,
+        [row.text for row in rows],
+        [row.text_pair for row in rows],
+        longest=room.longest,
+        fit=room.long,
+    )
+
+
+def text_inputs(row: Example) -> dict[str, Any]:
+    """Return the text and its pair."""
+    pair = {} if row.text_pair is None else {"text_pair": row.text_pair}
+    return {"text": row.text, **pair}
+
+
+def check_rows(
+    labels_of: Callable[[Example], Labels] | None,
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    labels: Labels,
+) -> None:
+    """Raise `ExampleError` for dev rows that are no pairs as in train, or with unknown labels."""
+    paired = train[0].text_pair is not None
+    for row in dev:
+        if (row.text_pair is not None) != paired:
+            raise ExampleError(
+                "is a pair of texts" if row.text_pair is not None else "is a single text",
+                where=row.source,
+                line=row.line,
+                remedy="train and dev must both have pairs, or both single texts",
+            )
+        for label in () if labels_of is None else labels_of(row):
+            if label not in labels:
+                raise ExampleError(
+                    f"unknown label {label!r}",
+                    where=row.source,
+                    line=row.line,
+                    remedy=f"the training examples have {unknown_label(label, labels)}",
+                )
+
+
+# examples a text: fewer are several annotators' judgements
+_FEW_TEXTS = 10
 
 
 def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:

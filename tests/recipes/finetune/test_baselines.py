@@ -12,15 +12,15 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.recipes.finetune.baselines import frozen_rivals, linear_answers
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.regression import REGRESSION
 from bertsmith.tasks.task import Room, Task
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
 
 
-@pytest.mark.parametrize("task", [Classify(), Regression()], ids=["class", "number"])
+@pytest.mark.parametrize("task", [CLASSIFY, REGRESSION], ids=["class", "number"])
 def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
     task: Task[Example], base_folder: Path, tiny_tokenizer: Tokenizer
 ) -> None:
@@ -40,7 +40,11 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
             )
         )
     data = LabelledData(
-        task=task, labels=task.labels(rows, ()), train=rows[:100], dev=rows[100:], dev_is_cut=False
+        task=task,
+        labels=task.labels.names(rows, ()),
+        train=rows[:100],
+        dev=rows[100:],
+        dev_is_cut=False,
     )
     prepared = prepare(data, tiny_tokenizer, Room(longest=32))
     model, _ = start_from(base_folder, labels=("0", "1"))

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Evidence
 
 LABELS = ("x", "y")
@@ -32,7 +32,7 @@ def pair(only_first: int, only_second: int, both: int) -> tuple[Evidence, Eviden
 )
 def test_one_model_against_one(only_first: int, only_second: int, both: int, certain: bool) -> None:
     ours, theirs = pair(only_first, only_second, both)
-    found = difference_of(Classify(), LABELS, [ours], [theirs])
+    found = difference_of(CLASSIFY, LABELS, [ours], [theirs])
     assert found.certain == certain
     rows = only_first + only_second + both
     assert found.points == pytest.approx((only_first - only_second) / rows)
@@ -46,10 +46,10 @@ def test_several_seeds_are_compared_by_their_mean() -> None:
     random = np.random.default_rng(0)
     seeds = [evidence(list(random.random(400) < 0.85)) for _ in range(5)]
     rival = evidence(list(random.random(400) < 0.80))
-    found = difference_of(Classify(), LABELS, seeds, [rival])
+    found = difference_of(CLASSIFY, LABELS, seeds, [rival])
     accuracies = [np.mean(each[:, 0] == each[:, 1]) for each in seeds]
     assert found.points == pytest.approx(np.mean(accuracies) - np.mean(rival[:, 1] == 0))
-    alone = difference_of(Classify(), LABELS, seeds[:1], [rival])
+    alone = difference_of(CLASSIFY, LABELS, seeds[:1], [rival])
     assert found.high - found.low < alone.high - alone.low
 
 
@@ -64,8 +64,8 @@ def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
     """Draws of rows that agree have no width; a sign test of so few is never below 0.05."""
     ours, theirs = pair(rows, 0, 0)
     for found in (
-        difference_of(Classify(), LABELS, [ours], [theirs]),
-        difference_of(Classify(), LABELS, [ours, ours], [theirs]),
+        difference_of(CLASSIFY, LABELS, [ours], [theirs]),
+        difference_of(CLASSIFY, LABELS, [ours, ours], [theirs]),
         from_constant(1.0, Interval(low=1.0, high=1.0, confidence=0.95), 0.5, rows),
     ):
         assert not found.certain

@@ -12,9 +12,9 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.recipes.predict.rows import asked_of_task
-from bertsmith.tasks.choice import Choice
+from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.span import Span
+from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
 
 ROWS = 32
@@ -149,12 +149,12 @@ def test_a_file_is_recognised_and_shown(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(("write", "task"), [(stories, Choice()), (squad, Span())])
+@pytest.mark.parametrize(("write", "task"), [(stories, CHOICE), (squad, SPAN)])
 def test_a_record_with_several_questions(
     tmp_path: Path, write: Callable[[Path], Path], task: Task[Any]
 ) -> None:
     path = write(tmp_path)
-    rows = list(task.read(path, Reading(), labelled=False))
+    rows = list(task.reader.unlabelled(path, Reading()))
     asked = list(asked_of_task(task, str(path), Reading(), pairs=None))
     assert [each.row for each in asked] == rows
     assert len(rows) > ROWS

@@ -14,7 +14,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ def cells(tiny_tokenizer: Tokenizer) -> list[Trial]:
         Example(text="word1", text_pair=None, label=label, source="memory", line=1)
         for label in ("a", "b")
     ]
-    data = LabelledData(task=Classify(), labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
+    data = LabelledData(task=CLASSIFY, labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
     prepared = prepare(data, tiny_tokenizer, Room(longest=16))
     return [
         Trial(

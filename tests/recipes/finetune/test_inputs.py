@@ -7,14 +7,14 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.inputs import split
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.rank import Rank
-from bertsmith.tasks.span import Span
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.rank import RANK
+from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.whole_texts import order_labels
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.reading import Example
 
-TASK = Classify()
+TASK = CLASSIFY
 
 
 def example(text: str, label: str) -> Example:
@@ -77,7 +77,7 @@ def test_where_every_group_is_larger_than_the_share_the_smallest_is_held_out() -
         for name, count in (("a", 30), ("b", 20), ("c", 25), ("d", 25))
         for n in range(count)
     ]  # fmt: skip
-    kept, held_out = split(Span(), rows, 0.1, seed=1)
+    kept, held_out = split(SPAN, rows, 0.1, seed=1)
     assert {row.context for row in held_out} == {"b"}
     assert len(held_out) == 20
     assert len(kept) == 80
@@ -90,13 +90,13 @@ def test_passages_to_be_measured_must_have_one_that_is_relevant() -> None:
         )
 
     train = [passage("a", 1), passage("a", 0), passage("b", 2)]
-    rank = Rank()
-    rank.check(train, train, rank.labels(train, ()))
+    labels = RANK.labels
+    labels.check(train, train, labels.names(train, ()))
     for dev, message in (
         ([passage("c", 0), passage("c", 0)], "m: none of 2 passages is relevant"),
         ([passage("c", 1), passage("c", -1)], "m:3: the relevance is -1"),
     ):
         with pytest.raises(ExampleError, match=message):
-            rank.check(train, dev, ("relevance",))
+            labels.check(train, dev, ("relevance",))
         with pytest.raises(ExampleError, match=message):
-            rank.evidence(dev, [0.5, 0.25], ("relevance",))
+            RANK.measuring.evidence(dev, [0.5, 0.25], ("relevance",))

@@ -11,7 +11,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.outcome import Difference, FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
 from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import read_config, save_model, start_from
 
@@ -30,7 +30,7 @@ def outcome(
         folder=Path("run"),
         model=Path("run/model"),
         data=LabelledData(
-            task=Classify(), labels=("x", "y"), train=[example], dev=[example], dev_is_cut=False
+            task=CLASSIFY, labels=("x", "y"), train=[example], dev=[example], dev_is_cut=False
         ),
         seeds=tuple(
             TrialResult(

@@ -20,7 +20,7 @@ from bertsmith.recipes.finetune.trials import (
     threads_of_torch,
     training_need,
 )
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -123,7 +123,7 @@ def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
         Example(text="word1 " * words, text_pair=None, label="ab"[n % 2], source="memory", line=n)
         for n in range(64)
     ]
-    data = LabelledData(task=Classify(), labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
+    data = LabelledData(task=CLASSIFY, labels=("a", "b"), train=rows, dev=rows, dev_is_cut=False)
     return prepare(data, tokenizer, Room(longest=128))
 
 

@@ -12,9 +12,9 @@ from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.finetune.inputs import reading_length
 from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.tag import Tag
-from bertsmith.text.examples.glue import TASKS
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.table import GLUE
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ def rows(words: list[int]) -> list[Example]:
 
 
 def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int, str]:  # noqa: ANN401
-    task = changes.pop("task", Classify())
+    task = changes.pop("task", CLASSIFY)
     trainings = changes.pop("trainings", 1)
     size = changes.pop("size", "tiny")
     encoder = encoder_of("bert", size, tokenizer.size, longest=changes.pop("limit", 512))
@@ -57,8 +57,8 @@ def test_longer_ones_get_what_nearly_all_of_them_have(tiny_tokenizer: Tokenizer)
         ({"limit": 64}, 64),
         # windows read everything already
         ({"long": "windows"}, 128),
-        ({"task": Tag()}, 128),
-        ({"task": Classify(glue=TASKS["RTE"])}, 128),
+        ({"task": TAG}, 128),
+        ({"task": GLUE["RTE"]}, 128),
     ],
 )
 def test_limits(tiny_tokenizer: Tokenizer, changes: dict[str, Any], expected: int) -> None:

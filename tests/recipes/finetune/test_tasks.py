@@ -14,7 +14,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.network.preprocessing import Fit
-from bertsmith.recipes.finetune.inputs import abstaining
+from bertsmith.recipes.finetune.inputs import check_task
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.recipes.predict.evaluate import evaluate
@@ -135,7 +135,7 @@ def test_a_task_is_recognised_learned_kept_and_scored_again(
     assert outcome.data.task is TASKS[name]
     assert outcome.best.score >= LEAST[name], outcome.best.scores
     model, _ = load_model(outcome.model)
-    assert model.config.predicts == TASKS[name].predicts
+    assert model.config.predicts == TASKS[name].head
     again = evaluate(outcome.model, dev, config=AnsweringConfig(longest=24))["scores"]
     for score, value in outcome.best.scores.items():
         assert again[score]["value"] == pytest.approx(value, abs=1e-9)
@@ -371,4 +371,4 @@ def test_a_model_abstains_below_the_confidence_chosen_on_dev(
     for one in clear:
         assert (one["predicted_label"] is None) == (one["probability"] < least)
     with pytest.raises(ConfigError, match="neither classes nor choices"):
-        abstaining(TASKS["span"], settings)
+        check_task(TASKS["span"], settings)

@@ -18,9 +18,9 @@ from bertsmith.recipes.finetune.baselines import (
 )
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.tfidf import Plan, plan, tfidf_rival
-from bertsmith.tasks.classify import Classify
-from bertsmith.tasks.multi_label import MultiLabel
-from bertsmith.tasks.regression import Regression
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.regression import REGRESSION
 from bertsmith.tasks.task import Room, Task
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def row(text: str, pair: str | None = None, **label: object) -> Example:
 def prepared(
     tokenizer: Tokenizer, task: Task[Example], rows: list[Example], train: int
 ) -> Prepared:
-    labels = task.labels(rows, ())
+    labels = task.labels.names(rows, ())
     data = LabelledData(
         task=task, labels=labels, train=rows[:train], dev=rows[train:], dev_is_cut=False
     )
@@ -48,7 +48,7 @@ def test_it_learns_words_and_beats_the_commonest_class(tiny_tokenizer: Tokenizer
         row(" ".join(random.choice(["and", "or", "the"], 5)) + f" {names[k]}", label=names[k])
         for k in random.integers(0, 3, 150)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 120))
+    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 120))
     assert isinstance(found, Rival)
     assert found.name == TFIDF
     assert found.scores == ({"accuracy": 1.0, "macro_f1": 1.0},)
@@ -61,7 +61,7 @@ def test_the_texts_of_a_pair_are_told_apart(tiny_tokenizer: Tokenizer) -> None:
         row(f"{'red' if n % 2 else 'blue'} {n}", "blue" if n % 2 else "red", label=str(n % 2))
         for n in range(60)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 40))
+    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 40))
     assert isinstance(found, Rival)
     assert found.mean == 1.0
 
@@ -70,14 +70,14 @@ def test_numbers_and_several_labels_have_a_linear_rival_too(tiny_tokenizer: Toke
     random = np.random.default_rng(1)
     words = [random.choice(["one", "two", "six", "ten"], 6).tolist() for _ in range(120)]
     numbers = [row(" ".join(each), number=float(each.count("ten"))) for each in words]
-    found = tfidf_rival(prepared(tiny_tokenizer, Regression(), numbers, 90))
+    found = tfidf_rival(prepared(tiny_tokenizer, REGRESSION, numbers, 90))
     assert isinstance(found, Rival)
     assert found.name == TFIDF_NUMBERS
     assert found.mean > 0.9
     several = [
         row(" ".join(each), labels=tuple(sorted(set(each) & {"two", "six"}))) for each in words
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, MultiLabel(), several, 90))
+    found = tfidf_rival(prepared(tiny_tokenizer, MULTI_LABEL, several, 90))
     assert isinstance(found, Rival)
     assert found.mean > 0.95
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_done_has_a_reason(classes: int, reason: str) -> None:
 
 def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
     rows = [row(f"{n} " + "of many words " * 9, label=f"c{n % 300}") for n in range(700)]
-    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 600), seconds=0.1)
+    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 600), seconds=0.1)
     assert isinstance(found, LeftOut)
     assert "300 classes would take about" in str(found)
     assert "--baseline_seconds 0 tries it all the same" in str(found)
@@ -148,7 +148,7 @@ def test_the_rarest_features_are_left_out_where_memory_is_short(
         )
         for n in range(600)
     ]
-    found = tfidf_rival(prepared(tiny_tokenizer, Classify(), rows, 500))
+    found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 500))
     assert isinstance(found, Rival)
     assert found.mean == 1.0
 

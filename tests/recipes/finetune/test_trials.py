@@ -23,7 +23,7 @@ from bertsmith.recipes.finetune.trial import (
     run_trial,
     trimmed_embeddings,
 )
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -48,9 +48,7 @@ def prepared(tiny_tokenizer: Tokenizer) -> Prepared:
         )
         for n in range(61)
     ]
-    data = LabelledData(
-        task=Classify(), labels=("no", "yes"), train=rows, dev=rows, dev_is_cut=False
-    )
+    data = LabelledData(task=CLASSIFY, labels=("no", "yes"), train=rows, dev=rows, dev_is_cut=False)
     return prepare(data, tiny_tokenizer, Room(longest=32))
 
 

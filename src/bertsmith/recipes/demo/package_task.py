@@ -26,7 +26,7 @@ from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import TrialResult, run_trial
-from bertsmith.tasks.classify import Classify
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Measured, Room
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.text.examples.example import Example
@@ -144,7 +144,7 @@ def carry_out_task(
 
     tokenizer, config = Tokenizer.load(folder), pretrained(seed).config
     data = LabelledData(
-        task=Classify(),
+        task=CLASSIFY,
         labels=task.labels,
         train=_rows(task.train, task.train_classes, task.labels),
         dev=_rows(task.dev, task.dev_classes, task.labels),

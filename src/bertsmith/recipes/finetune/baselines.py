@@ -22,7 +22,7 @@ from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import ScalarMix
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.tasks.task import Evidence, Scores
+from bertsmith.tasks.task import Evidence, Scores, score_answers
 from bertsmith.text.examples.example import Example
 
 TF_IDF = "TF-IDF"
@@ -316,16 +316,16 @@ def _rival(
     data, task = prepared.data, prepared.task
     features, asked = _scaled(train, dev)
     answers, _ = linear_answers(
-        task.predicts, features, truths, asked, max(len(data.labels), 1), _STRENGTHS
+        task.head, features, truths, asked, max(len(data.labels), 1), _STRENGTHS
     )
-    evidence = task.evidence(data.dev, answers, data.labels)
+    measured = score_answers(task, data.dev, answers, data.labels)
     return Rival(
         name=name,
-        scores=(task.scores(evidence, data.labels),),
+        scores=(measured.scores,),
         seconds=time.perf_counter() - began,
         simpler=simpler,
         detail=detail,
-        evidence=evidence,
+        evidence=measured.evidence,
     )
 
 
@@ -378,14 +378,14 @@ def _mix(prepared: Prepared, layers: Sequence[Vectors], truths: NDArray[Any]) ->
     outputs = max(len(prepared.data.labels), 1)
     mix, head = ScalarMix(len(states)), torch.nn.Linear(states[0].shape[1], outputs)
     optimiser = torch.optim.AdamW([*mix.parameters(), *head.parameters()], lr=_MIX_RATE)
-    if prepared.task.predicts == "number":
+    if prepared.task.head == "number":
         truths = (truths - truths.mean()) / (truths.std() or 1.0)
     wanted = torch.from_numpy(truths)
     for _ in range(_MIX_STEPS):
         predictions = head(mix(states))
-        if prepared.task.predicts == "class":
+        if prepared.task.head == "class":
             loss = torch.nn.functional.cross_entropy(predictions, wanted)
-        elif prepared.task.predicts == "classes":
+        elif prepared.task.head == "classes":
             loss = torch.nn.functional.binary_cross_entropy_with_logits(predictions, wanted.float())
         else:
             loss = torch.nn.functional.mse_loss(predictions[:, 0], wanted.float())

@@ -18,7 +18,7 @@ from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.tasks.table import task_named
-from bertsmith.tasks.task import Evidence, Task
+from bertsmith.tasks.task import Evidence, Task, right_rows
 from bertsmith.training.run.folder import RunFolder, read_record
 
 
@@ -35,15 +35,17 @@ class _Ended:
 
     @property
     def task(self) -> Task[Any]:
-        """Return the task, with what was tuned on all of dev kept when dev rows are resampled."""
-        return task_named(self.run.task).tuned(self.evidence)
+        """Return the task."""
+        return task_named(self.run.task)
 
     def statistic(self, name: str) -> Statistic:
         """Return the function that computes a score on some of the dev rows."""
-        task = self.task
+        measuring = self.task.measuring
+        # what was tuned on all of dev is kept on resampled rows
+        tuned = measuring.tune(self.evidence)
 
         def score(drawn: NDArray[np.int64]) -> float:
-            return task.scores(self.evidence[drawn], self.run.labels)[name]
+            return measuring.scores(self.evidence[drawn], self.run.labels, tuned)[name]
 
         return score
 
@@ -85,7 +87,7 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
             f"{100 * result['low']:+.2f} to {100 * result['high']:+.2f}; p = {result['p']:.3g})"
         )
     p = scores[name]["p"]
-    rights = [run.task.right(run.evidence) for run in (one, other)]
+    rights = [right_rows(run.task, run.evidence) for run in (one, other)]
     if rights[0] is not None and rights[1] is not None:
         test = mcnemar(rights[0], rights[1])
         say(

@@ -30,7 +30,7 @@ from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import DEV, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.tasks.task import Evidence, interval_of
+from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
 from bertsmith.training.run.folder import RunFolder, read_record, write_record
 
 
@@ -142,14 +142,14 @@ class Experiment:
         best = max(results, key=lambda result: result.rank)
         evidence = self._evidence("seeds", best.seed)
         interval = interval_of(data.task, evidence, data.labels)
-        majority_baseline = data.task.majority_baseline(data.train, data.dev, data.labels)
+        majority_baseline = data.task.measuring.majority_baseline(data.train, data.dev, data.labels)
         return FinetuneOutcome(
             folder=self.folder.path,
             model=self.folder.model,
             data=data,
             seeds=tuple(results),
             interval=interval,
-            notes=(*data.task.notes(evidence, data.labels), *left_out),
+            notes=(*data.task.measuring.notes(evidence, UNTUNED), *left_out),
             rivals=tuple(rivals),
             difference=chosen._difference(results, rivals, majority_baseline, interval),
             majority_baseline=majority_baseline,

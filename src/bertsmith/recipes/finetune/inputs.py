@@ -22,8 +22,6 @@ from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.room import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
-from bertsmith.tasks.choice import Choice
-from bertsmith.tasks.classify import Classify
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import pick_classes, task_for, tell_rows
 from bertsmith.tasks.task import Room, Row, Task
@@ -59,19 +57,19 @@ def read_labelled(
 
     Raises `ExampleError`, with file and line, for rows that cannot be learned from.
     """
-    reading = task.settled(train, reading)
-    rows = list(task.read(train, reading, labelled=True))
-    every = {label for row in rows for label in task.labels_of(row)}
+    reading = task.reader.settled(train, reading)
+    rows = list(task.reader.labelled(train, reading))
+    every = {label for row in rows for label in task.labels.of_row(row)}
     rows = list(pick_classes(task, rows, reading.columns))
     tell_rows(task, rows, train, reading)
-    labels = task.labels(rows, known_labels)
+    labels = task.labels.names(rows, known_labels)
     if dev is None:
         kept, held_out = split(task, rows, dev_share, seed)
-        task.check(kept, held_out, labels)
+        task.labels.check(kept, held_out, labels)
         return LabelledData(task=task, labels=labels, train=kept, dev=held_out, dev_is_cut=True)
-    measured = list(task.read(dev, reading, labelled=True))
+    measured = list(task.reader.labelled(dev, reading))
     measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
-    task.check(rows, measured, labels)
+    task.labels.check(rows, measured, labels)
     return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
 
 
@@ -151,11 +149,11 @@ def reading_length(
     It is the task's default if windows read all of a text, for a benchmark's task, and if 95 % of
     the rows are no longer.
     """
-    usual, limit = task.longest, min(config.encoder.longest, MOST)
-    if not task.fits or settings.long == "windows" or task.name != task.called or limit <= usual:
+    usual, limit = task.learning.longest, min(config.encoder.longest, MOST)
+    if not task.learning.lengthens or settings.long == "windows" or limit <= usual:
         return ReadingLength(longest=min(usual, config.encoder.longest))
     step = -(-len(rows) // _LOOKED_AT)
-    encoded = task.encode(tokenizer, rows[::step], (), Room(longest=limit), labelled=False)
+    encoded = task.answers.encode(tokenizer, rows[::step], Room(longest=limit))
     lengths = np.array([len(ids) for ids in encoded.ids], np.int64)
     wanted = int(np.quantile(lengths, _COVERED, method="inverted_cdf"))
     wanted = min(limit, -(-wanted // _MULTIPLE) * _MULTIPLE)
@@ -222,7 +220,6 @@ def read_inputs(
     chosen, why = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_task(chosen, settings)
-    chosen = abstaining(chosen, settings)
     check_layers(base, settings)
     if why:
         say(why)
@@ -235,14 +232,14 @@ def read_inputs(
         dev_share=settings.dev_share,
         seed=settings.seed,
     )
-    if note := note_on_format(base.config.with_head(chosen.predicts, data.labels)):
+    if note := note_on_format(base.config.with_head(chosen.head, data.labels)):
         say(note)
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
 
 
 def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
     """Return how much of a text is read at once, by the settings and the model's limit."""
-    longest = min(settings.longest or task.longest, limit)
+    longest = min(settings.longest or task.learning.longest, limit)
     return Room(longest=longest, long=settings.long, stride=settings.stride)
 
 
@@ -278,7 +275,8 @@ def prepare(data: LabelledData[Any], tokenizer: Tokenizer, room: Room) -> Prepar
 def _encoded(
     data: LabelledData[Any], rows: Sequence[Any], tokenizer: Tokenizer, room: Room
 ) -> EncodedExamples:
-    return data.task.encode(tokenizer, rows, data.labels, room, labelled=True)
+    encoded = data.task.answers.encode(tokenizer, rows, room)
+    return data.task.learning.targets(rows, data.labels, encoded)
 
 
 def check_layers(model: Model, config: FinetuneConfig) -> None:
@@ -301,24 +299,14 @@ def check_task(task: Task[Any], config: FinetuneConfig) -> None:
     """Raise `ConfigError` for settings that do not apply to a task."""
     given = {"class_weights": config.class_weights != "none", "smoothing": config.smoothing > 0}
     for name, is_given in given.items():
-        if is_given and not task.weighs:
+        if is_given and not task.learning.weighs:
             raise ConfigError(
                 f"{name} is {getattr(config, name)}, and {task.name} has no classes",
                 remedy="leave it out",
             )
-
-
-def abstaining(task: Task[Any], config: FinetuneConfig) -> Task[Any]:
-    """Return the task with the target accuracy of its answers; `ConfigError` if not supported.
-
-    Answers are then withheld below a probability that is chosen on dev.
-    """
-    if config.target_accuracy is None:
-        return task
-    if not isinstance(task, Classify | Choice):
+    if config.target_accuracy is not None and "min_confidence" not in task.answers.thresholds:
         raise ConfigError(
             f"target_accuracy is {config.target_accuracy}, and {task.name} has neither classes nor "
             "choices",
             remedy="leave it out",
         )
-    return replace(task, target_accuracy=config.target_accuracy)

@@ -20,7 +20,7 @@ from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import TrialResult
-from bertsmith.tasks.task import Evidence, Task
+from bertsmith.tasks.task import Evidence, Task, right_rows
 
 CERTAIN = 0.05
 RESAMPLES = 2000
@@ -63,7 +63,7 @@ def difference_of(
         resamples=_RESAMPLES_OF_SEEDS if several else RESAMPLES,
     )
     p = max(bootstrap.p, least_p(len(ours[0])))
-    rights = [task.tuned(evidences[0]).right(evidences[0]) for evidences in (ours, theirs)]
+    rights = [right_rows(task, evidences[0]) for evidences in (ours, theirs)]
     if not several and rights[0] is not None and rights[1] is not None:
         p = max(p, mcnemar(rights[0], rights[1]).exact)
     return Difference(
@@ -91,12 +91,12 @@ def _mean_score(
 ) -> Statistic:
     """Return the function from resampled rows to the mean primary score of some models."""
     # what was tuned on all rows is kept on resampled rows
-    tuned = [task.tuned(evidence) for evidence in evidences]
+    tuned = [task.measuring.tune(evidence) for evidence in evidences]
 
     def score(drawn: NDArray[np.int64]) -> float:
         scores = [
-            next(iter(task_.scores(evidence[drawn], labels).values()))
-            for task_, evidence in zip(tuned, evidences, strict=True)
+            next(iter(task.measuring.scores(evidence[drawn], labels, thresholds).values()))
+            for thresholds, evidence in zip(tuned, evidences, strict=True)
         ]
         return float(np.mean(scores))
 

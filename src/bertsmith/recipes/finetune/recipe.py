@@ -250,7 +250,7 @@ def model_maker(
     folder: Path, task: Task[Any], labels: tuple[str, ...], device: torch.device
 ) -> Callable[[int], Model]:
     """Return a picklable function from a seed to a model initialised from a folder."""
-    return _FromFolder(folder, task.predicts, labels, device)
+    return _FromFolder(folder, task.head, labels, device)
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def describe(prepared: Prepared) -> list[str]:
     data, task = prepared.data, prepared.task
     lines = []
     for name, rows in (("train", data.train), ("dev", data.dev)):
-        held = task.describe(rows, data.labels)
+        held = task.present.describe(rows, data.labels)
         lines.append(f"{name}: {len(rows):,} {task.unit}" + (f" ({held})" if held else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
@@ -339,10 +339,10 @@ def truncation_note(prepared: Prepared) -> str:
     long, cut = sum(part.long_texts for part in parts), sum(part.cut_texts for part in parts)
     lines = []
     if long:
-        became = _LONG[room.long if cut and task.fits else "windows"]
+        became = _LONG[room.long if cut and not task.answers.windowed else "windows"]
         share = f"{long:,} of {total:,} texts ({100 * long / total:.1f} %)"
         lines.append(f"{share} were longer than {room.longest} tokens: {became}")
-        lines += ["--long says what is read"] * bool(cut and task.fits)
-    if cut and not task.fits:
+        lines += ["--long says what is read"] * bool(cut and not task.answers.windowed)
+    if cut and task.answers.windowed:
         lines.append(f"of {cut:,} {task.unit} themselves only the beginning was read")
     return "; ".join(lines)

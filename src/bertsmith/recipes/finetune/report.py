@@ -21,7 +21,7 @@ from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Task, right_rows
 from bertsmith.training.run.folder import RunFolder, read_record
 from bertsmith.weights.folder import load_model, read_config
 
@@ -85,9 +85,9 @@ def mistakes(
     return [
         (
             f"{rows[row].line}",
-            _short(" | ".join(map(str, task.shown(rows[row]).values()))),
-            _short(task.truth(rows[row])),
-            _short(task.said(answers[row])),
+            _short(" | ".join(map(str, task.present.inputs(rows[row]).values()))),
+            _short(task.present.truth(rows[row])),
+            _short(task.present.prediction(answers[row])),
             f"{sure[row]:.3f}",
         )
         for row in wrong
@@ -158,12 +158,12 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     data, seed = outcome.data, outcome.best.seed
     dev = read_record(outcome.folder / "seeds" / f"seed-{seed}" / DEV)
     evidence = np.array(dev["evidence"], np.float64)
-    if data.task.predicts == "class":
+    if data.task.head == "class":
         true, predicted = evidence[:, :2].astype(np.int64).T
         matrix = confusion_matrix(true, predicted, len(data.labels)).tolist()
         report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
     sure = [answer.get("probability") for answer in dev["answers"]]
-    right = data.task.right(evidence)
+    right = right_rows(data.task, evidence)
     if right is not None and None not in sure:
         confidence = np.array(sure, np.float64)
         report.curves(
@@ -223,9 +223,9 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
         else f"This is the model of seed {best.seed}; one seed gives no spread."
     )
     base = Path(run["model"])
-    config = read_config(base).with_head(data.task.predicts, data.labels)
+    config = read_config(base).with_head(data.task.head, data.labels)
     format_note = f"{note}\n\n" if (note := note_on_format(config)) else ""
-    longest = min(settings["longest"] or data.task.longest, config.encoder.longest)
+    longest = min(settings["longest"] or data.task.learning.longest, config.encoder.longest)
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
 

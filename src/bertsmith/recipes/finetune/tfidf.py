@@ -28,6 +28,7 @@ from bertsmith.recipes.finetune.baselines import (
     linear_answers,
 )
 from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.tasks.task import score_answers
 from bertsmith.text.examples.example import Example
 
 SECONDS = 20.0
@@ -96,11 +97,11 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
     if not isinstance(data.train[0], Example):
         return None
     began = time.perf_counter()
-    name = TFIDF_NUMBERS if task.predicts == "number" else TFIDF
+    name = TFIDF_NUMBERS if task.head == "number" else TFIDF
     outputs = max(len(data.labels), 1)
     # for two classes one is learned
-    learned = 1 if task.predicts == "class" and outputs == 2 else outputs
-    characters = sum(task.characters(row) for row in data.train)
+    learned = 1 if task.head == "class" and outputs == 2 else outputs
+    characters = sum(task.reader.characters(row) for row in data.train)
     planned = plan(characters, len(data.train), learned, seconds)
     if isinstance(planned, str):
         return LeftOut(name=name, reason=f"{planned}; {FORCE}")
@@ -114,18 +115,18 @@ def tfidf_rival(prepared: Prepared, seconds: float = SECONDS) -> Rival | LeftOut
             choosing = _choosing(known, learned, planned)
             bar.note("fitting")
             answers, strength = linear_answers(
-                task.predicts, known, truths, asked, outputs, choosing=choosing
+                task.head, known, truths, asked, outputs, choosing=choosing
             )
     except MemoryError:
         return LeftOut(name=name, reason="not enough memory")
-    evidence = task.evidence(data.dev, answers, data.labels)
+    measured = score_answers(task, data.dev, answers, data.labels)
     return Rival(
         name=name,
-        scores=(task.scores(evidence, data.labels),),
+        scores=(measured.scores,),
         seconds=time.perf_counter() - began,
         simpler=True,
         detail=_detail(planned, strength, len(data.train)),
-        evidence=evidence,
+        evidence=measured.evidence,
     )
 
 

@@ -26,7 +26,8 @@ from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
 from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
-from bertsmith.tasks.task import Measured, Scores, measure
+from bertsmith.tasks.answering import measure, task_predictor
+from bertsmith.tasks.task import Measured, Scores
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.tagged import Tagged
@@ -162,7 +163,7 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    objective = task.objective(data.train, data.labels, config.label_loss)
+    objective = task.learning.objective(data.train, data.labels, config.label_loss)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
     part = (
@@ -177,7 +178,7 @@ def run_trial(
             model,
             watched,
             ExampleBatches(examples, units_per_batch=config.batch, seed=seed),
-            measure=_dev_measure(prepared) if config.patience else None,
+            measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
             title=title,
         )
@@ -185,22 +186,22 @@ def run_trial(
     if config.patience:
         assert folder is not None
         _take_best(model, folder, state)
-    task.finish(model, data.train)
+    task.learning.finish(model, data.train)
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
-        found = measure(task, model, prepared.dev, data.dev, data.labels)
-    task.tuned(found.evidence).keep(model)
-    model.config = replace(model.config, preprocessing=_preprocessing(prepared, config))
+        measured = _on_dev(prepared, model, config)
+    kept = measured.tuned.kept_in(model.config)
+    model.config = replace(kept, preprocessing=_preprocessing(prepared, config))
     result = TrialResult(
         seed=seed,
-        scores=found.scores,
-        constant=task.constant(found.answers),
+        scores=measured.scores,
+        constant=task.measuring.constant(measured.answers),
         losses=watched.points() if folder is None else _logged(folder, prepared.train.target),
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
         elapsed=state.elapsed + whole.elapsed - fitted,
     )
-    return result, found, model
+    return result, measured, model
 
 
 def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
@@ -224,14 +225,20 @@ def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
     )
 
 
-def _dev_measure(prepared: Prepared) -> Measure:
+def _on_dev(prepared: Prepared, model: Model, config: FinetuneConfig) -> Measured:
+    """Score a model on dev, as `evaluate` does."""
+    predictor = task_predictor(prepared.task, model, prepared.tokenizer, prepared.room)
+    accuracy = config.target_accuracy
+    return measure(predictor, prepared.data.dev, prepared.dev, target_accuracy=accuracy)
+
+
+def _dev_measure(prepared: Prepared, config: FinetuneConfig) -> Measure:
     """Return a function that scores dev during training; the loss is 1 - primary score."""
-    data = prepared.data
 
     def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
         if stopping():
             return None
-        scores = measure(data.task, model, prepared.dev, data.dev, data.labels).scores
+        scores = _on_dev(prepared, model, config).scores
         return {"dev_loss": 1 - next(iter(scores.values())), **scores}
 
     return on_dev
@@ -335,8 +342,8 @@ def _watched(place: RunFolder, run: Path) -> AbstractContextManager[None]:
 def _dev(prepared: Prepared, measured: Measured) -> dict[str, Any]:
     """Return the predictions on dev as plain JSON values."""
     # an answer below the threshold is withheld, and not shown among the mistakes
-    task, labels = prepared.task.tuned(measured.evidence), prepared.data.labels
+    record, labels, tuned = prepared.task.answers.record, prepared.data.labels, measured.tuned
     return {
-        "answers": [task.record(answer, labels, _KEPT_CLASSES) for answer in measured.answers],
+        "answers": [record(answer, labels, _KEPT_CLASSES, tuned) for answer in measured.answers],
         "evidence": measured.evidence.tolist(),
     }

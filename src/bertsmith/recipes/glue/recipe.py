@@ -223,7 +223,7 @@ class _Trained:
 
     def _answers(self, rows: list[Example]) -> Predictions:
         outputs = self._predictor(rows)
-        if self._task.predicts == "class":
+        if self._task.head == "class":
             predictions: list[str | float] = [
                 self._labels[int(answer.argmax())] for answer in outputs
             ]

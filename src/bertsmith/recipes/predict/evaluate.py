@@ -15,11 +15,10 @@ from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
-from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of
+from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of, measure
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import pick_classes, tell_rows
-from bertsmith.tasks.tag import Tag
-from bertsmith.tasks.task import Task, interval_of, score_answers
+from bertsmith.tasks.task import Task, interval_of
 from bertsmith.tasks.whole_texts import unknown_label
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
@@ -60,30 +59,30 @@ def evaluate_predictor(
     trained = loaded.config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
-    reading = task.settled(file, reading)
-    rows = list(checked_pairs(task.read(file, reading, labelled=True), pairs))
+    reading = task.reader.settled(file, reading)
+    rows = list(checked_pairs(task.reader.labelled(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=labels))
     tell_rows(task, rows, file, reading)
     check_known(task, rows, labels)
-    requests = [predictor.encode(row) for row in rows]
-    found = score_answers(task, rows, list(predictor.answer(requests)), labels)
+    encoded = answering.encode(rows)
+    measured = measure(predictor, rows, encoded)
     if bad := reading.bad_rows.told():
         say(bad)
-    if long_ones := sum(request.long for request in requests):
+    if long_ones := encoded.long_texts:
         say(
             f"{long_ones:,} of {len(rows):,} texts were longer than {answering.room.longest} tokens"
         )
     say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
-    for name, value in found.scores.items():
-        interval = interval_of(task, found.evidence, labels, name)
+    for name, value in measured.scores.items():
+        interval = interval_of(task, measured.evidence, labels, measured.tuned, name)
         low, high = percent(interval.low), percent(interval.high)
         say(f"{score_label(name):>16} {percent(value):>7} %  (95 %: {low} to {high})")
         figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
-    for note in task.notes(found.evidence, labels):
+    for note in task.measuring.notes(measured.evidence, answering.tuned):
         say(note)
-    if isinstance(task, Tag) and names_entities(labels):
-        figures["types"] = _tell_types(task.scores_by_type(rows, found.answers))
+    if task.measuring.by_type is not None and names_entities(labels):
+        figures["types"] = _tell_types(task.measuring.by_type(rows, measured.answers))
     return figures
 
 
@@ -111,7 +110,7 @@ def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float
 def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -> None:
     """Raise `ExampleError` for a row with a label that is none of a model's."""
     for row in rows:
-        for label in task.labels_of(row):
+        for label in task.labels.of_row(row):
             if label not in labels:
                 raise ExampleError(
                     f"the label {label!r} is none of the model's",

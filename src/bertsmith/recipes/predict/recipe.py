@@ -28,13 +28,12 @@ from bertsmith.recipes.predict.rows import (
 from bertsmith.tasks.answering import (
     AnsweringConfig,
     Presented,
-    Record,
     TaskAnswering,
     answering_of,
     continues,
 )
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.described import without_header
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.weights.folder import load_model
@@ -114,7 +113,7 @@ def answered(
 
     for window in windows(asked, rows, length):
         own = [each.row for each in window if each.row is not None]
-        requests = [predictor.encode(row, count + number) for number, row in enumerate(own)]
+        requests = predictor.encode(own, count)
         count, long = count + len(own), long + sum(request.long for request in requests)
         answers = predictor.answer(requests)
         for each in window:
@@ -123,7 +122,8 @@ def answered(
                 None if each.row is None else _as_written(each, answering.record(next(answers))),
             )
     if long and isinstance(answering, TaskAnswering):
-        became = "--long says what is read of them" if answering.task.fits else "read in windows"
+        windowed = answering.task.answers.windowed
+        became = "read in windows" if windowed else "--long says what is read of them"
         limit = answering.room.longest
         say(f"{long:,} of {count:,} texts were longer than {limit} tokens: {became}")
 
@@ -137,9 +137,9 @@ def _as_written(asked: Asked[Any], record: Record) -> Record:
 
 def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:
     """Return the description of a table that has no names of columns; None of other files."""
-    if task is None or not file.is_file() or task.row_a_record(file, reading):
+    if task is None or not file.is_file() or task.reader.row_a_record(file, reading):
         return without_header(file, reading.columns)
-    layout = task.layout(file, reading)
+    layout = task.reader.layout(file, reading)
     return f"{file.name}: {layout}" if " without header " in layout else None
 
 

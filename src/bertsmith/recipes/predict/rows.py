@@ -17,12 +17,8 @@ from typing import Any, AnyStr, Generic, TypeVar
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.network.preprocessing import Preprocessing
-from bertsmith.tasks.choice import Choice
 from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.span import Span
-from bertsmith.tasks.tag import Tag
 from bertsmith.tasks.task import Task
-from bertsmith.tasks.whole_texts import TextTask
 from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.corpus.documents import tidy, tidy_places
 from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
@@ -176,22 +172,23 @@ def asked_of_task(
     reading.bad_rows.skip_blank = True
     path = Path(file)
     # a .txt of labels and texts with tabs, as was trained on, is a table here too
-    whole = isinstance(task, TextTask) and pairs is not None and file != "-"
+    reader = task.reader
+    whole = reader.pairs and pairs is not None and file != "-"
     cells = whole and has_cells(path, reading.columns, texts=2 if pairs else 1)
-    if task.reads_lines(file, reading) and not cells:
+    if reader.of_text is not None and reader.reads_lines(file, reading) and not cells:
         for asked in _lines(file, reading.columns, pairs=bool(pairs)):
-            row = None if asked.row is None else task.of_text(asked.row)
+            row = None if asked.row is None else reader.of_text(asked.row)
             yield Asked(columns=asked.columns, row=row)
         return
-    rows = checked_pairs(task.asked(path, reading), pairs)
-    table = kind_of(path) in TABLES and not path.is_dir() and task.row_a_record(path, reading)
+    rows = checked_pairs(reader.unlabelled(path, reading), pairs)
+    table = kind_of(path) in TABLES and not path.is_dir() and reader.row_a_record(path, reading)
     if table or (cells and not has_labels(path, reading.columns)):
         delimited = cells or kind_of(path) in DELIMITED
         yield from _beside(_records(path, reading), rows, delimited=delimited)
         return
     for row in rows:
         place = {"file": row.source, "line": row.line} if path.is_dir() else {}
-        yield Asked(columns={**place, **task.shown(row)}, row=row)
+        yield Asked(columns={**place, **task.present.inputs(row)}, row=row)
 
 
 def asked_texts(file: str, reading: Reading, *, pairs: bool) -> Iterator[Asked[Example]]:
@@ -222,7 +219,8 @@ def asked_values(
                 f"example {number} is of type {type(value).__name__}",
                 remedy="give strings, pairs of strings as tuples, or dictionaries only",
             )
-        if isinstance(task, Span | Choice) or (isinstance(task, Tag) and len(texts) > 1):
+        of_text = None if task is None else task.reader.of_text
+        if task is not None and (of_text is None or (len(texts) > 1 and not task.reader.pairs)):
             raise ConfigError(
                 f"example {number} is {'a pair of texts' if len(texts) > 1 else 'a text'}, and the "
                 f"model is for {task.title.lower()}",
@@ -237,7 +235,7 @@ def asked_values(
                 text=tidied[0], text_pair=pair, label=None, source="examples", line=number + 1
             )
             (row,) = checked_pairs([row], pairs)
-            row = row if task is None else task.of_text(row)
+            row = row if of_text is None else of_text(row)
         yield Asked(columns=columns, row=row)
 
 
