@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.entities import EntityScores
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
@@ -365,6 +366,11 @@ class Task(Generic[R]):
     learning: Learning[R]
     measuring: Measuring[R]
     present: Presentation[R]
+
+
+def counted_rows(task: Task[Any], rows: Sequence[Any]) -> str:
+    """Return how many rows there are, with what they are called: ``1 question``."""
+    return counted(len(rows), task.unit.removesuffix("s"), task.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
+from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.evaluation.metrics import mean_and_spread
 from bertsmith.network.batch import Batch
@@ -299,7 +300,7 @@ def _known(prepared: Prepared) -> tuple[EncodedExamples, NDArray[Any]]:
 
 
 def _rows_used(known: EncodedExamples, prepared: Prepared) -> str:
-    return f"from {len(known):,} of {len(prepared.train):,} examples"
+    return f"from {len(known):,} of {counted(len(prepared.train), 'example')}"
 
 
 def _rival(

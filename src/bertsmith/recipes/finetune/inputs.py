@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import progress, say
+from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model, ModelConfig
@@ -286,12 +287,12 @@ def check_layers(model: Model, config: FinetuneConfig) -> None:
         if getattr(config, name) > layers:
             raise ConfigError(
                 f"{name} is {getattr(config, name)}",
-                remedy=f"the model has {layers} layers of its own",
+                remedy=f"the model has {counted(layers, 'layer')} of its own",
             )
     if config.reinitialise + max(config.freeze, 0) > layers:
         raise ConfigError(
             f"reinitialise {config.reinitialise} and freeze {config.freeze} overlap",
-            remedy=f"new layers must be trained: {layers} layers in all",
+            remedy=f"new layers must be trained: {counted(layers, 'layer')} in all",
         )
 
 

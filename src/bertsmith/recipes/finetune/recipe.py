@@ -25,6 +25,7 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.hashing import file_hash, text_hash
 from bertsmith.core.log import say
+from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
@@ -52,7 +53,7 @@ from bertsmith.recipes.finetune.trials import (
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.room import free_memory
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.interruption import Interrupted
 from bertsmith.training.run.folder import RunFolder, write_record
 from bertsmith.training.tensorboard import require_tensorboard
@@ -197,7 +198,7 @@ def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     results, where = folder.path / "results.json", f"the run in {folder.path}"
     if before < run.seeds:
         results.unlink(missing_ok=True)
-        say(f"going on with {where}, which had {before} seeds")
+        say(f"going on with {where}, which had {counted(before, 'seed')}")
         return False
     ended = results.exists()
     say(f"{where} has ended" if ended else f"going on with {where}")
@@ -322,7 +323,7 @@ def describe(prepared: Prepared) -> list[str]:
     lines = []
     for name, rows in (("train", data.train), ("dev", data.dev)):
         held = task.present.describe(rows, data.labels)
-        lines.append(f"{name}: {len(rows):,} {task.unit}" + (f" ({held})" if held else ""))
+        lines.append(f"{name}: {counted_rows(task, rows)}" + (f" ({held})" if held else ""))
     if data.dev_is_cut:
         lines[-1] += ", held out of the training file"
     if shared := overlap(data):
@@ -340,7 +341,7 @@ def truncation_note(prepared: Prepared) -> str:
     lines = []
     if long:
         became = _LONG[room.long if cut and not task.answers.windowed else "windows"]
-        share = f"{long:,} of {total:,} texts ({100 * long / total:.1f} %)"
+        share = f"{long:,} of {counted(total, 'text')} ({100 * long / total:.1f} %)"
         lines.append(f"{share} were longer than {room.longest} tokens: {became}")
         lines += ["--long says what is read"] * bool(cut and not task.answers.windowed)
     if cut and task.answers.windowed:

@@ -21,7 +21,7 @@ from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
-from bertsmith.tasks.task import Task, right_rows
+from bertsmith.tasks.task import Task, counted_rows, right_rows
 from bertsmith.training.run.folder import RunFolder, read_record
 from bertsmith.weights.folder import load_model, read_config
 
@@ -104,7 +104,7 @@ _MISTAKES = 20
 def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> None:
     """Write the report of the run; without matplotlib, print why there is none."""
     data = outcome.data
-    subtitle = f"{data.task.title}, {len(data.train):,} {data.task.unit}, seeds: "
+    subtitle = f"{data.task.title}, {counted_rows(data.task, data.train)}, seeds: "
     try:
         report = Report("Fine-tuning", f"{subtitle}{len(outcome.seeds)}")
     except MissingExtra as error:
@@ -229,7 +229,7 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
 
-{names}Trained on {len(data.train):,} {data.task.unit} (file of SHA-256 `{run["train_hash"]}`): \
+{names}Trained on {counted_rows(data.task, data.train)} (file of SHA-256 `{run["train_hash"]}`): \
 {settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
 {longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
 {seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).

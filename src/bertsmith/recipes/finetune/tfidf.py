@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.log import progress
+from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.recipes.finetune.baselines import (
     STRENGTHS,
@@ -69,7 +70,8 @@ def plan(characters: int, rows: int, classes: int, seconds: float) -> Plan | str
     if not seconds:
         return Plan(characters=True, rows=rows, features=math.inf, seconds=math.inf)
     features = _MOST_BYTES / (_BYTES * classes)
-    words = f"{rows:,} texts of {characters / rows:,.0f} characters and {classes:,} classes"
+    words = f"{counted(rows, 'text')} of {characters / rows:,.0f} characters and "
+    words += counted(classes, "class", "classes")
     for kind in ("characters", "words"):
         counting = _COUNTING[kind] * characters
         fitting = _FITTING * _VALUES[kind] * characters * classes

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.settings import FinetuneConfig
@@ -52,10 +53,10 @@ class ParallelTrials:
     def __str__(self) -> str:
         if not self.why:
             return ""
-        threads = f"{self.threads} thread" + "s" * (self.threads > 1)
+        threads = counted(self.threads, "thread")
         if self.at_once == 1:
             return f"one training after the other, with {threads}: {self.why}"
-        return f"{self.at_once} trainings side by side, with {threads} each: {self.why}"
+        return f"{counted(self.at_once, 'training')} side by side, with {threads} each: {self.why}"
 
 
 @dataclass(frozen=True, kw_only=True)

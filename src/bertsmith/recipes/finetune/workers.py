@@ -20,6 +20,7 @@ import torch
 
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import Bars, progress_of_several, say, shown_on
+from bertsmith.core.printable import counted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.settings import FinetuneConfig
@@ -229,7 +230,7 @@ class Trainers:
         `WorkerDied`, when the others are.
         """
         waiting, stops, errors = deque(trials), dict[str, str](), list[Exception]()
-        title = f"{len(trials)} trainings, {min(self.at_once, len(trials))} at once"
+        title = f"{counted(len(trials), 'training')}, {min(self.at_once, len(trials))} at once"
         with interruptions() as requests, progress_of_several(title, len(trials)) as bars:
             while waiting or self._at_work():
                 if requests.asked() or stops or errors:
