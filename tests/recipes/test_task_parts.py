@@ -144,7 +144,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
     prepared = prepare(data, tiny_tokenizer, Room(longest=128))
     assert truncation_note(prepared) == (
         "1 of 4 texts (25.0 %) were longer than 128 tokens: they were read in windows; "
-        "of 1 questions themselves only the beginning was read"
+        "of 1 question themselves only the beginning was read"
     )
 
 
