@@ -180,8 +180,7 @@ def live(life: dict[str, Any]) -> None:
             time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
-    setattr(evaluation, "PRETRAINING", objective)  # noqa: B010
-    measure = evaluation.measure_held_out(tokenizer, store, samples, "bf16")
+    measure = evaluation.measure_held_out(objective, tokenizer, store, samples, "bf16")
     assert measure is not None
     folder = RunFolder(Path(life["run"]))
     with folder.owned():

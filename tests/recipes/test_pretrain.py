@@ -21,6 +21,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.embeddings import Positions
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
+from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
@@ -172,11 +173,11 @@ def test_held_out_figures_are_those_of_the_saved_model_and_repeat(
     model, loaded = load_model(whole.folder / "model")
     store = TokenStore(store_folder)
     for _ in range(2):
-        found = evaluate_held_out(model, loaded, store, QUICK.samples)
+        found = evaluate_held_out(model, PRETRAINING, loaded, store, QUICK.samples)
         assert found == pytest.approx(whole.held_out, abs=1e-6)
     # the masks measured with depend neither on the run's seed nor on its batches
     other = replace(QUICK.samples, tokens_per_batch=400)
-    assert evaluate_held_out(model, loaded, store, other) == found
+    assert evaluate_held_out(model, PRETRAINING, loaded, store, other) == found
 
 
 @pytest.mark.parametrize("again", ["same command", "folder alone"])

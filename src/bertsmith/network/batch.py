@@ -41,7 +41,8 @@ class Batch:
 
     `ids`, `segments` and `positions` are (tokens,); `offsets` is (sequences + 1,), its last entry
     the number of tokens; `lengths` repeats the differences of `offsets` on the host, so that
-    nothing waits for an accelerator. `targets` are named by the objective that reads them.
+    nothing waits for an accelerator. `targets` are named by the objective that reads them, `given`
+    is what else one reads, such as random numbers.
     """
 
     ids: TokenIds
@@ -50,6 +51,7 @@ class Batch:
     offsets: Offsets
     lengths: tuple[int, ...]
     targets: Mapping[str, Target] = field(default_factory=dict)
+    given: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -77,6 +79,7 @@ class Batch:
             positions=self.positions.to(device, non_blocking=True),
             offsets=self.offsets.to(device, non_blocking=True),
             targets={name: target.to(device) for name, target in self.targets.items()},
+            given={name: each.to(device, non_blocking=True) for name, each in self.given.items()},
         )
 
 

@@ -76,7 +76,12 @@ class Embeddings(nn.Module):
         self.widen = None if width is None else nn.Linear(width, hidden)
 
     def forward(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
-        """Vectors (tokens, hidden) of tokens with their segment and place in the sequence."""
+        """Return vectors (tokens, hidden) of tokens with segment and place in the sequence."""
+        summed = self.summed(ids, segments, positions)
+        return summed if self.widen is None else self.widen(summed)
+
+    def summed(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
+        """Return the normed sums of the tables' rows, (tokens, width of the tables)."""
         embedded = self.tokens(ids)
         if self.segments is not None:
             # a single row is for both texts of a pair
@@ -84,8 +89,7 @@ class Embeddings(nn.Module):
             embedded = embedded + (self.segments.weight if alone else self.segments(segments))
         if self.positions is not None:
             embedded = embedded + self.positions(positions + self.position_offset)
-        normed: Hidden = self.dropout(self.norm(embedded))
-        return normed if self.widen is None else self.widen(normed)
+        return self.dropout(self.norm(embedded))  # type: ignore[no-any-return]
 
 
 def _table(rows: int, hidden: int) -> nn.Embedding:

@@ -10,7 +10,7 @@ from torch import nn
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.shapes import Places
+from bertsmith.core.shapes import Hidden, Places
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.attention.rotary import Rotation, rotation
 from bertsmith.network.batch import Batch
@@ -189,12 +189,18 @@ class Encoder(nn.Module):
         these alone (of other tokens it needs keys and values), unless it has a tap or reads from
         left to right. With `at` empty, the layers above the highest tap are left out.
         """
+        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        return self.transform(hidden, batch, at=at, taps=taps)
+
+    def transform(
+        self, hidden: Hidden, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+    ) -> Encoded:
+        """Return what `forward` does, given the embeddings (tokens, hidden)."""
         layers = self._layers(batch)
         top = len(layers)
         end = max(taps.layers, default=0) if at is not None and not len(at) else top
         whole = self.config.causal or top in taps.layers or end < top
         read = None if whole else at
-        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
         states, qkv, weights = {0: hidden} if 0 in taps.states else {}, {}, {}
         for number, (block, spans) in enumerate(layers[:end], 1):
             tapped = (number in taps.qkv, number in taps.weights)

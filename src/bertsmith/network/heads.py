@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -126,3 +127,16 @@ class MaskedLMHead(nn.Module):
     def features(self, hidden: AtTargets) -> Tensor:
         """Return the values that the table is multiplied with, as wide as it."""
         return self.norm(F.gelu(self.dense(hidden), approximate=self.approximate))  # type: ignore[no-any-return]
+
+
+def _next_sentence(encoder: EncoderConfig) -> nn.Module:
+    return nn.Linear(encoder.hidden, 2)
+
+
+PretrainingHead = Literal["masked_lm", "next_sentence"]
+
+PRETRAINING_HEADS: dict[PretrainingHead, Callable[[EncoderConfig], nn.Module]] = {
+    "masked_lm": MaskedLMHead,
+    "next_sentence": _next_sentence,
+}
+"""The heads of pre-training, which a model may have several of, by the setting that asks for it."""

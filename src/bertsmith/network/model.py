@@ -33,11 +33,12 @@ from bertsmith.network.encoder import Encoder, EncoderConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES, PRESETS
 from bertsmith.network.heads import (
     HEADS,
+    PRETRAINING_HEADS,
     READS_SEQUENCE,
     HeadName,
-    MaskedLMHead,
     Pooler,
     Predicts,
+    PretrainingHead,
     pooled_places,
     reads_pooler,
 )
@@ -138,6 +139,11 @@ class ModelConfig(Config):
         return None if self.predicts is None else HEADS[self.predicts]
 
     @property
+    def pretraining_heads(self) -> list[PretrainingHead]:
+        """The heads of pre-training that there are."""
+        return [name for name in PRETRAINING_HEADS if getattr(self, name)]
+
+    @property
     def outputs(self) -> int:
         """Values that the head gives for each thing it reads; 0 without one."""
         return {None: 0, "span": 2, "choose": 1}.get(self.head, len(self.labels))
@@ -156,10 +162,8 @@ class Model(nn.Module):
             before = family.pooler_dropout and config.head == "classify"
             self.pooler = Pooler(encoder, config.classifier_dropout if before else None)
         self.heads = nn.ModuleDict()
-        if config.masked_lm:
-            self.heads["masked_lm"] = MaskedLMHead(encoder)
-        if config.next_sentence:
-            self.heads["next_sentence"] = nn.Linear(encoder.hidden, 2)
+        for name in config.pretraining_heads:
+            self.heads[name] = PRETRAINING_HEADS[name](encoder)
         if config.head is not None:
             self.heads[config.head] = nn.Linear(encoder.hidden, config.outputs)
         self.classifier_dropout = Dropout(config.classifier_dropout)

@@ -7,6 +7,7 @@ padding rows are dropped from the result (figures: docs/experiments/training-ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -16,7 +17,6 @@ from torch import Tensor
 from bertsmith.core.shapes import Places
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder
 
 # rounded to _STEP from _MANY rows on, where that adds few of them, and to _FEW_STEP below
 _MANY, _STEP, _FEW_STEP = 1024, 64, 16
@@ -27,7 +27,7 @@ _LEAST_TOKENS = 64
 
 
 def encode(
-    encoder: Encoder, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
+    encoder: Callable[..., Encoded], batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
 ) -> Encoded:
     """Encode a batch in shape buckets; the output is that of the batch without padding rows.
 

@@ -23,12 +23,13 @@ class Loss:
     """One objective's loss over the targets of a batch.
 
     `sum` is the loss summed over `count` targets, float32 with gradient; `correct` counts targets
-    predicted right, without gradient.
+    predicted right, without gradient; `weight` multiplies its mean in a total.
     """
 
     sum: Tensor
     count: int
     correct: Tensor
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +39,13 @@ class Losses:
     parts: Mapping[str, Loss]
 
     def total(self, counts: Mapping[str, int] | None = None) -> Tensor:
-        """The sum of mean losses, a scalar.
+        """Return the weighted sum of mean losses, a scalar.
 
         `counts` are the targets of all batches that share one step: with them, the totals of
         these batches add up to the loss of one large batch.
         """
         shares = [
-            loss.sum / max(counts[name] if counts else loss.count, 1)
+            loss.weight * loss.sum / max(counts[name] if counts else loss.count, 1)
             for name, loss in self.parts.items()
         ]
         return torch.stack(shares).sum()
@@ -58,6 +59,10 @@ class Term(ABC):
     own: nn.Module | None = None
     """Parameters of its own, such as a projection: trained and checkpointed with the model, never
     part of its folder."""
+
+    def prepare(self, model: Model, batch: Batch) -> Batch:
+        """Return the batch that the encoder and all terms are given: by default as it is."""
+        return batch
 
     def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
         """Return the tokens at which it reads the last layer, each once; None for all."""
@@ -100,6 +105,8 @@ class Objective:
     def __call__(self, model: Model, batch: Batch) -> Losses:
         """Return the loss of each term whose targets the batch carries."""
         terms = {name: term for name, term in self.terms.items() if name in batch.targets}
+        for term in terms.values():
+            batch = term.prepare(model, batch)
         taps = functools.reduce(or_, (term.reads for term in terms.values()), NO_TAPS)
         read = self.places(model, batch)
         encoded = shape_buckets.encode(model.encoder, batch, at=read, taps=taps)

@@ -1,4 +1,4 @@
-"""Left-to-right language modelling, the "LTR" of Devlin et al. 2018, section 5.1."""
+"""The objectives of pre-training: masked and left-to-right language models, pairs of texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bertsmith.core.shapes import AtTargets
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, SequenceTerm, TokenTerm
@@ -82,3 +82,8 @@ PRETRAINING = Objective(
     }
 )
 """A batch's targets choose among these, so it serves whatever the sequences are made of."""
+
+
+def objective_of(config: ModelConfig, *, seed: int) -> Objective:
+    """Return the objective that trains the heads of a model, with new parameters of its terms."""
+    return PRETRAINING

@@ -99,6 +99,17 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
     return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers]
 
 
+_UNIGRAM = Kind(
+    name="unigram",
+    specials=UNIGRAM_SPECIALS,
+    separators=1,
+    segments=True,
+    encoder=UnigramText,
+    goes_on=_goes_on_marked,
+    joined=_marked,
+    lowercase=lambda rules: bool(rules.lowercase),
+    identity=_unigram_identity,
+)
 _KINDS: dict[type, Kind] = {
     BasicRules: Kind(
         name="wordpiece",
@@ -139,15 +150,5 @@ _KINDS: dict[type, Kind] = {
         lowercase=lambda rules: False,
         identity=lambda rules: [rules.to_dict()],
     ),
-    UnigramRules: Kind(
-        name="unigram",
-        specials=UNIGRAM_SPECIALS,
-        separators=1,
-        segments=True,
-        encoder=UnigramText,
-        goes_on=_goes_on_marked,
-        joined=_marked,
-        lowercase=lambda rules: bool(rules.lowercase),
-        identity=_unigram_identity,
-    ),
+    UnigramRules: _UNIGRAM,
 }

@@ -12,9 +12,11 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
+
+from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 SPACE = "\u2581"
 """The character that represents a blank in pieces."""
@@ -104,6 +106,10 @@ _ANY: Final = re.compile(".*", re.DOTALL)
 class UnigramRules:
     """The rules that normalise text, and the scores of its pieces."""
 
+    specials: ClassVar[tuple[str, ...]] = UNIGRAM_SPECIALS
+    """Special tokens for padding, unknown, beginning, end and mask."""
+    separators: ClassVar[int] = 1
+    """Number of separators between the two texts of a pair; the second of 1 has a segment."""
     scores: tuple[float, ...]
     """Logarithm of the probability of each piece, in 32 bits."""
     control: frozenset[int] = frozenset()
@@ -124,6 +130,8 @@ class UnigramRules:
     """Split off a comma after a digit."""
     mask_takes_blank: bool = True
     """True if the blanks before a literal mask belong to it."""
+    joins_quotes: bool = True
+    """Replace two single quotes by a double one."""
 
     @cached_property
     def exchanges(self) -> CharsMap:
@@ -149,7 +157,8 @@ def tidied(rules: UnigramRules, text: str) -> str:
     """Normalise a text as AlbertTokenizer does before it calls SentencePiece."""
     if rules.remove_space:
         text = " ".join(text.split())
-    text = text.replace("``", '"').replace("''", '"')
+    if rules.joins_quotes:
+        text = text.replace("``", '"').replace("''", '"')
     if not rules.keep_accents:
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
@@ -183,7 +192,8 @@ def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
     """Yield the characters of a word with their positions, two quotes as one."""
     place = 0
     while place < len(stretch):
-        size = 2 if stretch[place : place + 2] in ("``", "''") else 1
+        quoted = rules.joins_quotes and stretch[place : place + 2] in ("``", "''")
+        size = 2 if quoted else 1
         character = '"' if size == 2 else stretch[place]
         for letter in character.lower() if rules.lowercase else character:
             yield letter, start + place, start + place + size

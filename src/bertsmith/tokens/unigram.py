@@ -24,7 +24,7 @@ from bertsmith.tokens.normalisation import (
     tidied,
     traced,
 )
-from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS, Remembered, Stretch
+from bertsmith.tokens.vocabulary import Remembered, Stretch
 
 _UNKNOWN_PENALTY = 10.0
 _LEAST_FLOAT = 2.0**-126
@@ -137,7 +137,6 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return {prefix: tuple(sorted(lengths)) for prefix, lengths in sizes.items()}
 
 
-_MASK = UNIGRAM_SPECIALS[-1]
 _STRETCH = re.compile(r"\S+")
 # the relative error of rounding to 32 bits, for each piece of two segmentations
 _ROUNDING = 2.0**-23
@@ -159,17 +158,17 @@ class UnigramText:
 
     def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
         ids = {piece: number for number, piece in enumerate(vocabulary)}
-        specials = {ids[piece] for piece in UNIGRAM_SPECIALS}
+        specials = {ids[piece] for piece in rules.specials}
         cut = [n for n in range(len(vocabulary)) if n not in specials | rules.control]
-        self._special = {piece: ids[piece] for piece in UNIGRAM_SPECIALS}
+        self._special = {piece: ids[piece] for piece in rules.specials}
         self._ids = {vocabulary[number]: number for number in cut}
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
         self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
         self._rules = rules
         # after lower-casing, more texts match the special tokens without capitals
-        small = "|".join(piece for piece in UNIGRAM_SPECIALS if piece == piece.lower())
-        large = "|".join(re.escape(p) for p in UNIGRAM_SPECIALS if p != p.lower())
-        self._literal = re.compile(f"{large}|(?{'i' * rules.lowercase}:{small})")
+        small = "|".join(piece for piece in rules.specials if piece == piece.lower())
+        large = [re.escape(piece) for piece in rules.specials if piece != piece.lower()]
+        self._literal = re.compile("|".join([*large, f"(?{'i' * rules.lowercase}:{small})"]))
         self._unknown = unknown_id
         scores = [rules.scores[number] for number in cut]
         self._unigram = Unigram([vocabulary[number] for number in cut], scores, wanted=wanted)
@@ -220,7 +219,7 @@ class UnigramText:
         for match in self._literal.finditer(text):
             special = match[0] if match[0] in self._special else match[0].lower()
             end = match.start()
-            if self._rules.mask_takes_blank and special == _MASK:
+            if self._rules.mask_takes_blank and special == self._rules.specials[-1]:
                 end = before + len(text[before:end].rstrip())
             if end > before:
                 yield before, end, ""

@@ -115,7 +115,7 @@ class Replica:
         self.model = model
         self.world = world
         self._precision: Precision = precision
-        self._step: Callable[[Batch], dict[str, tuple[Tensor, Tensor, int]]]
+        self._step: Callable[[Batch], dict[str, tuple[Tensor, Tensor, int, float]]]
         self._step = step = _Step(model, objective)
         self.trained = Trained(model, step.own)
         self._copies: Any = None
@@ -134,8 +134,8 @@ class Replica:
             parts = self._step(batch)
         return Losses(
             parts={
-                name: Loss(sum=total, count=count, correct=correct)
-                for name, (total, correct, count) in parts.items()
+                name: Loss(sum=total, count=count, correct=correct, weight=weight)
+                for name, (total, correct, count, weight) in parts.items()
             }
         )
 
@@ -176,9 +176,12 @@ class _Step(nn.Module):
         self.own: nn.ModuleDict = getattr(objective, "own", nn.ModuleDict())
         self._objective = objective
 
-    def forward(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor, int]]:
+    def forward(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor, int, float]]:
         losses = self._objective(self.model, batch)
-        return {name: (one.sum, one.correct, one.count) for name, one in losses.parts.items()}
+        return {
+            name: (one.sum, one.correct, one.count, one.weight)
+            for name, one in losses.parts.items()
+        }
 
 
 def _shard(model: Model, step: _Step, world: World) -> None:

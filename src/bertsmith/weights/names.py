@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from bertsmith.network.encoder import Encoder, EncoderConfig
-from bertsmith.network.heads import HEADS, MaskedLMHead, Pooler
+from bertsmith.network.heads import HEADS, PRETRAINING_HEADS, Pooler
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName, format_of
-from bertsmith.weights.formats.format import POSITIONS, E, H, Part, Row, linear
+from bertsmith.weights.formats.format import POSITIONS, WIDEN, E, H, Part, Row, linear
 
 COUNTERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 """Constants that old `transformers` wrote among the weights, below the family's name."""
@@ -32,10 +32,7 @@ def parts(config: ModelConfig) -> set[Part]:
     found: set[Part] = {"encoder"}
     if config.pooler:
         found.add("pooler")
-    if config.masked_lm:
-        found.add("masked_lm")
-    if config.next_sentence:
-        found.add("next_sentence")
+    found.update(config.pretraining_heads)
     if config.head is not None:
         found.add(config.head)
     return found
@@ -52,6 +49,8 @@ def rows_of(encoder: EncoderConfig, wanted: Collection[Part], form: FormatName) 
     for row in table:
         if row.part == "pooler" and row.ours in brought:
             continue
+        if row.ours.startswith(WIDEN) and encoder.embedding is None:
+            continue
         several = "{block}" in row.ours
         found += [
             row._replace(ours=row.ours.format(block=i), hub=row.hub.format(block=i))
@@ -67,7 +66,7 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
         modules: dict[Part, tuple[str, nn.Module]] = {
             "encoder": ("encoder", Encoder(encoder)),
             "pooler": ("pooler", Pooler(encoder)),
-            "masked_lm": ("heads.masked_lm", MaskedLMHead(encoder)),
+            **{name: (f"heads.{name}", make(encoder)) for name, make in PRETRAINING_HEADS.items()},
         }
     found = [
         Row(part, f"{start}.{name}", f"{start}.{name}", tuple(tensor.shape))
@@ -76,9 +75,8 @@ def _own_rows(encoder: EncoderConfig) -> list[Row]:
     ]
     if encoder.positions == "sinusoidal":
         found.append(Row("encoder", POSITIONS, POSITIONS, ("longest", E)))
-    outputs: dict[Part, str | int] = {"next_sentence": 2, "span": 2, "choose": 1}
-    heads: tuple[Part, ...] = ("next_sentence", *dict.fromkeys(HEADS.values()))
-    for head in heads:
+    outputs: dict[Part, str | int] = {"span": 2, "choose": 1}
+    for head in dict.fromkeys(HEADS.values()):
         name = f"heads.{head}"
         found += linear(head, name, name, outputs.get(head, "labels"), H)
     return found

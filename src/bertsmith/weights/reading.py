@@ -16,7 +16,7 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.heads import HEADS, READS_SEQUENCE, HeadName, Predicts
+from bertsmith.network.heads import HEADS, PRETRAINING_HEADS, READS_SEQUENCE, HeadName, Predicts
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights import names
 from bertsmith.weights.config.reading import HubConfig
@@ -127,8 +127,7 @@ class ModelFiles:
         return ModelConfig(
             encoder=self._encoder,
             pooler=any(row.ours.startswith("pooler.") for row in rows),
-            masked_lm="masked_lm" in parts,
-            next_sentence="next_sentence" in parts,
+            **{name: name in parts for name in PRETRAINING_HEADS},
             predicts=predicts,
             labels=labels,
             classifier_dropout=self._hub.classifier_dropout,
@@ -170,7 +169,7 @@ class ModelFiles:
 
     def _looked_for(self) -> list[Part]:
         """The parts that the family has and that the file may hold."""
-        heads: list[Part] = ["masked_lm", "next_sentence"]
+        heads: list[Part] = list(PRETRAINING_HEADS)
         if self._layout.one_head:
             heads = [head for head in heads if head in self._hub.heads]
         heads += [head for head in dict.fromkeys(HEADS.values()) if head in self._hub.heads]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-FamilyName = Literal["bert", "albert", "roberta", "distilbert", "modernbert"]
+FamilyName = Literal[
+    "bert", "albert", "roberta", "distilbert", "modernbert"]
 """Names of families, those of `model_type` on the hub; `catalog` has the record of each."""
 
 
@@ -17,6 +18,8 @@ class Size(NamedTuple):
     hidden: int
     heads: int
     feed_forward: int
+    embedding: int | None = None
+    """Width of the token table; None for one as wide as the encoder."""
 
 
 def usual(layers: int, hidden: int) -> Size:

@@ -17,7 +17,6 @@ from bertsmith.core.log import progress
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision, forward_only
-from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.measuring import Measure
@@ -52,9 +51,13 @@ class Parts(Protocol):
         ...
 
 
+Objective = Callable[[Model, Batch], Parts]
+"""A function of a model and a batch that returns the parts of a loss."""
+
+
 def evaluate_objective(
     model: Model,
-    objective: Callable[[Model, Batch], Parts],
+    objective: Objective,
     batches: Iterable[Batch],
     *,
     precision: Precision = "fp32",
@@ -95,6 +98,7 @@ class HeldOutPlan(Config):
 
 def evaluate_held_out(
     model: Model,
+    objective: Objective,
     tokenizer: Tokenizer,
     store: TokenStore,
     samples: SampleConfig,
@@ -117,10 +121,11 @@ def evaluate_held_out(
                 yield batch
                 bar.advance(batch.tokens)
 
-        return evaluate_objective(model, PRETRAINING, watched())
+        return evaluate_objective(model, objective, watched())
 
 
 def measure_held_out(
+    objective: Objective,
     tokenizer: Tokenizer,
     store: TokenStore,
     samples: SampleConfig,
@@ -134,7 +139,7 @@ def measure_held_out(
 
     def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
         chosen = takewhile(lambda _: not stopping(), first_batches(batches, tokens))
-        figures = evaluate_objective(model, PRETRAINING, chosen, precision=precision)
+        figures = evaluate_objective(model, objective, chosen, precision=precision)
         return None if stopping() else figures
 
     return measure

@@ -13,7 +13,7 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder
-from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.findings import Findings
 from bertsmith.recipes.pretrain.preflight.check import check, check_room
@@ -76,14 +76,15 @@ def look(wanted: Wanted, *, force: bool = False) -> Findings:
     network = network_of(run, tokenizer)
     room = check_room(run, network, batches.parts, wanted.out, device, force=force)
     model = start(run, tokenizer).to(device)
+    objective = objective_of(model.config, seed=run.settings.seed)
     tell_plan(run, model, batches.parts[-1])
     with TemporaryDirectory() as elsewhere:
         plan, costs = plan_time(
-            run, model, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
+            run, model, objective, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
         )
     spoken_for = clock.elapsed + costs.total(plan.measurements)
     parts = batches.parts
-    findings = room + check(run, store, tokenizer, model, parts, PRETRAINING, spoken_for=spoken_for)
+    findings = room + check(run, store, tokenizer, model, parts, objective, spoken_for=spoken_for)
     findings.tell()
     if not force:
         findings.stop(store.folder)

@@ -25,7 +25,8 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
-from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.pretrain.continuing import (
     check_parent,
@@ -246,7 +247,7 @@ def measured(
         return measure_threads(
             build_model(network, seed=run.settings.seed),
             batches,
-            PRETRAINING,
+            objective_of(network, seed=run.settings.seed),
             run.settings.optimiser,
             run.settings.precision,
             most=most,
@@ -315,14 +316,15 @@ def carry_out(
         room = check_room(run, wanted, batches.parts, folder.path, device, force=force)
     goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
+    objective = objective_of(wanted, seed=settings.seed)
     tell_plan(run, model, batches.parts[-1])
     plan, costs = _told_time(
-        world, lambda: plan_time(run, model, tokenizer, store, folder, clock.startup)
+        world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
     )
     if checks:
         spoken_for = clock.elapsed + costs.total(plan.measurements)
         found = room + check(
-            run, store, tokenizer, model, batches.parts, PRETRAINING, spoken_for=spoken_for
+            run, store, tokenizer, model, batches.parts, objective, spoken_for=spoken_for
         )
         found.tell()
         if not force:
@@ -333,11 +335,16 @@ def carry_out(
         state = fit(
             replace(fit_config(run, workers=workers), measurements=plan.measurements),
             model,
-            PRETRAINING,
+            objective,
             batches,
             enter=batches.enter,
             measure=measure_held_out(
-                tokenizer, store, settings.samples, settings.precision, plan.measured_tokens
+                objective,
+                tokenizer,
+                store,
+                settings.samples,
+                settings.precision,
+                plan.measured_tokens,
             ),
             folder=folder,
             title="pre-training",
@@ -349,7 +356,10 @@ def carry_out(
         command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
     model = complete(model, world)
-    ended = _Ended(run=run, state=state, clock=clock, evaluated_tokens=plan.evaluated_tokens)
+    ended = _Ended(
+        run=run, objective=objective, state=state, clock=clock,
+        evaluated_tokens=plan.evaluated_tokens,
+    )  # fmt: skip
     held_out = world.told(lambda: _finish(ended, store, tokenizer, model, folder))
     return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
@@ -369,6 +379,7 @@ class _Ended:
     """A run whose training has ended, and its final state."""
 
     run: PretrainRun
+    objective: Objective
     state: State
     clock: Clock
     evaluated_tokens: int
@@ -380,7 +391,7 @@ def _finish(
     """Evaluate a trained model and save it with its report; returns the figures."""
     run, state = ended.run, ended.state
     held_out = evaluate_held_out(
-        model, tokenizer, store, run.settings.samples, ended.evaluated_tokens
+        model, ended.objective, tokenizer, store, run.settings.samples, ended.evaluated_tokens
     )
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})

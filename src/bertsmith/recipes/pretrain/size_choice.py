@@ -20,7 +20,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.model import ModelConfig, build_model
-from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.preflight.check import shares_of
 from bertsmith.recipes.pretrain.preflight.speed import MOST_SECONDS, measure
 from bertsmith.recipes.pretrain.settings import PretrainConfig
@@ -99,7 +99,7 @@ def choose_size(
         pace = measure(
             build_model(configs[size], seed=settings.seed).to(device),
             list(zip(shares_of(settings.phases), batches.parts, strict=True)),
-            PRETRAINING,
+            objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
             settings.precision,
             accumulate=settings.accumulate,

@@ -20,8 +20,12 @@ from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision
-from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain.evaluation import HeldOutPlan, evaluate_objective, held_out_batches
+from bertsmith.recipes.pretrain.evaluation import (
+    HeldOutPlan,
+    Objective,
+    evaluate_objective,
+    held_out_batches,
+)
 from bertsmith.recipes.pretrain.settings import PretrainRun
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
@@ -42,6 +46,7 @@ _LEAVING, _LEAVING_OF_STARTUP = 0.5, 0.35
 def plan_time(
     run: PretrainRun,
     model: Model,
+    objective: Objective,
     tokenizer: Tokenizer,
     store: TokenStore,
     folder: RunFolder,
@@ -61,8 +66,14 @@ def plan_time(
         speeds = dict.fromkeys(("training", "evaluation"), float("inf"))
         if batches is not None:
             limit = _PROBING * seconds
-            speeds["training"] = _reading_speed(model, batches, run.settings.precision, limit)
-            speeds["evaluation"] = _reading_speed(model, batches, "fp32", limit)
+            precisions: dict[str, Precision] = {
+                "training": run.settings.precision,
+                "evaluation": "fp32",
+            }
+            speeds = {
+                name: _reading_speed(model, objective, batches, precision, limit)
+                for name, precision in precisions.items()
+            }
         drawing = _drawing_seconds()
     path, held_out = folder.path / HELD_OUT_PLAN, 0 if batches is None else batches.store.tokens
     if path.exists():
@@ -111,7 +122,11 @@ def _halved(tokens: int, affordable: float) -> int:
 
 
 def _reading_speed(
-    model: Model, batches: PretrainingBatches, precision: Precision, limit: float
+    model: Model,
+    objective: Objective,
+    batches: PretrainingBatches,
+    precision: Precision,
+    limit: float,
 ) -> float:
     """Return tokens of held-out text per second, measured in about `seconds`."""
     whole, _ = batches.next_batch(DataPosition())
@@ -119,7 +134,7 @@ def _reading_speed(
     began = time.perf_counter()
     while True:
         batch = batches.samples(np.arange(sequences), 0)
-        seconds = _seconds(partial(_read, model, batch, precision))
+        seconds = _seconds(partial(_read, model, objective, batch, precision))
         spent = time.perf_counter() - began
         # the next one takes up to four times as long
         if sequences == whole.sequences or spent + 4 * seconds > limit:
@@ -127,8 +142,8 @@ def _reading_speed(
         sequences = min(4 * sequences, whole.sequences)
 
 
-def _read(model: Model, batch: Batch, precision: Precision) -> object:
-    return evaluate_objective(model, PRETRAINING, [batch], precision=precision)
+def _read(model: Model, objective: Objective, batch: Batch, precision: Precision) -> object:
+    return evaluate_objective(model, objective, [batch], precision=precision)
 
 
 def _drawing_seconds() -> float:

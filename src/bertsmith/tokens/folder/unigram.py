@@ -139,8 +139,9 @@ def _refused(what: str, path: Path) -> ModelFolderError:
 
 def spiece_model(vocabulary: Sequence[str], rules: UnigramRules) -> bytes:
     """Return the contents of spiece.model for a vocabulary."""
-    pad, unknown, *_ = (vocabulary.index(piece) for piece in UNIGRAM_SPECIALS)
-    special = {vocabulary.index(piece) for piece in UNIGRAM_SPECIALS}
+    places = {piece: number for number, piece in enumerate(vocabulary)}
+    unknown, pad = places[rules.specials[1]], places.get(rules.specials[0], -1)
+    special = {places[piece] for piece in rules.specials if piece in places}
     rows: list[bytes] = []
     for number, (piece, score) in enumerate(zip(vocabulary, rules.scores, strict=True)):
         kind = _NORMAL
@@ -156,10 +157,10 @@ def spiece_model(vocabulary: Sequence[str], rules: UnigramRules) -> bytes:
         rows.append(bytes_field(_PIECES, row + number_field(_TYPE, kind)))
     trainer = [
         *(number_field(_MODEL_TYPE, 1), number_field(_VOCABULARY_SIZE, len(vocabulary))),
-        *(number_field(_UNKNOWN_ID, unknown), number_field(_BEGIN_ID, -1)),
-        *(number_field(_END_ID, -1), number_field(_PAD_ID, pad)),
+        *(number_field(_UNKNOWN_ID, unknown), number_field(_BEGIN_ID, places.get("<s>", -1))),
+        *(number_field(_END_ID, places.get("</s>", -1)), number_field(_PAD_ID, pad)),
         bytes_field(_UNKNOWN_PIECE, vocabulary[unknown].encode()),
-        bytes_field(_PAD_PIECE, vocabulary[pad].encode()),
+        bytes_field(_PAD_PIECE, rules.specials[0].encode()),
     ]
     normaliser = [
         bytes_field(_NAME, b"user_defined" if rules.charsmap else b"identity"),
@@ -179,36 +180,45 @@ _QUOTES = (
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
     {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
 )
-_JOIN_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_JOIN_SPACES: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+# of XLM-RoBERTa's that transformers makes of a SentencePiece model
+_JOINED: list[dict[str, Any]] = [
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+    _JOIN_SPACES | {"content": SPACE},
+]
 _MARKS = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
 
 
 def read_compiled_unigram(
-    data: Mapping[str, Any], where: Path
+    data: Mapping[str, Any], where: Path, style: type[UnigramRules] = UnigramRules
 ) -> tuple[tuple[str, ...], UnigramRules]:
-    """Return the vocabulary and the rules of a parsed tokenizer.json.
+    """Return the vocabulary and the rules, of a style, of a parsed tokenizer.json.
 
-    Raises `ModelFolderError` unless it describes ALBERT's own rules and unigram segmentation. It
+    Raises `ModelFolderError` unless it describes the style's rules and unigram segmentation. It
     splits commas off digits by its scores, without an exception, so the rules have none.
     """
+    specials, splits = style.specials, data.get("pre_tokenizer")
     model = part(data, "model", "Unigram", where)
     check_settings(model, {"byte_fallback": False}, where)
     vocabulary, scores = _scored(model.get("vocab"), where)
-    if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, UNIGRAM_SPECIALS[1]):
+    if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, specials[1]):
         raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
     added = added_in(data)
-    check_added(added, UNIGRAM_SPECIALS, where, blanks=True, normalizes=True)
-    check_vocabulary(vocabulary, where, specials=UNIGRAM_SPECIALS, lines=False)
+    check_added(added, specials, where, blanks=True, normalizes=style.joins_quotes)
+    check_vocabulary(vocabulary, where, specials=specials, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    ends = (UNIGRAM_SPECIALS[2], UNIGRAM_SPECIALS[3])
-    check_template(data.get("post_processor"), ends, ids, where, separators=1)
-    mask = added.get(UNIGRAM_SPECIALS[4])
-    return vocabulary, UnigramRules(
+    ends, template = (specials[2], specials[3]), data.get("post_processor")
+    check_template(template, ends, ids, where, separators=style.separators)
+    mask = added.get(specials[4])
+    words = isinstance(splits, dict) and splits.get("type") == "Sequence"
+    return vocabulary, style(
         scores=scores,
         number_commas=False,
         mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
-        **_normaliser(data.get("normalizer"), where),
-        prefix_space=_prefix(data.get("pre_tokenizer"), where),
+        **_normaliser(data.get("normalizer"), where, style),
+        # ALBERT collapses white space in any case
+        remove_space=words or style.joins_quotes,
+        prefix_space=_prefix(splits, where),
     )
 
 
@@ -232,21 +242,23 @@ def _scored(table: object, where: Path) -> tuple[tuple[str, ...], tuple[float, .
     return tuple(piece for piece, _ in pairs), tuple(scores)
 
 
-def _normaliser(value: object, where: Path) -> dict[str, Any]:
+def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[str, Any]:
     """Return the settings of the rules that follow from the sequence of normalisers."""
+    if not style.joins_quotes and (not isinstance(value, dict) or value.get("type") != "Sequence"):
+        value = {"type": "Sequence", "normalizers": [] if value is None else [value]}
     steps: Any = part({"normalizer": value}, "normalizer", "Sequence", where).get("normalizers")
     if not isinstance(steps, list):
         raise refused("its normalizers are not a list", where, "only ALBERT's are supported")
     kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
     wanted: list[dict[str, Any]] = [
-        *_QUOTES,
+        *(_QUOTES if style.joins_quotes else ()),
         *({"type": kind} for kind in ("NFKD", "StripAccents", "Lowercase")),
     ]
     settings: dict[str, Any] = {
         "lowercase": "Lowercase" in kinds,
         "keep_accents": "NFKD" not in kinds,
     }
-    expected = [step for step in wanted if step["type"] in ("Replace", *kinds)]
+    expected = [step for step in wanted if step in _QUOTES or step["type"] in kinds]
     rest = steps[len(expected) :]
     if steps[: len(expected)] != expected or ("NFKD" in kinds) != ("StripAccents" in kinds):
         raise refused(
@@ -256,7 +268,7 @@ def _normaliser(value: object, where: Path) -> dict[str, Any]:
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
-    if rest not in ([], [_JOIN_SPACES]):
+    if rest not in ([], [_JOIN_SPACES], _JOINED):
         raise refused(
             f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's are supported"
         )
@@ -290,12 +302,12 @@ def _prefix(pre_tokenizer: object, where: Path) -> bool:
 
 
 def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[str, Any]:
-    """Return the contents of tokenizer.json, which adds [CLS] and [SEP] around texts."""
+    """Return the contents of tokenizer.json, which adds special tokens around texts."""
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     marks = _MARKS | {"prepend_scheme": "always" if rules.prefix_space else "never"}
     # without the first step a blank at the end of a part would be a piece
     words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
-    steps: list[dict[str, Any]] = list(_QUOTES)
+    steps: list[dict[str, Any]] = list(_QUOTES) if rules.joins_quotes else []
     if not rules.keep_accents:
         steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if rules.lowercase:
@@ -303,20 +315,23 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     if rules.charsmap:
         encoded = base64.b64encode(rules.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
-    flags = {"lstrip": rules.mask_takes_blank}
+    flags, (cls, sep) = {"lstrip": rules.mask_takes_blank}, rules.specials[2:4]
+    around = surrounded(cls, sep, ids, segments=rules.separators == 1)
+    around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
+    steps += [_JOIN_SPACES] if rules.joins_quotes or rules.remove_space else _JOINED
     scores = zip(vocabulary, rules.scores, strict=True)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added_tokens(ids, UNIGRAM_SPECIALS, flags),
-        "normalizer": {"type": "Sequence", "normalizers": [*steps, _JOIN_SPACES]},
+        "added_tokens": added_tokens(ids, rules.specials, flags),
+        "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": words if rules.remove_space else marks,
-        "post_processor": surrounded("[CLS]", "[SEP]", ids, segments=True),
+        "post_processor": around,
         "decoder": marks,
         "model": {
             "type": "Unigram",
-            "unk_id": ids[UNIGRAM_SPECIALS[1]],
+            "unk_id": ids[rules.specials[1]],
             "vocab": [
                 [piece, score - NUMBER_COMMA_PENALTY * _ends_in_number(piece, rules)]
                 for piece, score in scores

@@ -8,6 +8,7 @@ from bertsmith.weights.formats.format import (
     EMBEDDINGS,
     HOLDS,
     KEYS,
+    WIDEN,
     E,
     F,
     Format,
@@ -49,7 +50,7 @@ _MASKED_LM: Names = (
     ("bias", "bias", (V,)),
 )
 _GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
-_WIDEN = "albert.encoder.embedding_hidden_mapping_in"
+_PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 
 
 def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
@@ -80,7 +81,7 @@ ALBERT = Format(
     write=_write,
     table=(
         *named("encoder", "encoder.embeddings", "albert.embeddings", EMBEDDINGS),
-        *linear("encoder", "encoder.embeddings.widen", _WIDEN, H, E),
+        *linear("encoder", WIDEN, _PROJECTION, H, E),
         *named("encoder", "encoder.blocks.{block}", _GROUP, _LAYER),
         *linear("pooler", "pooler.dense", "albert.pooler", H, H),
         *named("masked_lm", "heads.masked_lm", "predictions", _MASKED_LM),

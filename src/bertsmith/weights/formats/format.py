@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import HeadName
+from bertsmith.network.heads import HeadName, PretrainingHead
 
-Part = Literal["encoder", "pooler", "masked_lm", "next_sentence"] | HeadName
+Part = Literal["encoder", "pooler"] | PretrainingHead | HeadName
 
 
 class Row(NamedTuple):
@@ -30,6 +30,10 @@ class Row(NamedTuple):
 
 Settings = dict[str, Any]
 """The contents of a `config.json`, or settings of ours by name."""
+
+
+def _none(_: EncoderConfig) -> str | None:
+    return None
 
 
 def _nothing(_: Settings) -> Settings:
@@ -73,6 +77,8 @@ class Format:
     """The values that settings of the encoder may have; of one that is not named, any."""
     needs: tuple[str, ...] = ()
     """Settings that must not be None or 0."""
+    refuses: Callable[[EncoderConfig], str | None] = _none
+    """Returns why it cannot hold an encoder, where that is no matter of one setting."""
     read: Callable[[Settings], Settings] = _nothing
     """Returns settings of the encoder that follow from a `config.json` in its own way."""
     write: Callable[[EncoderConfig, tuple[int, int]], Settings] = _none_else
@@ -94,7 +100,7 @@ class Format:
         for name in self.needs:
             if not (value := getattr(encoder, name)):
                 return f"{self.classes}Model of transformers cannot have {name} set to {value!r}"
-        return None
+        return self.refuses(encoder)
 
 
 Names = tuple[tuple[str, str, tuple[str | int, ...]], ...]
@@ -103,6 +109,7 @@ Names = tuple[tuple[str, str, tuple[str | int, ...]], ...]
 V, H, F, E = "vocabulary", "hidden", "feed_forward", "width"
 
 POSITIONS = "encoder.embeddings.positions.weight"
+WIDEN = "encoder.embeddings.widen"
 SEGMENTS = "encoder.embeddings.segments.weight"
 
 EMBEDDINGS: Names = (

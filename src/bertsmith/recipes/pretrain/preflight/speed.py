@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from torch import nn
 
 from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
@@ -28,6 +29,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.precision import autocast, keep_large_blocks
+from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.schedule import Budget
 from bertsmith.training.state import batch_flops
 
@@ -221,8 +223,9 @@ class Trained:
         precision: Precision,
     ) -> None:
         self.model = copy.deepcopy(model).train()
-        self.objective, self.precision = objective, precision
-        self._optimiser = Optimiser(self.model, optimiser)
+        self.objective, self.precision = copy.deepcopy(objective), precision
+        own = getattr(self.objective, "own", nn.ModuleDict())
+        self._optimiser = Optimiser(Parameters(self.model, own), optimiser)
 
     def step(self, batch: Batch) -> tuple[float, float, float]:
         """Seconds a token of the gradient, seconds of the update, the first objective's loss."""
