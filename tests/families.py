@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import ModelConfig
 from bertsmith.tokens.basic import BasicRules
@@ -45,6 +46,7 @@ ENCODERS: dict[FamilyName, EncoderConfig] = {
         biases=False,
         pooling="gelu",
     ),
+    "electra": EncoderConfig(**_SIZES, family="electra", embedding=24, pooling="gelu"),
 }
 """One of each family."""
 
@@ -54,6 +56,7 @@ HEADS: dict[str, dict[str, Any]] = {
     "none": {},
     "masked_lm": {"masked_lm": True, "pooler": False},
     "pretraining": {"masked_lm": True, "next_sentence": True},
+    "replaced_tokens": {"replaced_tokens": True, "pooler": False},
     "class": {"predicts": "class", "labels": LABELS},
     "classes": {"predicts": "classes", "labels": LABELS[:3]},
     "number": {"predicts": "number", "labels": ("score",)},
@@ -63,13 +66,19 @@ HEADS: dict[str, dict[str, Any]] = {
 }
 """The heads of a model by the name that its test bears."""
 
-_WITHOUT_PAIRS = ("roberta", "distilbert", "modernbert")
+
+def _has(family: FamilyName, head: str) -> bool:
+    """Return whether a family has a head."""
+    record = FAMILIES[family]
+    missing = {"pretraining": record.pairs is None, "replaced_tokens": not record.replaced_tokens}
+    return not missing.get(head, False)
 
 
 def _model(family: FamilyName, head: str) -> ModelConfig:
     parts = HEADS[head]
-    # DistilBERT has none but below a head
-    more = {"pooler": False} if (family, head) == ("distilbert", "none") else {}
+    # these have none but below a head
+    alone = FAMILIES[family].pooler == "sequences" and head == "none"
+    more = {"pooler": False} if alone else {}
     if family == "modernbert":
         more = {"pooler": "predicts" in parts}
     shares = {"distilbert": 0.2, "modernbert": 0.0}
@@ -81,12 +90,14 @@ MODELS: dict[str, ModelConfig] = {
     f"{family}-{head}": _model(family, head)
     for family in ENCODERS
     for head in HEADS
-    if not (head == "pretraining" and family in _WITHOUT_PAIRS)
+    if _has(family, head)
 }
 """Every family with every head that it has."""
 
 # as in RoBERTa's, padding is 1
-_SPECIALS = {"roberta": ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")}
+_SPECIALS = dict.fromkeys(
+    ("roberta", "xlm-roberta"), ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+)
 
 TOKENIZERS: dict[FamilyName, Tokenizer] = {
     family: Tokenizer(

@@ -46,6 +46,8 @@ def answers(model: Model, packed: Batch) -> dict[str, Tensor]:
     found = {"hidden": encoded.last}
     if model.config.masked_lm:
         found["masked_lm"] = model.masked_lm(encoded.last)
+    if model.config.replaced_tokens:
+        found["replaced_tokens"] = model.replaced_tokens(encoded.last)
     if model.config.next_sentence:
         found["next_sentence"] = model.next_sentence(encoded, packed)
     match model.config.head:
@@ -118,6 +120,7 @@ def test_each_output_has_its_place(case: str) -> None:
         "hidden": (65, 32),
         "masked_lm": (65, 99),
         "next_sentence": (6, 2),
+        "replaced_tokens": (65,),
         "head": of_head.get(head),
     }
     assert all(each.shape == shapes[name] for name, each in answers(model, packed).items())
@@ -178,7 +181,13 @@ def test_a_head_is_lent_to_who_asks_for_the_same(tmp_path: Path, case: str) -> N
     save_model(tmp_path / "model", model, tokenizer_of(model))
     assert same_bits(load_as(tmp_path / "model", model.config, seed=3)[0], model)
     other = dataclasses.replace(
-        model.config, pooler=False, masked_lm=True, next_sentence=False, predicts=None, labels=()
+        model.config,
+        pooler=False,
+        masked_lm=True,
+        next_sentence=False,
+        replaced_tokens=False,
+        predicts=None,
+        labels=(),
     )
     bare = load_as(tmp_path / "model", other, seed=3)[0]
     assert bare.config == other

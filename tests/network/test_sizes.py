@@ -66,6 +66,9 @@ PUBLISHED = {
     "albert-xlarge": (58.7, 59),
     "modernbert-base": (149, 149.1),
     "modernbert-large": (394.7, 395),
+    "electra-small": (13.4, 14),
+    "electra-base": (108.8, 110),
+    "electra-large": (334, 335),
 }
 EXACT = {
     "bert-base-uncased": 109_482_240,

@@ -116,6 +116,8 @@ def _outputs(
     if ours.config.masked_lm:
         logits = getattr(out, "prediction_logits", None)
         yield ours.masked_lm(encoded.last), (out.logits if logits is None else logits)[real]
+    if ours.config.replaced_tokens:
+        yield ours.replaced_tokens(encoded.last), out.logits[real]
     if ours.config.next_sentence:
         pairs = out.get("sop_logits", out.get("seq_relationship_logits"))
         yield ours.next_sentence(encoded, batch), pairs

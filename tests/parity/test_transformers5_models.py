@@ -29,7 +29,7 @@ CAUSAL = dataclasses.replace(
 
 
 def their_class(case: str) -> str:
-    kind, _, head = case.partition("-")
+    kind, _, head = case.rpartition("-")
     return PREFIXES[kind] + SUFFIXES[head]
 
 

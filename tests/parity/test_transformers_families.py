@@ -21,7 +21,7 @@ from parity.modern import ModernBertConfig
 
 PREFIXES = {
     "bert": "Bert", "albert": "Albert", "roberta": "Roberta", "distilbert": "DistilBert",
-    "modernbert": "ModernBert",
+    "modernbert": "ModernBert", "electra": "Electra",
 }  # fmt: skip
 # what it runs with wherever it can
 BACKENDS = {"modernbert": "sdpa"}
@@ -29,6 +29,7 @@ SUFFIXES = {
     "none": "Model",
     "masked_lm": "ForMaskedLM",
     "pretraining": "ForPreTraining",
+    "replaced_tokens": "ForPreTraining",
     "class": "ForSequenceClassification",
     "classes": "ForSequenceClassification",
     "number": "ForSequenceClassification",
@@ -44,7 +45,7 @@ PROBLEMS = {
 
 
 def their_class(case: str) -> Any:  # noqa: ANN401
-    kind, _, head = case.partition("-")
+    kind, _, head = case.rpartition("-")
     return getattr(transformers, PREFIXES[kind] + SUFFIXES[head])
 
 
@@ -68,7 +69,9 @@ def their_config(config: ModelConfig) -> Any:  # noqa: ANN401
             return transformers.AlbertConfig(**settings)
         case "roberta":
             settings |= {"max_position_embeddings": 25, "type_vocab_size": 1}
-            return transformers.RobertaConfig(**settings)
+            return getattr(transformers, f"{PREFIXES[encoder.family]}Config")(**settings)
+        case "electra":
+            return transformers.ElectraConfig(**settings | {"embedding_size": encoder.embedding})
         case "distilbert":
             return transformers.DistilBertConfig(**_as_distilbert(settings))
         case "modernbert":

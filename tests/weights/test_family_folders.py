@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
 def saved(folder: Path, case: str) -> tuple[Path, Model]:
     config = MODELS[case]
     model = varied(build_model(config, seed=3))
-    save_model(folder, model, TOKENIZERS[case.partition("-")[0]])  # type: ignore[index]
+    save_model(folder, model, TOKENIZERS[case.rpartition("-")[0]])  # type: ignore[index]
     return folder, model
 
 

@@ -133,4 +133,4 @@ def test_it_goes_on_with_other_heads(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_the_hub_are_held_by_their_families(name: str) -> None:
     assert cannot_hold(MODELS[name]) is None
-    assert format_of(MODELS[name]) == name.partition("-")[0]
+    assert format_of(MODELS[name]) == name.rpartition("-")[0]

@@ -17,7 +17,7 @@ from bertsmith.batches.position import DataPosition
 from bertsmith.batches.segments import PAIRED, Cuts, Sample, Segments, Text
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError
-from bertsmith.core.streams import Purpose, bits, permuted, stream
+from bertsmith.core.streams import Purpose, bits, permuted, stream, uniform
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.vocabulary import TokenInventory
@@ -105,6 +105,9 @@ class SampleConfig(Config):
     document (within_documents) or going on into the next (across_documents)."""
     left_to_right: bool = False
     """Predict every token from those before it, instead of masked ones from both sides."""
+    replaced_tokens: bool = False
+    """Predict of every token whether a small generator, trained beside the model, replaced it
+    (ELECTRA: Clark et al. 2020); the masked tokens are the generator's."""
     short: float = 0.0
     """Share of the sequences that end at a random earlier sentence, so that the model meets short
     ones too; the rest of their text is left out of the epoch. ALBERT has 0.1."""
@@ -125,6 +128,11 @@ class SampleConfig(Config):
             raise ConfigError(f"short is {self.short}", remedy="it must be in [0, 1)")
         if self.copies < 0:
             raise ConfigError(f"copies is {self.copies}", remedy="it must be 0 or more")
+        if self.left_to_right and self.replaced_tokens:
+            raise ConfigError(
+                "a generator of replaced tokens reads from both sides",
+                remedy="leave left_to_right or replaced_tokens out",
+            )
         if self.left_to_right and self.pairs:
             raise ConfigError(
                 f"left to right, [CLS] sees no text to tell {self.text} from",
@@ -233,10 +241,19 @@ class PretrainingBatches:
             masked = self._masking(batch.ids.numpy(), np.asarray(batch.lengths), keys)
             batch = replace(batch, ids=torch.from_numpy(masked.ids))
             targets["masked_lm"] = _target(masked.at, masked.labels)
+        given = {}
+        if self.config.replaced_tokens:
+            keys = bits(stream(Purpose.REPLACEMENTS, self._seed, copy), index)
+            owner = np.repeat(np.arange(len(index)), batch.lengths)[masked.at]
+            drawn = uniform(keys[owner], batch.positions.numpy()[masked.at])
+            given["draws"] = torch.from_numpy(drawn)
+            # the labels are known when the generator has drawn
+            every = np.arange(batch.tokens)
+            targets["replaced_tokens"] = _target(every, np.zeros_like(every))
         if self.config.pairs:
             labels = [(i, item.label) for i, item in enumerate(samples) if item.label is not None]
             targets[self.config.text] = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
-        return replace(batch, targets=targets)
+        return replace(batch, targets=targets, given=given)
 
     def _with_specials(self, sample: Sample) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         inventory = self._inventory

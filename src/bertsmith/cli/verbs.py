@@ -19,7 +19,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.output import print_json
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
-RecipeName = Literal["quick", "paper", "roberta", "albert", "modern"]
+RecipeName = Literal["quick", "paper", "roberta", "albert", "modern", "electra"]
 
 
 def pretrain(
@@ -49,6 +49,7 @@ def pretrain(
       roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
       albert   ALBERT as published, on your vocabulary: Lan et al. 2019
       modern   ModernBERT as published, on your vocabulary: Warner et al. 2024
+      electra  ELECTRA as published: Clark et al. 2020
 
     Args:
         store: folder made by prepare

@@ -49,6 +49,8 @@ class Purpose(Enum):
     """Order of an epoch's sequences where copies of the text take turns: seed, epoch."""
     MASKS = 7
     """Tokens that are predicted, and what stands in their place: seed, epoch."""
+    REPLACEMENTS = 9
+    """Tokens that a generator puts in the place of those predicted: seed, epoch."""
     MINHASH = 8
     """Hash functions that find near duplicates."""
 
@@ -61,6 +63,9 @@ class Purpose(Enum):
     """Directions of the token table that starts from counts of neighbours: seed."""
     POSITION_FREQUENCIES = 23
     """Frequencies of the positions that go with it."""
+
+    GENERATOR_WEIGHTS = 24
+    """Weights that the generator of an ELECTRA starts from: seed."""
 
     # training
     DROPOUT = 30

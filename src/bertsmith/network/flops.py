@@ -53,6 +53,8 @@ def forward_flops(config: ModelConfig, work: Work) -> float:
         flops += 2.0 * work.tokens * width * encoder.hidden
     if config.masked_lm:
         flops += 2.0 * work.targets * width * (encoder.hidden + encoder.vocabulary)
+    if config.replaced_tokens:
+        flops += 2.0 * work.tokens * encoder.hidden * (encoder.hidden + 1)
     read = work.sequences if config.head in READS_SEQUENCE else last
     if config.pooler:
         by_token = reads_pooler(config.head, encoder) and config.head not in READS_SEQUENCE
@@ -84,7 +86,7 @@ def work_of(batch: Batch, *, window: int | None = None, last_needed: bool = Fals
     if window is not None:
         every = torch.arange(batch.tokens, device=batch.ids.device)
         work = replace(work, near_pairs=_near(batch, every, window // 2))
-    if not last_needed:
+    if not last_needed or "replaced_tokens" in batch.targets:
         return work
     read = torch.cat([*at, batch.starts]).unique()
     owner = torch.bucketize(read, batch.offsets, right=True) - 1

@@ -16,6 +16,7 @@ from bertsmith.core.shapes import (
     Logits,
     Offsets,
     Pooled,
+    Scores,
     SequencePlaces,
     Table,
 )
@@ -106,6 +107,20 @@ def _means(hidden: Hidden, offsets: Offsets) -> Pooled:
     return sums / lengths[:, None]
 
 
+class ReplacedTokensHead(nn.Module):
+    """Tells whether each token was replaced by a generator (Clark et al. 2020, section 2)."""
+
+    def __init__(self, encoder: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(encoder.hidden, encoder.hidden)
+        self.output = nn.Linear(encoder.hidden, 1)
+        self.approximate = "tanh" if encoder.activation == "gelu_tanh" else "none"
+
+    def forward(self, hidden: Hidden) -> Scores:
+        """Return logits (tokens,), above 0 for replaced ones, given (tokens, hidden)."""
+        return self.output(F.gelu(self.dense(hidden), approximate=self.approximate))[:, 0]  # type: ignore[no-any-return]
+
+
 class MaskedLMHead(nn.Module):
     """Predicts token ids; its output matrix is the token embedding table (tied), plus a bias.
 
@@ -133,10 +148,11 @@ def _next_sentence(encoder: EncoderConfig) -> nn.Module:
     return nn.Linear(encoder.hidden, 2)
 
 
-PretrainingHead = Literal["masked_lm", "next_sentence"]
+PretrainingHead = Literal["masked_lm", "next_sentence", "replaced_tokens"]
 
 PRETRAINING_HEADS: dict[PretrainingHead, Callable[[EncoderConfig], nn.Module]] = {
     "masked_lm": MaskedLMHead,
     "next_sentence": _next_sentence,
+    "replaced_tokens": ReplacedTokensHead,
 }
 """The heads of pre-training, which a model may have several of, by the setting that asks for it."""

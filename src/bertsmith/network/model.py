@@ -57,6 +57,8 @@ class ModelConfig(Config):
     """Whether there is a masked-LM head."""
     next_sentence: bool = False
     """Whether there is a next-sentence head."""
+    replaced_tokens: bool = False
+    """Whether there is a head that tells replaced tokens (ELECTRA)."""
     predicts: Predicts | None = None
     """What the head of a task tells: class or classes of a text, a number, tags of its tokens, the
     span of an answer, a choice among several texts; None for no such head."""
@@ -105,6 +107,10 @@ class ModelConfig(Config):
             those = [each.title for each in FAMILIES.values() if each.pairs is not None]
             raise ConfigError(
                 f"{family.title} has no next-sentence head", remedy=f"take a {' or '.join(those)}"
+            )
+        if self.replaced_tokens and not family.replaced_tokens:
+            raise ConfigError(
+                f"{family.title} has no head for replaced tokens", remedy="take an ELECTRA"
             )
         read = reads_pooler(self.head, self.encoder)
         if family.pooler != "encoder" and self.pooler != read:
@@ -196,6 +202,10 @@ class Model(nn.Module):
         """Logits (targets, vocabulary) for the positions gathered, (targets, hidden)."""
         table = self.encoder.embeddings.tokens.weight
         return self.heads["masked_lm"](hidden, table)  # type: ignore[no-any-return]
+
+    def replaced_tokens(self, hidden: Hidden) -> Scores:
+        """Return logits (tokens,), above 0 for tokens that were replaced."""
+        return self.heads["replaced_tokens"](hidden)  # type: ignore[no-any-return]
 
     def next_sentence(self, encoded: Encoded, batch: Batch) -> ClassLogits:
         """Logits (sequences, 2): is the next sentence, is a random one."""

@@ -20,6 +20,7 @@ import torch
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.objectives.replaced_tokens import generator_config
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.optimisers import OptimiserConfig
 
@@ -83,6 +84,8 @@ def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> i
     if samples.left_to_right:
         head = 0.0  # made in slices
     layers = layer_activations(encoder, samples.longest, half=half)
+    if samples.replaced_tokens:
+        layers += layer_activations(generator_config(encoder), samples.longest, half=half)
     return int(samples.tokens_per_batch * (layers + head))
 
 

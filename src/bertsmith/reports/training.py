@@ -11,6 +11,7 @@ Line = Mapping[str, Any]
 
 NAMES = {
     "masked_lm": "masked LM",
+    "replaced_tokens": "replaced tokens",
     "left_to_right": "left-to-right LM",
     "next_sentence": "next sentence",
     "sentence_order": "sentence order",

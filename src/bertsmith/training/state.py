@@ -16,6 +16,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.flops import training_flops, work_of
 from bertsmith.network.model import ModelConfig
 from bertsmith.objectives.objective import Losses
+from bertsmith.objectives.replaced_tokens import generator_config
 from bertsmith.training.measuring import Measuring
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
@@ -29,7 +30,14 @@ from bertsmith.training.stepping import Gradient, Watch
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Return the number of operations for training a model on a batch."""
-    return training_flops(config, work_of(batch, window=config.encoder.window, last_needed=True))
+    work = work_of(batch, window=config.encoder.window, last_needed=True)
+    flops = training_flops(config, work)
+    if config.replaced_tokens:
+        generator = ModelConfig(
+            encoder=generator_config(config.encoder), pooler=False, masked_lm=True
+        )
+        flops += training_flops(generator, work)
+    return flops
 
 
 @dataclass

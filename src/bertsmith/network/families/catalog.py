@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertsmith.network.families.albert import ALBERT
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.distilbert import DISTILBERT
+from bertsmith.network.families.electra import ELECTRA
 from bertsmith.network.families.family import Family, FamilyName, Preset
 from bertsmith.network.families.modernbert import MODERNBERT
 from bertsmith.network.families.roberta import ROBERTA
@@ -15,6 +16,7 @@ FAMILIES: dict[FamilyName, Family] = {
     "roberta": ROBERTA,
     "albert": ALBERT,
     "modernbert": MODERNBERT,
+    "electra": ELECTRA,
 }
 """Families by name."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 FamilyName = Literal[
-    "bert", "albert", "roberta", "distilbert", "modernbert"]
+    "bert", "albert", "roberta", "distilbert", "modernbert", "electra"]
 """Names of families, those of `model_type` on the hub; `catalog` has the record of each."""
 
 
@@ -57,6 +57,8 @@ class Family:
     tasks, those that read every token too, and then it ends in a norm."""
     pooler_dropout: bool = False
     """Whether a classifier drops values before its pooler too."""
+    replaced_tokens: bool = False
+    """Whether it has a head that tells replaced tokens from original ones."""
     exact_heads: bool = False
     """Whether masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
     dropout: float = 0.1

@@ -45,6 +45,7 @@ def continued(folder: Path) -> PretrainConfig:
             longest=longest,
             text=pairs if config.next_sentence else "within_documents",
             left_to_right=config.encoder.causal,
+            replaced_tokens=config.replaced_tokens,
         ),
         optimiser=OptimiserConfig(rate=1e-4),
         schedule=ScheduleConfig(warm_up=0.05),
@@ -128,6 +129,7 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
         "masked-LM head": config.masked_lm,
         "pooler": config.pooler,
         "next-sentence head": config.next_sentence,
+        "head for replaced tokens": config.replaced_tokens,
         "classifier": config.predicts is not None,
     }
 
@@ -147,8 +149,9 @@ def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
         encoder=encoder,
         # in the other families the pooler belongs to a classifier
         pooler=pairs or (has.pooler and FAMILIES[has.encoder.family].pairs is not None),
-        masked_lm=True,
+        masked_lm=not settings.samples.replaced_tokens,
         next_sentence=pairs,
+        replaced_tokens=settings.samples.replaced_tokens,
         classifier_dropout=has.classifier_dropout,
     )
 

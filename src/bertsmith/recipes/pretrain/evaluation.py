@@ -173,7 +173,7 @@ def describe(state: State, held_out: dict[str, float]) -> str:
                 f"; held out: {words} loss {held_out[f'{name}_loss']:.3f}, "
                 f"accuracy {held_out[f'{name}_accuracy']:.3f}"
             )
-    for name in ("next_sentence", "sentence_order"):
+    for name in ("replaced_tokens", "next_sentence", "sentence_order"):
         if f"{name}_accuracy" in held_out:
             line += f", {name.replace('_', ' ')} {held_out[f'{name}_accuracy']:.3f}"
     return line

@@ -435,7 +435,14 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         **wiring,
     )
     pairs = samples.pairs
-    return ModelConfig(encoder=encoder, pooler=pairs, masked_lm=True, next_sentence=pairs)
+    replaced = samples.replaced_tokens
+    return ModelConfig(
+        encoder=encoder,
+        pooler=pairs,
+        masked_lm=not replaced,
+        next_sentence=pairs,
+        replaced_tokens=replaced,
+    )
 
 
 def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:

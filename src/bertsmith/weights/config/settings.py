@@ -68,6 +68,8 @@ def heads_of(architecture: str, kind: FamilyName) -> tuple[Part, ...]:
 def _task(config: ModelConfig) -> str:
     if config.predicts is not None:
         return _PREDICTS[config.predicts]
+    if config.replaced_tokens:
+        return "ForPreTraining"
     if config.next_sentence:
         # there is no class for sentence order alone
         alone = FAMILIES[config.encoder.family].pairs == "next_sentence" and not config.masked_lm

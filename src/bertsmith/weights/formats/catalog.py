@@ -14,6 +14,7 @@ from bertsmith.network.model import ModelConfig
 from bertsmith.weights.formats.albert import ALBERT
 from bertsmith.weights.formats.bert import BERT
 from bertsmith.weights.formats.distilbert import DISTILBERT
+from bertsmith.weights.formats.electra import ELECTRA
 from bertsmith.weights.formats.format import Format
 from bertsmith.weights.formats.modernbert import MODERNBERT
 from bertsmith.weights.formats.roberta import ROBERTA
@@ -27,6 +28,7 @@ FORMATS: dict[FormatName, Format] = {
     "roberta": ROBERTA,
     "distilbert": DISTILBERT,
     "modernbert": MODERNBERT,
+    "electra": ELECTRA,
     "bertsmith": Format(
         classes="Bertsmith", table=(), prefix="encoder.", tied={}, keys={}, defaults={}, holds={}
     ),

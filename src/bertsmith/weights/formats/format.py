@@ -126,6 +126,12 @@ def named(part: Part, ours: str, hub: str, table: Names) -> list[Row]:
     return [Row(part, f"{ours}.{one}", f"{hub}.{other}", shape) for one, other, shape in table]
 
 
+def of_encoder(form: Format, prefix: str) -> list[Row]:
+    """Return the rows of an encoder that is another format's but for the prefix of its names."""
+    names = [(row, row.hub.removeprefix(form.prefix)) for row in form.table]
+    return [row._replace(hub=prefix + name) for row, name in names if row.part == "encoder"]
+
+
 def linear(part: Part, ours: str, hub: str, outputs: str | int, inputs: str) -> list[Row]:
     """The rows of a linear layer."""
     both: Names = (("weight", "weight", (outputs, inputs)), ("bias", "bias", (outputs,)))

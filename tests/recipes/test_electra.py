@@ -1,0 +1,173 @@
+"""ELECTRA from a store to a classifier: its generator is trained beside it and not saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForPreTraining
+
+from bertsmith.batches.position import DataPosition
+from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.batch import Batch, pack
+from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
+from bertsmith.recipes.pretrain.published import electra
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.text.corpus.documents import Document
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.interruption import Interrupted
+from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.weights.folder import load_model
+from bounds import close_to_transformers
+from invented import SYLLABLES, tokenizer
+
+__all__ = ["tokenizer"]
+STEPS = 24
+
+
+def cycles(count: int) -> list[Document]:
+    """Documents of syllables in their order, from anywhere on: each follows from those beside."""
+    random = np.random.default_rng(3)
+    documents = []
+    for number in range(count):
+        starts = random.integers(0, len(SYLLABLES), 12)
+        sentences = [
+            " ".join(SYLLABLES[(start + n) % len(SYLLABLES)] for n in range(9)) + "."
+            for start in starts
+        ]
+        documents.append(Document(source="cycles", line=number + 1, paragraphs=tuple(sentences)))
+    return documents
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(cycles(60), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+def settings() -> PretrainConfig:
+    published = electra("tiny", Budget(steps=STEPS))
+    return replace(
+        published,
+        network=replace(published.network, longest=61),
+        samples=replace(published.samples, longest=61, tokens_per_batch=600),
+        optimiser=replace(published.optimiser, rate=2e-3),
+        schedule=ScheduleConfig(warm_up=0.1),
+        precision="fp32",
+        log_every=1,
+        measurements=1,
+    )
+
+
+def run(store: Path, out: Path) -> PretrainOutcome:
+    return pretrain(store, out=out, model="tiny", steps=STEPS, settings=settings())
+
+
+@pytest.fixture(scope="module")
+def whole(store: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainOutcome:
+    return run(store, tmp_path_factory.mktemp("electra") / "run")
+
+
+def log(folder: Path) -> list[dict[str, float]]:
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if "gradient_norm" in row]
+
+
+def test_both_learn(whole: PretrainOutcome) -> None:
+    rows = log(whole.folder)
+    first, last = rows[:5], rows[-5:]
+    for name in ("masked_lm_loss", "replaced_tokens_loss"):
+        before, after = (np.mean([row[name] for row in part]) for part in (first, last))
+        assert after < 0.9 * before, name
+    assert whole.held_out["replaced_tokens_count"] > whole.held_out["masked_lm_count"]
+
+
+@torch.no_grad()
+def test_the_folder_holds_the_discriminator_alone(whole: PretrainOutcome) -> None:
+    folder = whole.folder / "model"
+    said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert (said["model_type"], said["architectures"]) == ("electra", ["ElectraForPreTraining"])
+    parts = {name.partition(".")[0] for name in load_file(folder / "model.safetensors")}
+    assert parts == {"electra", "discriminator_predictions"}
+    theirs, told = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
+    assert not any(told.values()), told
+    model, _ = load_model(folder)
+    ids = torch.arange(4, 44)
+    encoded = model.encoder(pack([ids.numpy()], [(ids * 0).numpy()]))
+    close_to_transformers(model.replaced_tokens(encoded.last), theirs.eval()(ids[None]).logits[0])
+
+
+def test_a_stopped_run_goes_on_to_the_very_same_model(
+    whole: PretrainOutcome, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_batch, left = PretrainingBatches.next_batch, [TRIAL_STEPS + 9]
+
+    def stopping(self: PretrainingBatches, place: DataPosition) -> tuple[Batch, DataPosition]:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return next_batch(self, place)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainingBatches, "next_batch", stopping)
+        with pytest.raises(Interrupted, match="stopped after step"):
+            run(store, folder)
+    (checkpoint,) = (folder / "checkpoints").glob("step-*")
+    kept = {
+        name for path in checkpoint.glob("*.safetensors") for name in load_file(path)
+    }  # its weights and their moments
+    assert any("objective.masked_lm.encoder.blocks.0" in name for name in kept)
+    resumed = run(store, folder)
+    assert resumed.held_out == whole.held_out
+    losses = [
+        [(row["masked_lm_loss"], row["replaced_tokens_loss"], row["gradient_norm"]) for row in rows]
+        for rows in map(log, (folder, whole.folder))
+    ]
+    assert len(losses[0]) == STEPS
+    assert losses[0] == losses[1]
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], tensor), name
+
+
+def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: Tokenizer) -> None:
+    def drawn(seed: int, index: list[int], epoch: int) -> torch.Tensor:
+        config = SampleConfig(
+            longest=61, tokens_per_batch=600, text="within_documents", replaced_tokens=True
+        )
+        batches = PretrainingBatches(TokenStore(store), tokenizer, config, seed=seed)
+        return batches.samples(np.array(index), epoch).given["draws"]
+
+    together = drawn(3, [5, 2, 7], 1)
+    alone = [drawn(3, [number], 1) for number in (5, 2, 7)]
+    assert torch.equal(together, torch.cat(alone))
+    assert torch.equal(together, drawn(3, [5, 2, 7], 1))
+    assert bool(((together >= 0) & (together < 1)).all())
+    for seed, epoch in ((4, 1), (3, 2)):
+        assert not torch.isin(drawn(seed, [5, 2, 7], epoch), together).any()
+
+
+def test_a_discriminator_goes_on_beside_a_new_generator(
+    whole: PretrainOutcome, store: Path, tmp_path: Path
+) -> None:
+    again = pretrain(store, out=tmp_path / "more", parent=whole.folder / "model", steps=2)
+    assert again.model.config == whole.model.config
+    assert "replaced_tokens_loss" in again.held_out
+
+
+def test_other_families_are_refused(store: Path, tmp_path: Path) -> None:
+    wanted = replace(settings(), network=replace(settings().network, family="bert"))
+    with pytest.raises(ConfigError, match="BERT has no head for replaced tokens; take an ELECTRA"):
+        pretrain(store, out=tmp_path / "run", model="tiny", steps=2, settings=wanted)
