@@ -47,6 +47,7 @@ ENCODERS: dict[FamilyName, EncoderConfig] = {
         pooling="gelu",
     ),
     "electra": EncoderConfig(**_SIZES, family="electra", embedding=24, pooling="gelu"),
+    "xlm-roberta": EncoderConfig(**_SIZES, family="xlm-roberta", segments=1, position_offset=2),
 }
 """One of each family."""
 

@@ -69,6 +69,8 @@ PUBLISHED = {
     "electra-small": (13.4, 14),
     "electra-base": (108.8, 110),
     "electra-large": (334, 335),
+    "xlm-roberta-base": (277.5, 278.5),
+    "xlm-roberta-large": (559, 560.5),
 }
 EXACT = {
     "bert-base-uncased": 109_482_240,

@@ -21,7 +21,7 @@ from parity.modern import ModernBertConfig
 
 PREFIXES = {
     "bert": "Bert", "albert": "Albert", "roberta": "Roberta", "distilbert": "DistilBert",
-    "modernbert": "ModernBert", "electra": "Electra",
+    "modernbert": "ModernBert", "electra": "Electra", "xlm-roberta": "XLMRoberta",
 }  # fmt: skip
 # what it runs with wherever it can
 BACKENDS = {"modernbert": "sdpa"}
@@ -67,7 +67,7 @@ def their_config(config: ModelConfig) -> Any:  # noqa: ANN401
         case "albert":
             settings |= {"embedding_size": encoder.embedding, "num_hidden_groups": encoder.groups}
             return transformers.AlbertConfig(**settings)
-        case "roberta":
+        case "roberta" | "xlm-roberta":
             settings |= {"max_position_embeddings": 25, "type_vocab_size": 1}
             return getattr(transformers, f"{PREFIXES[encoder.family]}Config")(**settings)
         case "electra":

@@ -22,6 +22,7 @@ def learn_vocabulary(
     cased: bool = False,
     strip_accents: Literal["auto", "yes", "no"] = "auto",
     character_coverage: float | None = None,
+    specials: Literal["albert", "xlm-roberta"] = "albert",
     settings: Config | None = None,
 ) -> None:
     """Learn a vocabulary from your text.
@@ -38,6 +39,8 @@ def learn_vocabulary(
             an uncased vocabulary unless it would change the script, as in Hindi, Arabic or Japanese
         character_coverage: share of the text's characters to know, the most frequent first; if not
             given 0.9995, and rarer ones too that fit into a sixteenth of the size
+        specials: special tokens and rules of a unigram vocabulary: albert, or xlm-roberta, which
+            keeps capitals and accents
     """
     from bertsmith.recipes.vocabulary import VocabularySettings
     from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
@@ -48,6 +51,7 @@ def learn_vocabulary(
         cased=cased,
         strip_accents=strip_accents,
         character_coverage=character_coverage,
+        specials=specials,
     )
     recipe(corpus, out=out, settings=wanted, reading=_reading(settings))
 

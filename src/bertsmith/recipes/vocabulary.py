@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -68,6 +69,7 @@ def watched_learning() -> Iterator[WatchedLearning]:
 
 
 StripAccents = Literal["auto", "yes", "no"]
+SpecialsName = Literal["albert", "xlm-roberta"]
 
 _FIT_PARAGRAPHS = 2000
 _FIT_CHARACTERS = 2000
@@ -89,8 +91,17 @@ class VocabularySettings:
     """Drop combining marks; auto decides from the text. See `tokens.accents`."""
     character_coverage: float | None = None
     """Share of the text's characters to know. See `tokens.alphabet`."""
+    specials: SpecialsName = "albert"
+    """Special tokens of a unigram vocabulary, and its rules: ALBERT's, or XLM-RoBERTa's, which
+    keep capitals and accents."""
 
     def __post_init__(self) -> None:
+        plain = self.kind == "unigram" and self.strip_accents != "yes"
+        if self.specials == "xlm-roberta" and not plain:
+            raise VocabularyError(
+                "--specials xlm-roberta is for --kind unigram, and keeps accents",
+                remedy="leave it or the other option out",
+            )
         if self.kind != "byte-bpe":
             return
         for option, given in (
@@ -231,7 +242,9 @@ _LEARN: dict[KindName, Learn] = {
     "byte-bpe": lambda texts, settings, watched: learn_byte_bpe(
         texts, size=settings.size, observer=watched
     ),
-    "unigram": _of_words(learn_unigram),
+    "unigram": lambda texts, settings, watched: _of_words(
+        partial(learn_unigram, plain=settings.specials == "xlm-roberta")
+    )(texts, settings, watched),
 }
 
 

@@ -2,24 +2,25 @@
 
 wordpiece  words by BERT's rules, split into pieces, longest match first BERT, DistilBERT
 byte-bpe   words with the preceding blank, merges of bytes               RoBERTa, ModernBERT
-unigram    most probable segmentation of text (SentencePiece)            ALBERT
+unigram    most probable segmentation of text (SentencePiece)            ALBERT, XLM-RoBERTa
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
 from bertsmith.tokens.modern import ModernRules, ModernText
-from bertsmith.tokens.normalisation import SPACE, UnigramRules
+from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
 from bertsmith.tokens.unigram import UnigramText
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, KindName, Stretch
 from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
+# XLM-RoBERTa's PlainRules are UnigramRules too
 Rules = BasicRules | ByteRules | ModernRules | UnigramRules
 
 
@@ -151,4 +152,11 @@ _KINDS: dict[type, Kind] = {
         identity=lambda rules: [rules.to_dict()],
     ),
     UnigramRules: _UNIGRAM,
+    PlainRules: replace(
+        _UNIGRAM,
+        specials=PlainRules.specials,
+        separators=PlainRules.separators,
+        segments=False,
+        identity=lambda rules: ["plain", *_unigram_identity(rules)],
+    ),
 }

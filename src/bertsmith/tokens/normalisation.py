@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import ClassVar, Final
 
 import numpy as np
 
-from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, UNIGRAM_SPECIALS
 
 SPACE = "\u2581"
 """The character that represents a blank in pieces."""
@@ -93,6 +94,35 @@ class CharsMap:
         return False
 
 
+def compiled(exchanges: Mapping[str, str]) -> bytes:
+    """Return the replacement rules of some texts, as a SentencePiece model has them.
+
+    They are a double array (Aoe 1989): the children of a node lie at its offset, exclusive or the
+    byte that leads to each, so that blocks of 256 hold all children.
+    """
+    values, texts = {}, b""
+    for given, text in exchanges.items():
+        values[given.encode() + b"\0"] = len(texts)
+        texts += text.encode() + b"\0"
+    units: dict[int, int] = {0: 0}
+    nodes, base = [(b"", 0)], 0
+    for prefix, place in nodes:
+        labels = sorted({key[len(prefix)] for key in values if key.startswith(prefix)})
+        # no two nodes have the same one, so that a label tells whose child a unit is
+        base = next(n for n in count(base + 1) if not any(n ^ label in units for label in labels))
+        units[place] |= (place ^ base) << 10 | (0 in labels) << 8
+        for label in labels:
+            units[base ^ label] = label
+            if label:
+                nodes.append((prefix + bytes([label]), base ^ label))
+            else:
+                units[base] = _LEAF | values[prefix + b"\0"]
+    # unused units match no byte
+    table = np.full(-(-(max(units) + 1) // 256) * 256, _LEAF, "<u4")
+    table[list(units)] = list(units.values())
+    return table.nbytes.to_bytes(_HEAD, "little") + table.tobytes() + texts
+
+
 def _offset(unit: int) -> int:
     return unit >> 10 << ((unit & 1 << 9) >> 6)
 
@@ -137,6 +167,18 @@ class UnigramRules:
     def exchanges(self) -> CharsMap:
         """The unpacked replacement rules."""
         return CharsMap(self.charsmap)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainRules(UnigramRules):
+    """The rules of XLM-RoBERTa: those of SentencePiece alone, and RoBERTa's special tokens."""
+
+    specials: ClassVar[tuple[str, ...]] = BYTE_SPECIALS
+    separators: ClassVar[int] = 2
+    lowercase: bool = False
+    keep_accents: bool = True
+    number_commas: bool = False
+    joins_quotes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from bertsmith.core.hashing import text_hash
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.folder import bpe as byte_folder
-from bertsmith.tokens.folder import modern
+from bertsmith.tokens.folder import modern, xlm
 from bertsmith.tokens.folder import unigram as unigram_folder
 from bertsmith.tokens.folder import wordpiece as wordpiece_folder
 from bertsmith.tokens.folder.files import GENERIC_CLASS, SETTINGS_FILE, read_json, write_files
 from bertsmith.tokens.kinds import Rules, kind_of
 from bertsmith.tokens.modern import ModernRules
-from bertsmith.tokens.normalisation import UnigramRules
+from bertsmith.tokens.normalisation import PlainRules, UnigramRules
 from bertsmith.tokens.vocabulary import (
     Encoding,
     KindName,
@@ -161,7 +161,7 @@ class Tokenizer(TokenInventory):
 _CLASSES: dict[KindName, str] = {
     "wordpiece": "Bert|DistilBert|Electra|MobileBert|ConvBert",
     "byte-bpe": "Roberta",
-    "unigram": "Albert",
+    "unigram": "Albert|XLMRoberta",
 }
 _COMPILED_KINDS: dict[str, KindName] = {
     "BPE": "byte-bpe",
@@ -174,6 +174,8 @@ Read = tuple[tuple[str, ...], Rules]
 
 def read_folder(place: Path) -> Read:
     """Return the vocabulary and the rules of a model folder, or of a single vocabulary file."""
+    if place.is_file() and place.name == xlm.MODEL_FILE:
+        return xlm.read_file(place)
     if place.is_file() and place.suffix == ".model":
         return unigram_folder.read_file(place)
     if place.is_file() and place.suffix != ".json":
@@ -189,7 +191,7 @@ def read_folder(place: Path) -> Read:
     if kind == "byte-bpe":
         return byte_folder.read_folder(place)
     if kind == "unigram":
-        return unigram_folder.read_folder(place)
+        return xlm.read_folder(place) if _is_plain(place) else unigram_folder.read_folder(place)
     return wordpiece_folder.read_folder(place)
 
 
@@ -204,6 +206,8 @@ def write_folder(
             contents = byte_folder.files_of(vocabulary, rules, longest=longest)
         case ModernRules():
             contents = modern.files_of(vocabulary, rules, longest=longest)
+        case PlainRules():
+            contents = xlm.files_of(vocabulary, rules, longest=longest)
         case UnigramRules():
             contents = unigram_folder.files_of(vocabulary, rules, longest=longest)
     write_files(folder, contents)
@@ -221,8 +225,17 @@ def _kind_by_class(folder: Path) -> KindName | None:
     raise ModelFolderError(
         f"the tokenizer's class is {str(name)[:50]!r}",
         where=path,
-        remedy="tokenizers of BERT, DistilBERT, RoBERTa, ModernBERT and ALBERT can be read",
+        remedy="tokenizers of BERT, ELECTRA, DistilBERT, RoBERTa, XLM-RoBERTa, ModernBERT and "
+        "ALBERT can be read",
     )
+
+
+def _is_plain(folder: Path) -> bool:
+    """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
+    path = folder / SETTINGS_FILE
+    settings = read_json(path) if path.is_file() else {}
+    named = "XLMRoberta" in str(settings.get("tokenizer_class"))
+    return named or (folder / xlm.MODEL_FILE).is_file() or "<s>" in str(settings.get("cls_token"))
 
 
 def _kind_by_files(folder: Path) -> KindName:
@@ -230,7 +243,8 @@ def _kind_by_files(folder: Path) -> KindName:
         return "wordpiece"
     if (folder / byte_folder.VOCABULARY_FILE).is_file():
         return "byte-bpe"
-    if (folder / unigram_folder.MODEL_FILE).is_file():
+    models = (unigram_folder.MODEL_FILE, xlm.MODEL_FILE)
+    if any((folder / name).is_file() for name in models):
         return "unigram"
     compiled = folder / wordpiece_folder.COMPILED_FILE
     model = read_json(compiled).get("model") if compiled.is_file() else None

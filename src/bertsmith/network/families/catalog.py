@@ -9,6 +9,7 @@ from bertsmith.network.families.electra import ELECTRA
 from bertsmith.network.families.family import Family, FamilyName, Preset
 from bertsmith.network.families.modernbert import MODERNBERT
 from bertsmith.network.families.roberta import ROBERTA
+from bertsmith.network.families.xlm_roberta import XLM_ROBERTA
 
 FAMILIES: dict[FamilyName, Family] = {
     "bert": BERT,
@@ -17,6 +18,7 @@ FAMILIES: dict[FamilyName, Family] = {
     "albert": ALBERT,
     "modernbert": MODERNBERT,
     "electra": ELECTRA,
+    "xlm-roberta": XLM_ROBERTA,
 }
 """Families by name."""
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 FamilyName = Literal[
-    "bert", "albert", "roberta", "distilbert", "modernbert", "electra"]
+    "bert", "albert", "roberta", "distilbert", "modernbert", "electra", "xlm-roberta"
+]
 """Names of families, those of `model_type` on the hub; `catalog` has the record of each."""
 
 

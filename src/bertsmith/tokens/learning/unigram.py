@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import VocabularyError
+from bertsmith.tokens.folder.xlm import arranged
 from bertsmith.tokens.learning.counting import (
     SILENT,
     BoundedCounter,
@@ -31,7 +32,15 @@ from bertsmith.tokens.learning.counting import (
     decide_accents,
     refuse_small,
 )
-from bertsmith.tokens.normalisation import SPACE, UnigramRules, lowered, normalised, tidied
+from bertsmith.tokens.normalisation import (
+    SPACE,
+    PlainRules,
+    UnigramRules,
+    compiled,
+    lowered,
+    normalised,
+    tidied,
+)
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import MOST_PIECES, UNIGRAM_SPECIALS
 
@@ -39,6 +48,8 @@ Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 LONGEST_PIECE = 16
+# other white space becomes a blank, for programs that would not split at it
+_BLANKS = {chr(n): " " for n in range(0x3001) if chr(n).isspace() and chr(n) != " "}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +208,7 @@ def learn_unigram(
     strip_accents: bool | None = None,
     character_coverage: float | None = None,
     min_frequency: int = 2,
+    plain: bool = False,
     observer: LearningObserver = SILENT,
 ) -> Tokenizer:
     """Learn `size` pieces, including 5 special tokens and the text's characters.
@@ -206,7 +218,8 @@ def learn_unigram(
     their probabilities, and removes those with the smallest loss of likelihood. `strip_accents` is
     decided from the text unless given: see `decide_accents`. The most frequent characters that make
     up a share `character_coverage` of the text are kept (see `choose_characters`); others are
-    unknown. Raises `VocabularyError` if there is no text or `size` cannot hold the characters.
+    unknown. A `plain` vocabulary is XLM-RoBERTa's: cased, with all accents, without ALBERT's rules.
+    Raises `VocabularyError` if there is no text or `size` cannot hold the characters.
     """
     if not len(UNIGRAM_SPECIALS) < size <= MOST_PIECES:
         raise VocabularyError(
@@ -216,8 +229,11 @@ def learn_unigram(
     counter = BoundedCounter()
     for text in texts:
         counter.add(text.split())
-    accents = decide_accents(counter.characters(), lowercase=lowercase, asked=strip_accents)
+    asked = False if plain else strip_accents
+    accents = decide_accents(counter.characters(), lowercase=lowercase and not plain, asked=asked)
     rules = UnigramRules(scores=(), lowercase=lowercase, keep_accents=not accents.strip)
+    if plain:
+        rules = PlainRules(scores=(), charsmap=compiled(_BLANKS))
     runs = _count_runs(counter.counts, rules, observer)
     if not runs:
         raise VocabularyError(
@@ -236,6 +252,9 @@ def learn_unigram(
     seen = {SPACE, *"".join(common)}
     common |= {character: counts[character] for character in sorted(characters - seen)}
     pieces, scores = _learned(common, characters, wanted, min_frequency, observer)
+    if plain:
+        names, arrangement = arranged(pieces, array("f", scores))
+        return Tokenizer(names, replace(rules, scores=arrangement.scores))
     names = (*UNIGRAM_SPECIALS, *pieces)
     every = array("f", [0.0] * len(UNIGRAM_SPECIALS) + scores)
     return Tokenizer(names, replace(rules, scores=tuple(every)))

@@ -18,6 +18,7 @@ from bertsmith.weights.formats.electra import ELECTRA
 from bertsmith.weights.formats.format import Format
 from bertsmith.weights.formats.modernbert import MODERNBERT
 from bertsmith.weights.formats.roberta import ROBERTA
+from bertsmith.weights.formats.xlm_roberta import XLM_ROBERTA
 
 FormatName = FamilyName | Literal["bertsmith"]
 """Names of formats, the values of `model_type`: families, and our own."""
@@ -29,6 +30,7 @@ FORMATS: dict[FormatName, Format] = {
     "distilbert": DISTILBERT,
     "modernbert": MODERNBERT,
     "electra": ELECTRA,
+    "xlm-roberta": XLM_ROBERTA,
     "bertsmith": Format(
         classes="Bertsmith", table=(), prefix="encoder.", tied={}, keys={}, defaults={}, holds={}
     ),

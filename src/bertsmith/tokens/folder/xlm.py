@@ -1,0 +1,103 @@
+"""The files of an XLM-RoBERTa vocabulary: sentencepiece.bpe.model, tokenizer.json, settings.
+
+Ids are those of the SentencePiece model shifted by one, behind <s>, <pad>, </s>, <unk> and before
+<mask>. tokenizer.json is followed where there is one, as `transformers` does unless it is asked for
+the slow class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.tokens.folder.files import (
+    NAMES,
+    SETTINGS_FILE,
+    SPECIALS_FILE,
+    Settings,
+    json_bytes,
+    read_json,
+    refused,
+)
+from bertsmith.tokens.folder.unigram import (
+    COMPILED_FILE,
+    read_compiled_unigram,
+    read_spiece,
+    spiece_model,
+    unigram_tokenizer,
+)
+from bertsmith.tokens.normalisation import PlainRules, UnigramRules
+from bertsmith.tokens.vocabulary import check_vocabulary
+
+MODEL_FILE = "sentencepiece.bpe.model"
+_HEAD, _MASK, _OF_MODEL = ("<s>", "<pad>", "</s>", "<unk>"), "<mask>", ("<unk>", "<s>", "</s>")
+
+
+def arranged(pieces: Sequence[str], scores: Sequence[float]) -> tuple[tuple[str, ...], PlainRules]:
+    """Return a vocabulary of ordinary pieces with the special tokens around, and its rules."""
+    rules = PlainRules(scores=(*[0.0] * len(_HEAD), *scores, 0.0))
+    return (*_HEAD, *pieces, _MASK), rules
+
+
+def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
+    """Return the vocabulary of a SentencePiece model, with the ids and rules of the slow class."""
+    pieces, found = read_spiece(path)
+    begin = len(_OF_MODEL)
+    if pieces[:begin] != _OF_MODEL:
+        raise refused("does not begin with <unk>, <s>, </s>", path, "XLM-RoBERTa's does")
+    vocabulary, rules = arranged(pieces[begin:], found.scores[begin:])
+    check_vocabulary(vocabulary, path, specials=rules.specials, lines=False)
+    return vocabulary, replace(
+        rules,
+        control=frozenset(number + 1 for number in found.control if number >= begin),
+        wanted=frozenset(number + 1 for number in found.wanted),
+        charsmap=found.charsmap,
+        prefix_space=found.prefix_space,
+        remove_space=False,
+    )
+
+
+def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
+    """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
+    settings = Settings(place, PlainRules.specials, blanks=True, normalizes=False)
+    if settings.config.get("sp_model_kwargs"):
+        raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
+    compiled = place / COMPILED_FILE
+    if compiled.is_file():
+        return read_compiled_unigram(read_json(compiled), compiled, PlainRules)
+    return read_file(place / MODEL_FILE)
+
+
+def files_of(
+    vocabulary: Sequence[str], rules: PlainRules, *, longest: int | None
+) -> dict[str, bytes]:
+    """Return the contents of the files; no SentencePiece model for another order of the tokens."""
+    names = dict(zip(NAMES, rules.specials, strict=True))
+    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    compiled = unigram_tokenizer(vocabulary, rules)
+    added = {str(token.pop("id")): token for token in map(dict, compiled["added_tokens"])}
+    settings: dict[str, Any] = {
+        "tokenizer_class": "XLMRobertaTokenizer",
+        "added_tokens_decoder": added,
+        **({} if rules.prefix_space else {"add_prefix_space": False}),
+        **({} if longest is None else {"model_max_length": longest}),
+        **names,
+    }
+    contents = {
+        COMPILED_FILE: json_bytes(compiled),
+        SETTINGS_FILE: json_bytes(settings),
+        SPECIALS_FILE: json_bytes(dict(names)),
+    }
+    first, begin = len(_HEAD), len(_OF_MODEL)
+    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK):
+        moved = replace(
+            rules,
+            scores=(*[0.0] * begin, *rules.scores[first:-1]),
+            control=frozenset(number - 1 for number in rules.control),
+            wanted=frozenset(number - 1 for number in rules.wanted),
+        )
+        pieces = (*_OF_MODEL, *vocabulary[first:-1])
+        contents[MODEL_FILE] = spiece_model(pieces, moved)
+    return contents
