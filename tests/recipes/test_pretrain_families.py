@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
+from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import pack
 from bertsmith.network.encoder import encoder_of
@@ -56,7 +57,7 @@ def same_as_theirs(model: Model, folder: Path) -> None:
     close_to_transformers(mine, theirs.eval()(ids[None]).logits[0])
 
 
-@pytest.mark.parametrize("kind", ["roberta", "distilbert"])
+@pytest.mark.parametrize("kind", ["roberta", "distilbert", "xlm-roberta"])
 def test_what_is_trained_loads_in_transformers(
     store: Path,
     tmp_path: Path,
@@ -67,11 +68,11 @@ def test_what_is_trained_loads_in_transformers(
     first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind))
     model, _ = load_model(tmp_path / "run" / "model")
     assert model.config.encoder.family == kind
-    assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * (kind == "roberta")
+    assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * ("roberta" in kind)
     assert model.config.encoder.dropout == 0.1
     same_as_theirs(model, first.folder / "model")
     said = " ".join(capsys.readouterr().err.split()).lower()
-    assert f"model_type {kind}, which {kind}model of transformers loads" in said
+    assert f"model_type {kind}, which {kind.replace('-', '')}model of transformers loads" in said
 
 
 def test_a_classifier_goes_on_as_a_language_model(
@@ -131,6 +132,10 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
     assert model.config.encoder.family == kind
     for name, tensor in first.model.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor), name
+    text = "Ba ke lo" if left_to_right else "Ba [MASK] lo."
+    (tmp_path / "asked.txt").write_text(text + "\n", encoding="utf-8")
+    assert main(["predict", str(first.folder / "model"), str(tmp_path / "asked.txt")]) == 0
+    assert "ba" in capsys.readouterr().out.lower()
     again = pretrain(store, out=tmp_path / "more", parent=first.folder / "model", steps=2)
     assert again.model.config.encoder.family == kind
     assert again.model.config.encoder.positions == model.config.encoder.positions

@@ -84,7 +84,7 @@ def test_positions_begin_where_the_padding_says(tmp_path: Path, pad_id: int, lon
         ({"is_decoder": True}, "is_decoder is True, which no ROBERTA can be"),
         ({"type_vocab_size": 2}, r"token_type_embeddings.weight has the shape \(1, 32\)"),
         ({"model_type": "bert"}, "lacks the tensor bert"),
-        ({"model_type": "xlm-roberta"}, "model_type is 'xlm-roberta'"),
+        ({"model_type": "camembert"}, "model_type is 'camembert'"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(

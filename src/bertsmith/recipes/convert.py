@@ -67,6 +67,8 @@ def _answers(model: Model, batch: Batch) -> dict[str, Tensor]:
         outputs = {"hidden states": encoded.last}
         if "masked_lm" in model.heads:
             outputs["masked tokens"] = model.masked_lm(encoded.last)
+        if "replaced_tokens" in model.heads:
+            outputs["replaced tokens"] = model.replaced_tokens(encoded.last)
         if "next_sentence" in model.heads:
             outputs["next sentence"] = model.next_sentence(encoded, batch)
         if "classify" in model.heads:
