@@ -345,5 +345,6 @@ def truncation_note(prepared: Prepared) -> str:
         lines.append(f"{share} were longer than {room.longest} tokens: {became}")
         lines += ["--long says what is read"] * bool(cut and not task.answers.windowed)
     if cut and task.answers.windowed:
-        lines.append(f"of {counted(cut, task.unit.removesuffix('s'), task.unit)} themselves only the beginning was read")
+        questions = counted(cut, task.unit.removesuffix("s"), task.unit)
+        lines.append(f"of {questions} themselves only the beginning was read")
     return "; ".join(lines)
