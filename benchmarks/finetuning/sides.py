@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import ExampleBatches
-from bertsmith.batches.position import DataPosition
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared, prepare, room_of

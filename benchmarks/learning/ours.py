@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock as WallClock
 from bertsmith.network.model import Model
@@ -17,10 +17,9 @@ from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import fit, keep_large_blocks
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
-from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Replica
 from bertsmith.training.schedule import Budget, Timing
 from bertsmith.training.stepping import gradient_of

@@ -72,8 +72,8 @@ class Bertsmith:
         from bertsmith.network.encoder import EncoderConfig
         from bertsmith.network.model import ModelConfig, build_model
         from bertsmith.tokens.tokenizer import Tokenizer
+        from bertsmith.training.loop import keep_large_blocks
         from bertsmith.training.optimisers import Optimiser, OptimiserConfig
-        from bertsmith.training.precision import keep_large_blocks
 
         keep_large_blocks()
         tokenizer = Tokenizer.load(plan.vocabulary)
@@ -102,7 +102,7 @@ class Bertsmith:
         from bertsmith.core.streams import Purpose, stream
         from bertsmith.network.flops import training_flops, work_of
         from bertsmith.objectives.pretraining import PRETRAINING
-        from bertsmith.training.precision import autocast
+        from bertsmith.training.replicas import autocast
 
         drawn = self._batch(sequences * int(self.sequences.lengths.max()))
         torch.manual_seed(int(stream(Purpose.DROPOUT, 0, self.steps)))

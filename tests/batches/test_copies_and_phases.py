@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import (
     Phase,
     PhasedBatches,

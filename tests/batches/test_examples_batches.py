@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import (
     EncodedExamples,
     ExampleBatches,
@@ -12,7 +13,6 @@ from bertsmith.batches.examples import (
     evaluation_batches,
     pack_examples,
 )
-from bertsmith.batches.position import DataPosition
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import encode_pair
-from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.core.errors import ConfigError

@@ -13,8 +13,8 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.masking import Masking, MaskingConfig
-from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.batches.segments import IS_RANDOM, Text
 from bertsmith.core.errors import ConfigError, StoreError

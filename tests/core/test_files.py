@@ -11,8 +11,15 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, DiskError
-from bertsmith.core.files import commit, committed, replaced_file
-from bertsmith.core.hashing import HashedFile, Record, file_hash, write_parts
+from bertsmith.core.files import (
+    HashedFile,
+    Record,
+    commit,
+    committed,
+    file_hash,
+    replaced_file,
+    write_parts,
+)
 from bertsmith.core.json_files import DEEPEST, other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import new_file, new_folder
 

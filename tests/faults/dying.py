@@ -18,7 +18,7 @@ from typing import Any
 
 from bertsmith.cli import main as cli
 from bertsmith.core import files as disk
-from bertsmith.core import hashing
+from bertsmith.core.files import write_whole
 from bertsmith.store import duplicates, preparing, unfinished, writing
 from bertsmith.text.corpus import sections
 
@@ -48,9 +48,9 @@ class Moments:
     def write_whole(self, file: FileIO, data: bytes | memoryview) -> None:
         """Write it whole, or half of it and no more of anything."""
         if self.pass_one():
-            disk.write_whole(file, data[: len(data) // 2])
+            write_whole(file, data[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
-        disk.write_whole(file, data)
+        write_whole(file, data)
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     defaults = writing.StoreWriter.__init__.__kwdefaults__
     assert defaults is not None
     defaults["shard_bytes"] = 20_000
-    for module in (duplicates, hashing, unfinished):
+    for module in (disk, duplicates, unfinished):
         module.write_whole = moments.write_whole  # type: ignore[attr-defined]
     disk.flush_to_disk = unfinished.flush_to_disk = moments.before(disk.flush_to_disk)  # type: ignore[attr-defined]
     Path.replace = moments.before(Path.replace)  # type: ignore[method-assign]

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bertsmith.training.run.checkpoints import read_manifest
+from bertsmith.training.checkpoints import read_manifest
 
 TRAINEE = Path(__file__).with_name("trainee.py")
 INTERVAL = 5

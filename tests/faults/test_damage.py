@@ -13,7 +13,7 @@ import torch
 
 from bertsmith.core.errors import RunFolderError, StoreError
 from bertsmith.store.store import TokenStore, verify_store
-from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from faults.shell import Shell
 
 FEW = 60

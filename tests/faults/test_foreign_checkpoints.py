@@ -12,8 +12,8 @@ import torch
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.recipes.finetune.trial import TrialResult, read_result
-from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run.folder import RunFolder, write_record
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run_folder import RunFolder, write_record
 from faults.shell import Shell
 
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from bertsmith.core.errors import DiskError
-from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from faults.shell import Shell, everything
 

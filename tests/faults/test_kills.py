@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.training.run.checkpoints import Checkpoints
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.checkpoints import Checkpoints
+from bertsmith.training.run_folder import RunFolder
 from faults.lives import Run, Trainee, trainee
 
 STEPS = 60

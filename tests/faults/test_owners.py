@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from faults.shell import Shell
 
 HOLD = """
 import sys
 from pathlib import Path
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 with RunFolder(Path(sys.argv[1])).owned():
     print("mine", flush=True)
     sys.stdin.read()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import parse_args as parse_torchrun_options
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.cli.command import read_arguments
 from bertsmith.cli.main import main
 from bertsmith.cli.verbs import VERBS

@@ -23,9 +23,10 @@ import torch
 import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
 
 from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
-from bertsmith.core import files, hashing
+from bertsmith.core import files
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -33,12 +34,10 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import evaluation
 from bertsmith.store.store import TokenStore
-from bertsmith.training import loop, state
-from bertsmith.training.interruption import Interrupted
+from bertsmith.training import checkpoints, loop, state
 from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.peak import Peak
-from bertsmith.training.run import checkpoints, saving
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget, Timing
 
 INTERVAL = 5
@@ -88,8 +87,8 @@ def set_traps(passing: Callable[[str], None]) -> None:
 
     sys.addaudithook(audit)
     setattr(os, "fsync", flushing)  # noqa: B010
-    setattr(hashing, "write_whole", write_whole)  # noqa: B010
-    hashing._BLOCK = 5000
+    setattr(files, "write_whole", write_whole)  # noqa: B010
+    files._BLOCK = 5000
 
 
 class MadeUpTime:
@@ -122,20 +121,20 @@ class Diary:
 
     def keep(self) -> None:
         """Have everything that is to be told written down from now on."""
-        resume, save = state.TrainState.resume, saving.Saver.save
+        resume, save = state.TrainState.resume, state.Saver.save
 
         def resumed(now: state.TrainState, *arguments: Any) -> None:  # noqa: ANN401
             resume(now, *arguments)
             self.write(began=now.state.step)
 
-        def saved(saver: saving.Saver, checkpoint: checkpoints.Checkpoint) -> None:
+        def saved(saver: state.Saver, checkpoint: checkpoints.Checkpoint) -> None:
             # it begins when the one before is on the disk, for which a busy machine may wait long
             saver.wait()
             self.write(saving=checkpoint.state.step)
             save(saver, checkpoint)
 
         setattr(state.TrainState, "resume", resumed)  # noqa: B010
-        setattr(saving.Saver, "save", saved)  # noqa: B010
+        setattr(state.Saver, "save", saved)  # noqa: B010
 
     def shown(self, batch: Batch) -> None:
         digest = hashlib.sha1(batch.ids.numpy().tobytes()).hexdigest()

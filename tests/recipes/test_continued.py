@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
@@ -26,7 +27,6 @@ from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve
 from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.folder import load_model, save_model
 from invented import invented_documents, tokenizer

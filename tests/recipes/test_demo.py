@@ -28,7 +28,7 @@ from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM
 from bertsmith.recipes.demo.recipe import demo
 from bertsmith.recipes.demo.search import BM25, BOTH, VECTORS, bm25_scores
 from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 
 FIGURES = {

@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.published import electra
@@ -26,7 +27,6 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers

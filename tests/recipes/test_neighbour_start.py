@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block

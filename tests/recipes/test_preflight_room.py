@@ -28,7 +28,7 @@ from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
-from bertsmith.training.precision import autocast
+from bertsmith.training.replicas import autocast
 from bertsmith.network.batch import Target, pack
 import numpy as np
 random = np.random.default_rng(0)

@@ -13,10 +13,11 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.embeddings import Positions
 from bertsmith.network.families.bert import BERT
@@ -29,8 +30,7 @@ from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.interruption import Interrupted
-from bertsmith.training.run.checkpoints import State
+from bertsmith.training.checkpoints import State
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer

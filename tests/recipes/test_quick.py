@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.families.bert import BERT

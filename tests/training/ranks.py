@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
 from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.replicas import complete
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from bertsmith.weights.tensors import write_tensors
 

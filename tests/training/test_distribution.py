@@ -13,9 +13,9 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_with_tor
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.store.store import TokenStore
+from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.run.checkpoints import Checkpoints
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bounds import check, close_losses
 from launching import ours, ran, torchrun
 from training.ranks import CASES, STEPS, Case, train

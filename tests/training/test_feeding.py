@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
 from bertsmith.core.errors import StoreError, WorkerDied
 from bertsmith.network.batch import Batch

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.flops import training_flops, work_of
 from bertsmith.network.model import ModelConfig
 from bertsmith.objectives.objective import Loss, Losses
-from bertsmith.training.run.checkpoints import State
+from bertsmith.training.checkpoints import State
 from bertsmith.training.state import Figures
 
 CONFIG = ModelConfig(encoder=encoder_of("bert", "tiny", 97, longest=41), masked_lm=True)

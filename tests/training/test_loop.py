@@ -12,9 +12,10 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig, encoder_of
 from bertsmith.network.model import (
@@ -30,10 +31,9 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 from bounds import close_after_training
 from invented import SYLLABLES

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.model import Model
@@ -19,12 +20,11 @@ from bertsmith.objectives.objective import Loss, Objective, TokenTerm
 from bertsmith.objectives.pretraining import NextSentence
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.replicas import Replica, of_model
-from bertsmith.training.run.checkpoints import Checkpoints
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_gradients

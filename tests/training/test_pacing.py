@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.clock import Clock
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -22,11 +23,10 @@ from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.run.checkpoints import State
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget, Costs, Pacing, Timing
 from invented import invented_documents
 

@@ -11,7 +11,7 @@ import pytest
 from bertsmith.core.config import Config
 from bertsmith.core.errors import StoreError
 from bertsmith.core.json_files import write_json
-from bertsmith.training.run.folder import HELD_OUT_PLAN, PREFLIGHT, RunFolder
+from bertsmith.training.run_folder import HELD_OUT_PLAN, PREFLIGHT, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.json_files import write_json
-from bertsmith.training.run.folder import RUN_FORMAT, RunFolder, read_record, write_record
+from bertsmith.training.run_folder import RUN_FORMAT, RunFolder, read_record, write_record
 from bertsmith.training.schedule import ScheduleConfig
 
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import writing as refused_as_disk_error
-from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run.folder import RunFolder
-from bertsmith.training.run.saving import saving
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.state import saving
 from bertsmith.weights.tensors import write_tensors
 
 

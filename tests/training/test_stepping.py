@@ -20,11 +20,11 @@ from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
+from bertsmith.training.checkpoints import Checkpoints
 from bertsmith.training.loop import FitConfig, fit
 from bertsmith.training.optimisers import OptimiserConfig
 from bertsmith.training.peak import Peak
-from bertsmith.training.run.checkpoints import Checkpoints
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.stepping import Gradient, Watch
 

@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.core.errors import MissingExtra
 from bertsmith.training import tensorboard
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.tensorboard import events, tag
 
 installed = pytest.mark.skipif(

@@ -5,3 +5,21 @@ adds special tokens, `masking` selects what is to be predicted. Each is a functi
 and index, so that the position in the data is two integers. `examples` makes batches of labelled or
 unlabelled texts, of similar length together.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bertsmith.core.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPosition(Config):
+    """A position in the training data, whatever makes the batches: all that a resumed run needs."""
+
+    epoch: int = 0
+    """Times the corpus was gone through."""
+    index: int = 0
+    """Sequences used in this epoch."""
+    phase: int = 0
+    """Phases of sequence length gone through, where there are several."""

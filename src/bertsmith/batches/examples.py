@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import Ids, Segments, fitted
-from bertsmith.batches.position import DataPosition
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.preprocessing import Fit

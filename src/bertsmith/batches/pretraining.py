@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import encode_pair
 from bertsmith.batches.masking import Masking, MaskingConfig, following
-from bertsmith.batches.position import DataPosition
 from bertsmith.batches.segments import PAIRED, Cuts, Sample, Segments, Text
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError

@@ -1,4 +1,4 @@
-"""Reading what strangers wrote, and writing so that nothing half-written stays.
+"""Files: reading those of strangers, writing so that nothing half-written stays, their SHA-256.
 
 The commit protocol: what is written lies under a temporary name until all of it is on the disk;
 then it takes its own name, and that is flushed too (`commit`). What the disk refuses is told in one
@@ -8,13 +8,15 @@ line (`writing`).
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import platform
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol
 
 from bertsmith.core.errors import DiskError, UserError
 
@@ -240,3 +242,91 @@ def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
 def partial_file(path: Path) -> Path:
     """Return the usual name of a file that is being written."""
     return path.with_name(path.name + ".partial")
+
+
+_READ = 1 << 20
+_BLOCK = 4 << 20
+
+
+class Record(NamedTuple):
+    """A file as it was written."""
+
+    bytes: int
+    sha256: str
+
+
+class Digest(Protocol):
+    """A hash of hashlib."""
+
+    def update(self, data: bytes, /) -> None:
+        """Add some bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the hash of all bytes added."""
+
+
+def text_hash(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8 as hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_hash(
+    path: Path, seen: Callable[[int], None] | None = None, digest: Digest | None = None
+) -> str:
+    """Return the SHA-256 of a regular file as hexadecimal, or add the file to another digest.
+
+    `seen` is called with the size of each block that is read.
+    """
+    digest = digest or hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(_READ):
+            digest.update(block)
+            if seen is not None:
+                seen(len(block))
+    return digest.hexdigest()
+
+
+class HashedFile:
+    """A file that is hashed while it is written, new or after the first `size` bytes of its own."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path = path
+        self.size = size
+        self._digest = hashlib.sha256()
+        self._file: FileIO = path.open("r+b" if size else "wb", buffering=0)
+        left = size
+        while left and (block := self._file.read(min(left, _READ))):
+            self._digest.update(block)
+            left -= len(block)
+        self._file.truncate()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        view = memoryview(data)
+        for begin in range(0, len(view), _BLOCK):
+            block = view[begin : begin + _BLOCK]
+            write_whole(self._file, block)
+            self._digest.update(block)
+        self.size += len(view)
+
+    def close(self) -> Record:
+        """Close the file when all of it is on the disk."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return Record(self.size, self._digest.hexdigest())
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        self._file.close()
+
+
+def write_parts(path: Path, parts: Iterable[bytes | memoryview]) -> Record:
+    """Write a file of these parts, one after the other; raises `DiskError`."""
+    with writing(path):
+        file = HashedFile(path)
+        try:
+            for part in parts:
+                file.write(part)
+            return file.close()
+        finally:
+            file.abandon()

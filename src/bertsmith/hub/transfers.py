@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.core.errors import HubError
-from bertsmith.core.hashing import file_hash
+from bertsmith.core.files import file_hash
 from bertsmith.core.log import Bar, progress
 from bertsmith.hub.client import HubUnreachable, hub_api, talking
 from bertsmith.hub.files import of_a_model

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import StoreError
-from bertsmith.core.hashing import HashedFile
+from bertsmith.core.files import HashedFile
 from bertsmith.store.store import FORMAT, FileRecord, StoreIndex, dump_index
 from bertsmith.text.corpus.documents import TextSize
 

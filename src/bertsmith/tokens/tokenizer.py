@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.hashing import text_hash
+from bertsmith.core.files import text_hash
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.folder import bpe as byte_folder

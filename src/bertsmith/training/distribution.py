@@ -29,8 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from bertsmith.core.errors import ConfigError, RankLost, UserError
 from bertsmith.core.log import complain, console, say
-from bertsmith.core.signals import ending_status
-from bertsmith.training.interruption import Interrupted, interruptions
+from bertsmith.core.signals import Interrupted, ending_status, interruptions
 
 _POLL_SECONDS = 1.0
 _BEAT_POLLS = 2

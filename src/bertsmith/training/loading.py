@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.core.errors import WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.training.processes import Gone, Worker, failure, pickled, receive

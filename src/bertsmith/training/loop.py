@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import Bar, progress
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model, Precision
+from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.distribution import ALONE, World
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loading import BatchSource, feeding
-from bertsmith.training.measuring import Measure, Measuring
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.peak import matrix_peak
-from bertsmith.training.precision import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
-from bertsmith.training.run.checkpoints import Checkpoints, State
-from bertsmith.training.run.folder import RunFolder
-from bertsmith.training.run.saving import Saver, saving
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget, Pacing, ScheduleConfig, Timing
-from bertsmith.training.state import TrainState
+from bertsmith.training.state import Measure, Measuring, Saver, TrainState, saving
 from bertsmith.training.stepping import Watch, gradient_of
+
+# from glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_large_blocks() -> bool:
+    """Let the C library keep large freed blocks for the next step; return whether it will.
+
+    Otherwise each step's activations are returned to the system and faulted in again, page by page.
+    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux
+    with glibc only.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,16 +8,21 @@ order in which gradients are summed differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision, build_model
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
-from bertsmith.training.precision import autocast
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Return a context of bfloat16 matrix products with float32 weights, or of float32 only."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def in_shares(tensor: Tensor) -> bool:

@@ -17,8 +17,8 @@ from typing import Literal
 from bertsmith.core.clock import Clock
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
+from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import World
-from bertsmith.training.run.checkpoints import State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,31 +1,159 @@
-"""The training state: everything that changes from step to step, saved and restored."""
+"""The training state: everything that changes from step to step, measured, saved and restored.
+
+Checkpoints are written while training goes on: a copy is taken between two steps, and written by a
+thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch
 from bertsmith.network.flops import training_flops, work_of
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.replaced_tokens import generator_config
-from bertsmith.training.measuring import Measuring
+from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
 from bertsmith.training.replicas import Replica, first_rows, shared_as, to_save
-from bertsmith.training.run.checkpoints import Checkpoint, Checkpoints, State
-from bertsmith.training.run.folder import RunFolder
-from bertsmith.training.run.saving import Saver
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing
+from bertsmith.training.state import Measuring
 from bertsmith.training.stepping import Gradient, Watch
+
+Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
+"""Returns metrics by name, including ``NAME_loss``, {} without held-out text, or None if the second
+argument reported a request to stop."""
+
+
+class Measuring:
+    """Measures `count` times, evenly over the budget, and tracks the best measurement.
+
+    Training stops early after `stop_after` measurements in a row without improvement; 0 disables.
+    """
+
+    def __init__(self, measure: Measure | None, count: int, stop_after: int = 0) -> None:
+        self._measure = measure
+        self._count = count if measure is not None else 0
+        self._stop_after = stop_after
+
+    def enough(self, state: State) -> bool:
+        """Return whether training has to stop early."""
+        return 0 < self._stop_after <= state.worse
+
+    def due(self, state: State, spent: float) -> bool:
+        """Return whether a measurement is due when a share of the budget is spent."""
+        return state.measured < self._wanted(spent)
+
+    def left(self, state: State) -> int:
+        """Return the number of remaining measurements if training does not stop early."""
+        return self._count - state.measured
+
+    def measure(
+        self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
+    ) -> tuple[State, dict[str, float]] | None:
+        """Return the state after a measurement, and a log record; None if stopped."""
+        assert self._measure is not None
+        figures = self._measure(model, stopping)
+        if figures is None:
+            return None
+        state = replace(state, measured=self._wanted(spent))
+        if not figures:
+            return state, {}
+        loss = sum(value for name, value in figures.items() if name.endswith("_loss"))
+        if state.best_loss is None or loss < state.best_loss:
+            state = replace(state, best_step=state.step, best_loss=loss, worse=0)
+        else:
+            state = replace(state, worse=state.worse + 1)
+        line = {
+            "step": state.step,
+            "epoch": state.place.epoch,
+            "seconds": round(state.seconds, 3),
+            "tokens": state.tokens,
+        }
+        return state, line | {f"held_out_{name}": value for name, value in figures.items()}
+
+    def _wanted(self, spent: float) -> int:
+        return int(spent * self._count)
+
+
+class Saver:
+    """Writes checkpoints one at a time; what goes wrong is raised by the next call."""
+
+    def __init__(self, folder: RunFolder | None, checkpoints: Checkpoints | None) -> None:
+        self._folder = folder
+        self._checkpoints = checkpoints
+        self._thread = ThreadPoolExecutor(1, "saving")
+        self._writing: Future[None] | None = None
+        self._newest = -1
+        self.seconds: float | None = None
+        """What the last checkpoint took to copy and to write, None before the first one."""
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Begin to write a checkpoint, unless that of its step was saved; it is copied at once.
+
+        Waits for the one before. Raises `DiskError` of the one before.
+        """
+        self.wait()
+        if self._checkpoints is None or checkpoint.state.step == self._newest:
+            return
+        self._newest = checkpoint.state.step
+        began = time.monotonic()
+        copy = replace(
+            checkpoint, weights=_copied(checkpoint.weights), optimiser=_copied(checkpoint.optimiser)
+        )
+        self._writing = self._thread.submit(self._write, copy, began)
+
+    def check(self) -> None:
+        """Raise the `DiskError` of a checkpoint that could not be written."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until everything is saved; raises `DiskError`."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def saved(self, step: int) -> None:
+        """Take note that the checkpoint of a step is there already."""
+        self._newest = step
+
+    def close(self) -> None:
+        """End the thread when what it has in hand is written."""
+        self._thread.shutdown()
+
+    def _write(self, checkpoint: Checkpoint, began: float) -> None:
+        assert self._folder is not None
+        assert self._checkpoints is not None
+        self._folder.flush_log()
+        self._checkpoints.save(checkpoint)
+        self.seconds = time.monotonic() - began
+
+
+@contextmanager
+def saving(folder: RunFolder | None, checkpoints: Checkpoints | None) -> Iterator[Saver]:
+    """A saver, closed in the end; without a folder it saves nothing."""
+    saver = Saver(folder, checkpoints)
+    try:
+        yield saver
+    finally:
+        saver.close()
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def batch_flops(config: ModelConfig, batch: Batch) -> float:

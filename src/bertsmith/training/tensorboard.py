@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bertsmith.core.errors import MissingExtra
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 
 _HELD_OUT = "held_out_"
 _FIGURES = ("loss", "accuracy")

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import open_regular
-from bertsmith.core.hashing import Record, file_hash, text_hash, write_parts
+from bertsmith.core.files import Record, file_hash, open_regular, text_hash, write_parts
 from bertsmith.core.json_files import parse_json, read_json
 
 _LARGEST_HEADER = 8 * 2**20

@@ -18,7 +18,7 @@ from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 
 
 class MinuteTrials(Trials):

@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, R
 from bertsmith.recipes.finetune.baselines import TFIDF
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
 from bertsmith.recipes.finetune.trial import DEV
-from bertsmith.training.run.folder import read_record, write_record
+from bertsmith.training.run_folder import read_record, write_record
 from bertsmith.weights.folder import load_model
 
 QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)

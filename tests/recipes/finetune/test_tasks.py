@@ -23,7 +23,7 @@ from bertsmith.tasks.answering import AnsweringConfig
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import TASKS, task_named
 from bertsmith.text.examples.columns import Columns
-from bertsmith.training.run.folder import read_record
+from bertsmith.training.run_folder import read_record
 from bertsmith.weights.folder import load_model, read_config
 from bounds import metric
 

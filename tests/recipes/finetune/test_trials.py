@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, check_layers, prepare
 from bertsmith.recipes.finetune.settings import FinetuneConfig
@@ -27,8 +28,7 @@ from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.interruption import Interrupted
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import start_from
 from bounds import close_after_training, close_losses
 

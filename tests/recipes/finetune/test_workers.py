@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from bertsmith.core.errors import TrainingDiverged, WorkerDied
+from bertsmith.core.signals import Interrupted
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune, model_maker
 from bertsmith.recipes.finetune.trials import Trials, threads_of_torch
-from bertsmith.training.interruption import Interrupted
 from recipes.signalling import Signalling, Step
 
 QUICK = FinetuneConfig(

@@ -21,7 +21,7 @@ from bertsmith.recipes.pretrain.report import add_held_out
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 
 SENTENCES = (
     "open the [MASK] for reading .",

@@ -19,7 +19,7 @@ from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.tasks.table import task_named
 from bertsmith.tasks.task import Evidence, Task, right_rows
-from bertsmith.training.run.folder import RunFolder, read_record
+from bertsmith.training.run_folder import RunFolder, read_record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import DEV, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
-from bertsmith.training.run.folder import RunFolder, read_record, write_record
+from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 
 def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:

@@ -23,9 +23,10 @@ import torch
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.hashing import file_hash, text_hash
+from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
+from bertsmith.core.signals import Interrupted
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
@@ -54,8 +55,7 @@ from bertsmith.recipes.finetune.trials import (
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.room import free_memory
 from bertsmith.tasks.task import Task, counted_rows
-from bertsmith.training.interruption import Interrupted
-from bertsmith.training.run.folder import RunFolder, write_record
+from bertsmith.training.run_folder import RunFolder, write_record
 from bertsmith.training.tensorboard import require_tensorboard
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash

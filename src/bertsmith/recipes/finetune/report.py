@@ -22,7 +22,7 @@ from bertsmith.reports.model_card import base_of, head_of, note_on_format, writt
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import add_training
 from bertsmith.tasks.task import Task, counted_rows, right_rows
-from bertsmith.training.run.folder import RunFolder, read_record
+from bertsmith.training.run_folder import RunFolder, read_record
 from bertsmith.weights.folder import load_model, read_config
 
 

@@ -32,11 +32,11 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
+from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.loop import fit
-from bertsmith.training.measuring import Measure
 from bertsmith.training.replicas import of_model
-from bertsmith.training.run.checkpoints import Checkpoints, State
-from bertsmith.training.run.folder import RunFolder, read_record, write_record
+from bertsmith.training.run_folder import RunFolder, read_record, write_record
+from bertsmith.training.state import Measure
 from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import save_model
 

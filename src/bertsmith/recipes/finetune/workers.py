@@ -21,11 +21,11 @@ import torch
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import Bars, progress_of_several, say, shown_on
 from bertsmith.core.printable import counted
+from bertsmith.core.signals import Interrupted, interruptions
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out
-from bertsmith.training.interruption import Interrupted, interruptions
 from bertsmith.training.processes import Failed, Gone, Worker, failure, pickled, receive
 
 # at most this often, so that progress messages take no time from training

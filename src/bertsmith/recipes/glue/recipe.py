@@ -50,7 +50,7 @@ from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import HIGHEST, TASKS, GlueTask, find_glue, read_glue
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import weights_hash
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertsmith.batches.pretraining import SampleConfig
 from bertsmith.batches.segments import Text
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
-from bertsmith.core.hashing import file_hash, text_hash
+from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.families.catalog import FAMILIES

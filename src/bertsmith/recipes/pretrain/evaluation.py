@@ -9,8 +9,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.position import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
 from bertsmith.core.config import Config
 from bertsmith.core.log import progress
@@ -19,8 +19,8 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, Precision, forward_only
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.measuring import Measure
-from bertsmith.training.run.checkpoints import State
+from bertsmith.training.checkpoints import State
+from bertsmith.training.state import Measure
 
 
 class Part(Protocol):

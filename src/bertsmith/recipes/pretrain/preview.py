@@ -31,7 +31,7 @@ from bertsmith.recipes.pretrain.recipe import (
 from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.time import plan_time
 from bertsmith.store.store import TokenStore, verify_store
-from bertsmith.training.run.folder import RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Budget
 
 

@@ -17,10 +17,11 @@ import torch
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.core.hashing import file_hash
+from bertsmith.core.files import file_hash
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
+from bertsmith.core.signals import Interrupted
 from bertsmith.hub.models import model_folder
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.families.catalog import FAMILIES
@@ -56,12 +57,11 @@ from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
 from bertsmith.recipes.pretrain.time import plan_time
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.interruption import Interrupted
 from bertsmith.training.loop import fit
 from bertsmith.training.replicas import complete
-from bertsmith.training.run.checkpoints import State
-from bertsmith.training.run.folder import PREFLIGHT, RunFolder, write_record
+from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
 from bertsmith.training.schedule import Budget, Costs, Timing
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model

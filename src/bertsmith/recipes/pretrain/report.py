@@ -21,8 +21,8 @@ from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import NAMES, add_training
 from bertsmith.store.store import StoreIndex
-from bertsmith.training.run.checkpoints import State
-from bertsmith.training.run.folder import PREFLIGHT, RunFolder, read_record
+from bertsmith.training.checkpoints import State
+from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
 
 
 def model_card(

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.json_files import write_json
@@ -31,7 +31,7 @@ from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.run.folder import HELD_OUT_PLAN, RunFolder
+from bertsmith.training.run_folder import HELD_OUT_PLAN, RunFolder
 from bertsmith.training.schedule import Costs
 
 # shares of the minutes: all measurements, the evaluation, finding out what they cost

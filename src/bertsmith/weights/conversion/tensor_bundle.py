@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import open_regular, read_bytes
-from bertsmith.core.hashing import write_parts
+from bertsmith.core.files import open_regular, read_bytes, write_parts
 from bertsmith.core.protocol_buffers import (
     bytes_field,
     fields,

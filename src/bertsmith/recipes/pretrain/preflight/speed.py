@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
@@ -26,10 +26,11 @@ from bertsmith.network.model import Model, Precision
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.store.store import TokenStore
+from bertsmith.training.loop import keep_large_blocks
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.peak import Peak, matrix_peak
-from bertsmith.training.precision import autocast, keep_large_blocks
 from bertsmith.training.replicas import Trained as Parameters
+from bertsmith.training.replicas import autocast
 from bertsmith.training.schedule import Budget
 from bertsmith.training.state import batch_flops
 

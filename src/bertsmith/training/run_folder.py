@@ -21,10 +21,10 @@ from bertsmith.core.files import (
     open_regular,
     partial_file,
     refused_by_disk,
+    text_hash,
     was_deleted,
     writing,
 )
-from bertsmith.core.hashing import text_hash
 from bertsmith.core.json_files import other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import owned
 

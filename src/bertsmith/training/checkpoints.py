@@ -37,15 +37,22 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bertsmith.batches.position import DataPosition
+from bertsmith.batches import DataPosition
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, RankLost, RunFolderError
-from bertsmith.core.files import commit, read_bytes, writing
-from bertsmith.core.hashing import Record, file_hash, text_hash, write_parts
+from bertsmith.core.files import (
+    Record,
+    commit,
+    file_hash,
+    read_bytes,
+    text_hash,
+    write_parts,
+    writing,
+)
 from bertsmith.core.json_files import other_version, parse_json, read_json
 from bertsmith.core.log import say
 from bertsmith.training.distribution import ALONE, World, wait_for
-from bertsmith.training.run.folder import RUN_FORMAT
+from bertsmith.training.run_folder import RUN_FORMAT
 from bertsmith.weights.tensors import write_tensors
 
 # names of torch.distributed.checkpoint
