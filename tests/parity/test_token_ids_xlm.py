@@ -57,13 +57,18 @@ def test_what_is_learned_here_is_read_by_all(learned: Path, name: str) -> None:
     assert (ours.separators, ours.segments, ours.lowercase) == (2, False, False)
 
 
-def test_version_5_reads_it(learned: Path, transformers5: Transformers) -> None:
+def test_version_5_reads_and_writes_it(
+    learned: Path, transformers5: Transformers, tmp_path: Path
+) -> None:
     ours, texts = Tokenizer.load(learned), [*PAGE, *MARKED]
     for kind in ("XLMRobertaTokenizer", "AutoTokenizer"):
         answer = transformers5.ask("encode", folder=str(learned), kind=kind, texts=texts, pair="lo")
         assert answer["class"].startswith("XLMRoberta")
         for text, found in zip(texts, answer["ids"], strict=True):
             assert found == [0, *ids(ours, [text])[0], 2], text
+    given = {"folder": str(learned), "kind": "XLMRobertaTokenizer", "to": str(tmp_path)}
+    transformers5.ask("save_tokenizer", **given, add=[], add_special=[])
+    assert ids(Tokenizer.load(tmp_path), texts) == ids(ours, texts)
 
 
 def test_a_folder_comes_back_to_the_byte(learned: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bertsmith.network.embeddings import Embeddings
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.encoder import Encoder, EncoderConfig
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, initialise
+from bertsmith.network.model import Model, ModelConfig, initialise
 from bertsmith.objectives.cross_entropy import linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, Term, TokenTerm
 
@@ -45,6 +45,11 @@ def generator_config(encoder: EncoderConfig) -> EncoderConfig:
         heads=heads,
         feed_forward=max(encoder.feed_forward // SHARE, 1),
     )
+
+
+def generator_model(encoder: EncoderConfig) -> ModelConfig:
+    """Return the config of a model that computes what the generator of an encoder does."""
+    return ModelConfig(encoder=generator_config(encoder), pooler=False, masked_lm=True)
 
 
 class Generator(nn.Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -158,17 +158,6 @@ class Tokenizer(TokenInventory):
         write_folder(folder, self.vocabulary, self.rules, longest=longest)
 
 
-_CLASSES: dict[KindName, str] = {
-    "wordpiece": "Bert|DistilBert|Electra|MobileBert|ConvBert",
-    "byte-bpe": "Roberta",
-    "unigram": "Albert|XLMRoberta",
-}
-_COMPILED_KINDS: dict[str, KindName] = {
-    "BPE": "byte-bpe",
-    "WordPiece": "wordpiece",
-    "Unigram": "unigram",
-}
-
 Read = tuple[tuple[str, ...], Rules]
 
 
@@ -184,15 +173,31 @@ def read_folder(place: Path) -> Read:
         raise ModelFolderError(
             "no such folder", where=place, remedy="name a model folder, or a vocab.txt"
         )
-    named = _kind_by_class(place)
-    kind = named or _kind_by_files(place)
-    if kind == "byte-bpe" and named is None and modern.is_modern(place):
-        return modern.read_folder(place)
-    if kind == "byte-bpe":
-        return byte_folder.read_folder(place)
-    if kind == "unigram":
-        return xlm.read_folder(place) if _is_plain(place) else unigram_folder.read_folder(place)
-    return wordpiece_folder.read_folder(place)
+    return (_reader_by_class(place) or _reader_by_files(place))(place)
+
+
+def _read_bpe(place: Path) -> Read:
+    return modern.read_folder(place) if modern.is_modern(place) else byte_folder.read_folder(place)
+
+
+def _read_unigram(place: Path) -> Read:
+    return xlm.read_folder(place) if xlm.is_plain(place) else unigram_folder.read_folder(place)
+
+
+Reader = Callable[[Path], Read]
+_BY_CLASS: dict[str, Reader] = {
+    "Bert|DistilBert|Electra|MobileBert|ConvBert": wordpiece_folder.read_folder,
+    "Roberta": byte_folder.read_folder,
+    "Albert": unigram_folder.read_folder,
+    "XLMRoberta": xlm.read_folder,
+}
+_BY_FILE: dict[str, Reader] = {
+    wordpiece_folder.VOCABULARY_FILE: wordpiece_folder.read_folder,
+    byte_folder.VOCABULARY_FILE: _read_bpe,
+    unigram_folder.MODEL_FILE: unigram_folder.read_folder,
+    xlm.MODEL_FILE: xlm.read_folder,
+}
+_BY_MODEL: dict[str, Reader] = {"BPE": _read_bpe, "Unigram": _read_unigram}
 
 
 def write_folder(
@@ -213,43 +218,30 @@ def write_folder(
     write_files(folder, contents)
 
 
-def _kind_by_class(folder: Path) -> KindName | None:
-    """Return the kind of tokenizer_config.json's class, None if the class does not determine it."""
+def _reader_by_class(folder: Path) -> Reader | None:
+    """Return the reader for tokenizer_config.json's class, None if that does not determine it."""
     path = folder / SETTINGS_FILE
     name = read_json(path).get("tokenizer_class") if path.is_file() else None
     if name is None or (isinstance(name, str) and GENERIC_CLASS.fullmatch(name)):
         return None
-    for kind, classes in _CLASSES.items():
+    for classes, reader in _BY_CLASS.items():
         if isinstance(name, str) and re.fullmatch(f"(?:{classes})Tokenizer(?:Fast)?", name):
-            return kind
+            return reader
     raise ModelFolderError(
         f"the tokenizer's class is {str(name)[:50]!r}",
         where=path,
-        remedy="tokenizers of BERT, ELECTRA, DistilBERT, RoBERTa, XLM-RoBERTa, ModernBERT and "
-        "ALBERT can be read",
+        remedy=f"tokenizers of {', '.join(_BY_CLASS).replace('|', ', ')} can be read",
     )
 
 
-def _is_plain(folder: Path) -> bool:
-    """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
-    path = folder / SETTINGS_FILE
-    settings = read_json(path) if path.is_file() else {}
-    named = "XLMRoberta" in str(settings.get("tokenizer_class"))
-    return named or (folder / xlm.MODEL_FILE).is_file() or "<s>" in str(settings.get("cls_token"))
-
-
-def _kind_by_files(folder: Path) -> KindName:
-    if (folder / wordpiece_folder.VOCABULARY_FILE).is_file():
-        return "wordpiece"
-    if (folder / byte_folder.VOCABULARY_FILE).is_file():
-        return "byte-bpe"
-    models = (unigram_folder.MODEL_FILE, xlm.MODEL_FILE)
-    if any((folder / name).is_file() for name in models):
-        return "unigram"
+def _reader_by_files(folder: Path) -> Reader:
+    for name, reader in _BY_FILE.items():
+        if (folder / name).is_file():
+            return reader
     compiled = folder / wordpiece_folder.COMPILED_FILE
     model = read_json(compiled).get("model") if compiled.is_file() else None
     if not isinstance(model, dict):
-        return "wordpiece"
+        return wordpiece_folder.read_folder
     # old files do not state the type
     usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
-    return _COMPILED_KINDS.get(str(model.get("type", usual)), "wordpiece")
+    return _BY_MODEL.get(str(model.get("type", usual)), wordpiece_folder.read_folder)

@@ -22,14 +22,13 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.flops import training_flops, work_of
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.objectives.objective import Losses
-from bertsmith.objectives.replaced_tokens import generator_config
+from bertsmith.objectives.replaced_tokens import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
 from bertsmith.training.replicas import Replica, first_rows, shared_as, to_save
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing
-from bertsmith.training.state import Measuring
 from bertsmith.training.stepping import Gradient, Watch
 
 Measure = Callable[[Model, Callable[[], bool]], dict[str, float] | None]
@@ -159,13 +158,8 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def batch_flops(config: ModelConfig, batch: Batch) -> float:
     """Return the number of operations for training a model on a batch."""
     work = work_of(batch, window=config.encoder.window, last_needed=True)
-    flops = training_flops(config, work)
-    if config.replaced_tokens:
-        generator = ModelConfig(
-            encoder=generator_config(config.encoder), pooler=False, masked_lm=True
-        )
-        flops += training_flops(generator, work)
-    return flops
+    generators = [generator_model(config.encoder)] if config.replaced_tokens else []
+    return sum(training_flops(each, work) for each in (config, *generators))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -435,14 +436,8 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         **wiring,
     )
     pairs = samples.pairs
-    replaced = samples.replaced_tokens
-    return ModelConfig(
-        encoder=encoder,
-        pooler=pairs,
-        masked_lm=not replaced,
-        next_sentence=pairs,
-        replaced_tokens=replaced,
-    )
+    head: dict[str, Any] = {"replaced_tokens" if samples.replaced_tokens else "masked_lm": True}
+    return ModelConfig(encoder=encoder, pooler=pairs, next_sentence=pairs, **head)
 
 
 def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:

@@ -59,6 +59,12 @@ def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
     )
 
 
+def is_plain(place: Path) -> bool:
+    """Return whether a unigram vocabulary has <s> for a beginning, as XLM-RoBERTa's, or [CLS]."""
+    path = place / SETTINGS_FILE
+    return path.is_file() and "<s>" in str(read_json(path).get("cls_token"))
+
+
 def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     """Return a folder's vocabulary and rules. Raises `ModelFolderError`, `VocabularyError`."""
     settings = Settings(place, PlainRules.specials, blanks=True, normalizes=False)
