@@ -99,6 +99,9 @@ def test_the_folder_holds_the_discriminator_alone(whole: PretrainOutcome) -> Non
     folder = whole.folder / "model"
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert (said["model_type"], said["architectures"]) == ("electra", ["ElectraForPreTraining"])
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "# An ELECTRA encoder" in card
+    assert "| objective | replaced tokens, those of a generator" in card
     parts = {name.partition(".")[0] for name in load_file(folder / "model.safetensors")}
     assert parts == {"electra", "discriminator_predictions"}
     theirs, told = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)

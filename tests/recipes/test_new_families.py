@@ -92,3 +92,16 @@ def test_a_discriminator_says_what_it_is_for(
     folder = saved(tmp_path / "model", MODELS["electra-replaced_tokens"], tiny_tokenizer)
     assert main(["predict", str(folder), "word3 [MASK] word4"]) == 2
     assert "fine-tune it first: bertsmith finetune" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_sentencepiece_model_is_replaced(
+    tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    """All its files are a model's, as the second saving sees."""
+    tokenizer = vocabulary("xlm-roberta", tiny_tokenizer)
+    for _ in range(2):
+        folder = saved(tmp_path / "model", MODELS["xlm-roberta-masked_lm"], tokenizer)
+    model, again = load_model(folder)
+    assert (folder / "sentencepiece.bpe.model").is_file()
+    assert again.fingerprint == tokenizer.fingerprint
+    assert model.config.encoder.position_offset == again.pad_id + 1

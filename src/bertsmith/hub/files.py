@@ -13,6 +13,7 @@ from typing import Literal
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.json_files import read_json
+from bertsmith.tokens.folder.files import TOKENIZER_FILES
 
 Purpose = Literal["model", "vocabulary", "conversion"]
 
@@ -30,8 +31,7 @@ _WEIGHTS = {
 }
 _SETTINGS = (
     "config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
-    "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json",
+    *TOKENIZER_FILES,
 )  # fmt: skip
 # the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")

@@ -24,6 +24,7 @@ from bertsmith.hub.files import (
     weights_files,
 )
 from bertsmith.hub.transfers import RemoteFile, fetch
+from bertsmith.tokens.folder.files import VOCABULARY_FILES
 
 PREFIX = "hub:"
 _NAME = re.compile(
@@ -165,7 +166,7 @@ def _cached(name: HubName, purpose: Purpose) -> Path | None:
         weights = weights_files(listing, purpose, folder / index if index else None)
     except ModelFolderError:
         return None
-    tokenizer = {"vocab.txt", "tokenizer.json", "vocab.json", "spiece.model"} & listing
+    tokenizer = listing & set(VOCABULARY_FILES)
     whole = bool(tokenizer) and (purpose == "vocabulary" or bool(weights))
     return folder if whole else None
 

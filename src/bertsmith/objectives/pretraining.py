@@ -15,7 +15,7 @@ from bertsmith.network.model import Model, ModelConfig
 from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, SequenceTerm, TokenTerm
-from bertsmith.objectives.replaced_tokens import replaced_tokens
+from bertsmith.objectives.replaced_tokens import GeneratorLM, ReplacedTokens
 
 
 class MaskedLM(TokenTerm):
@@ -88,5 +88,6 @@ PRETRAINING = Objective(
 def objective_of(config: ModelConfig, *, seed: int) -> Objective:
     """Return the objective that trains the heads of a model, with new parameters of its terms."""
     if config.replaced_tokens:
-        return replaced_tokens(config.encoder, seed=seed)
+        generator = GeneratorLM(config.encoder, seed=seed)
+        return Objective({"masked_lm": generator, "replaced_tokens": ReplacedTokens()})
     return PRETRAINING

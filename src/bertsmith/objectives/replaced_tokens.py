@@ -24,7 +24,7 @@ from bertsmith.network.encoder import Encoder, EncoderConfig
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model, ModelConfig, initialise
 from bertsmith.objectives.cross_entropy import linear_cross_entropy
-from bertsmith.objectives.objective import Loss, Objective, Term, TokenTerm
+from bertsmith.objectives.objective import Loss, Term, TokenTerm
 
 WEIGHT = 50.0
 """Weight of the discriminator's loss; that of the generator's is 1 (section 3.1)."""
@@ -123,12 +123,6 @@ class ReplacedTokens(TokenTerm):
             loss = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="sum")
         correct = ((logits > 0) == (labels > 0)).sum()
         return Loss(sum=loss, count=len(target), correct=correct, weight=WEIGHT)
-
-
-def replaced_tokens(encoder: EncoderConfig, *, seed: int) -> Objective:
-    """Return the objective with a new generator for an encoder."""
-    terms = {"masked_lm": GeneratorLM(encoder, seed=seed), "replaced_tokens": ReplacedTokens()}
-    return Objective(terms)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.heads import HEADS, Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.config.settings import architecture, heads_of, hub_config
@@ -46,11 +47,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 CONFIG_FILE, CARD_FILE = "config.json", "README.md"
-_TOKENIZER_FILES = (
-    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
-_READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *_TOKENIZER_FILES))
+_READ = frozenset((CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE, *TOKENIZER_FILES))
 _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows

@@ -35,6 +35,8 @@ def model_card(
     """Return the README.md of the model folder: data, settings, and results."""
     samples, family = run.settings.samples, run.settings.network.family
     objectives = "left-to-right LM" if samples.left_to_right else "masked LM"
+    if samples.replaced_tokens:
+        objectives = "replaced tokens, those of a generator trained by masked LM"
     if samples.pairs:
         objectives += f" and {samples.text.replace('_', '-')} prediction"
     rows = [
@@ -70,7 +72,7 @@ def model_card(
     origin = f"Trained further, from {markdown(parent)}," if parent else "Pre-trained from scratch"
     base = None if run.parent is None else base_of(run.parent.folder)
     title = FAMILIES[family].title
-    article = "An" if title[0] in "AE" else "A"
+    article = "An" if title[0] in "AEX" else "A"
     return f"""{written(head_of(config, base=base))}
 # {article} {title} encoder
 

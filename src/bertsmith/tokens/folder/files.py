@@ -82,6 +82,12 @@ def json_bytes(data: dict[str, Any]) -> bytes:
 SETTINGS_FILE = "tokenizer_config.json"
 SPECIALS_FILE = "special_tokens_map.json"
 ADDED_FILE = "added_tokens.json"
+VOCABULARY_FILES = (
+    "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.json",
+)  # fmt: skip
+"""Files each of which holds a vocabulary."""
+TOKENIZER_FILES = (SETTINGS_FILE, SPECIALS_FILE, ADDED_FILE, "merges.txt", *VOCABULARY_FILES)
+"""All files of a tokenizer."""
 NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 
 _CHANGES_IDS = "it changes the ids and is not supported: remove it and train again"

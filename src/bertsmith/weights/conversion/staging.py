@@ -12,11 +12,11 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import writing
 from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import say
+from bertsmith.tokens.folder.files import TOKENIZER_FILES, VOCABULARY_FILES
 from bertsmith.weights.config.reading import HubConfig
 from bertsmith.weights.folder import check_file
 
 _CONFIG = "config.json"
-_VOCABULARIES = ("vocab.txt", "tokenizer.json", "vocab.json", "spiece.model")
 
 
 def config_beside(weights: Path) -> Path:
@@ -62,7 +62,7 @@ def vocabulary_home(weights: Path, others: str = "") -> Path | None:
 
 def has_vocabulary(folder: Path) -> bool:
     """Return whether a vocabulary lies in a folder."""
-    return any((folder / name).exists() for name in _VOCABULARIES)
+    return any((folder / name).exists() for name in VOCABULARY_FILES)
 
 
 def vocabulary_above(folder: Path) -> bool:
@@ -85,10 +85,6 @@ def _without_invented_labels(config: dict[str, Any]) -> dict[str, Any]:
 
 Change = Literal["same", "renamed", "transposed", "split"]
 
-TOKENIZER_FILES = (
-    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
 _LARGEST_TEXT = 64 * 2**20
 _LARGEST_JSON = 8 * 2**20
 

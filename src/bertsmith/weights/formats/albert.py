@@ -42,7 +42,7 @@ _LAYER: Names = (
     ("feed_forward_norm.weight", "full_layer_layer_norm.weight", (H,)),
     ("feed_forward_norm.bias", "full_layer_layer_norm.bias", (H,)),
 )
-_MASKED_LM: Names = (
+MASKED_LM: Names = (
     ("dense.weight", "dense.weight", (E, H)),
     ("dense.bias", "dense.bias", (E,)),
     ("norm.weight", "LayerNorm.weight", (E,)),
@@ -84,7 +84,7 @@ ALBERT = Format(
         *linear("encoder", WIDEN, _PROJECTION, H, E),
         *named("encoder", "encoder.blocks.{block}", _GROUP, _LAYER),
         *linear("pooler", "pooler.dense", "albert.pooler", H, H),
-        *named("masked_lm", "heads.masked_lm", "predictions", _MASKED_LM),
+        *named("masked_lm", "heads.masked_lm", "predictions", MASKED_LM),
         # sentence order: 0 is in order there as here
         *linear("next_sentence", "heads.next_sentence", "sop_classifier.classifier", 2, H),
         *usual_heads(),

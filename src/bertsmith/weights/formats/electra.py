@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bertsmith.network.encoder import EncoderConfig
+from bertsmith.weights.formats.albert import MASKED_LM
 from bertsmith.weights.formats.format import (
     HOLDS,
     WIDEN,
     E,
     H,
-    Names,
     Row,
     Settings,
     V,
@@ -23,12 +23,6 @@ from bertsmith.weights.formats.format import (
 )
 from bertsmith.weights.formats.roberta import ROBERTA
 
-_MASKED_LM: Names = (
-    ("dense.weight", "dense.weight", (E, H)),
-    ("dense.bias", "dense.bias", (E,)),
-    ("norm.weight", "LayerNorm.weight", (E,)),
-    ("norm.bias", "LayerNorm.bias", (E,)),
-)
 _FOUND, _REPLACED = "discriminator_predictions", "heads.replaced_tokens"
 
 
@@ -63,7 +57,7 @@ ELECTRA = replace(
     table=(
         *of_encoder(ROBERTA, "electra."),
         *linear("encoder", WIDEN, "electra.embeddings_project", H, E),
-        *named("masked_lm", "heads.masked_lm", "generator_predictions", _MASKED_LM),
+        *named("masked_lm", "heads.masked_lm", "generator_predictions", MASKED_LM[:-1]),
         Row("masked_lm", "heads.masked_lm.bias", "generator_lm_head.bias", (V,)),
         *linear("replaced_tokens", f"{_REPLACED}.dense", f"{_FOUND}.dense", H, H),
         *linear("replaced_tokens", f"{_REPLACED}.output", f"{_FOUND}.dense_prediction", 1, H),
