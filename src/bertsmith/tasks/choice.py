@@ -16,12 +16,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import option_scores
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Choose
-from bertsmith.tasks.choosing import (
-    choice_evidence,
-    confidence_notes,
-    right_choices,
-    tune_confidence,
-)
+from bertsmith.tasks.labels import choice_evidence, confidence_notes, right_choices, tune_confidence
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     Answers,
@@ -51,12 +46,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 # reading
 
 
-def _labelled(file: Path, reading: Reading) -> Iterator[Choice]:
-    return read_choices(file, reading.columns, need_label=True, bad=reading.bad_rows)
-
-
-def _unlabelled(file: Path, reading: Reading) -> Iterator[Choice]:
-    return read_choices(file, reading.columns, need_label=False, bad=reading.bad_rows)
+def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Choice]:
+    return read_choices(file, reading.columns, need_label=labelled, bad=reading.bad_rows)
 
 
 def _settled(file: Path, reading: Reading) -> Reading:
@@ -196,8 +187,8 @@ CHOICE = Task(
     unit="questions",
     head="choice",
     reader=Reader(
-        labelled=_labelled,
-        unlabelled=_unlabelled,
+        labelled=partial(_read, labelled=True),
+        unlabelled=partial(_read, labelled=False),
         characters=_characters,
         settled=_settled,
         layout=_layout,

@@ -16,9 +16,14 @@ from bertsmith.engine.answers import class_probabilities
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Classify
-from bertsmith.tasks.choosing import (
+from bertsmith.tasks.labels import (
+    balanced_weights,
+    check_labels,
+    check_texts,
     choice_evidence,
     confidence_notes,
+    count_labels,
+    order_labels,
     right_choices,
     tune_confidence,
 )
@@ -37,15 +42,11 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss, balanced_weights
+from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import (
-    check_labels,
     check_rows,
-    check_texts,
-    count_labels,
     encode_texts,
     glue_reader,
-    order_labels,
     same_text,
     text_inputs,
     text_reader,

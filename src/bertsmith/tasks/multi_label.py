@@ -17,6 +17,7 @@ from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import exact_match, multi_label_f1
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import MultiLabel
+from bertsmith.tasks.labels import check_labels, check_texts, count_labels, order_labels
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     Answers,
@@ -35,13 +36,9 @@ from bertsmith.tasks.task import (
 )
 from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import (
-    check_labels,
     check_rows,
-    check_texts,
-    count_labels,
     describe_texts,
     encode_texts,
-    order_labels,
     same_text,
     text_inputs,
     text_reader,

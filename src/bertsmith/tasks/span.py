@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,10 @@ from bertsmith.tokens.vocabulary import Encoding
 # reading
 
 
-def _labelled(file: Path, reading: Reading) -> Iterator[Question]:
-    return read_questions(file, need_answers=True, bad=reading.bad_rows, columns=reading.columns)
-
-
-def _unlabelled(file: Path, reading: Reading) -> Iterator[Question]:
-    return read_questions(file, need_answers=False, bad=reading.bad_rows, columns=reading.columns)
+def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Question]:
+    return read_questions(
+        file, need_answers=labelled, bad=reading.bad_rows, columns=reading.columns
+    )
 
 
 def _layout(file: Path, reading: Reading) -> str:
@@ -404,8 +403,8 @@ SPAN = Task(
     unit="questions",
     head="span",
     reader=Reader(
-        labelled=_labelled,
-        unlabelled=_unlabelled,
+        labelled=partial(_read, labelled=True),
+        unlabelled=partial(_read, labelled=False),
         characters=_characters,
         layout=_layout,
         row_a_record=_row_a_record,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.entities import EntityScores, score_entities, scores_by_type
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Tag
+from bertsmith.tasks.labels import balanced_weights, count_labels, order_labels, require_labels
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     UNTUNED,
@@ -38,8 +40,7 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss, balanced_weights
-from bertsmith.tasks.whole_texts import count_labels, order_labels
+from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
 from bertsmith.text.examples.formats.conll_columns import has_names
@@ -61,14 +62,10 @@ def tags_of(row: Tagged) -> Labels:
 # reading
 
 
-def _read(file: Path, reading: Reading, need_tags: bool) -> Iterator[Tagged]:
+def _read(file: Path, reading: Reading, *, labelled: bool) -> Iterator[Tagged]:
     return read_tagged(
-        file, reading.tags, need_tags=need_tags, bad=reading.bad_rows, table=reading.columns
+        file, reading.tags, need_tags=labelled, bad=reading.bad_rows, table=reading.columns
     )
-
-
-def _labelled(file: Path, reading: Reading) -> Iterator[Tagged]:
-    return _read(file, reading, need_tags=True)
 
 
 def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
@@ -78,7 +75,7 @@ def _unlabelled(file: Path, reading: Reading) -> Iterator[Tagged]:
     if kind in TABLES and kind not in JSON and not known:
         rows = read_examples(file, reading.columns, need_label=False, bad=reading.bad_rows)
         return map(raw_text, rows)
-    return _read(file, reading, need_tags=False)
+    return _read(file, reading, labelled=False)
 
 
 def raw_text(example: Example) -> Tagged:
@@ -163,16 +160,8 @@ def _names(rows: Sequence[Tagged], known: Sequence[str]) -> Labels:
 
 def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> None:
     """Raise `ExampleError` for a tag to be measured that is none of those learned."""
-    known = set(labels)
-    for row in dev:
-        for tag in tags_of(row):
-            if tag not in known:
-                raise ExampleError(
-                    f"unknown tag {tag!r}",
-                    where=row.source,
-                    line=row.line,
-                    remedy=f"the training sentences have {', '.join(labels[:20])}",
-                )
+    there = f"the training sentences have {', '.join(labels[:20])}"
+    require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", there))
 
 
 def _identity(row: Tagged) -> Hashable:
@@ -460,7 +449,7 @@ TAG = Task(
     unit="sentences",
     head="tags",
     reader=Reader(
-        labelled=_labelled,
+        labelled=partial(_read, labelled=True),
         unlabelled=_unlabelled,
         characters=_characters,
         settled=_settled,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from bertsmith.evaluation.significance import Interval
+from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
+from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Evidence
+from bertsmith.training.run.folder import write_record
 
 LABELS = ("x", "y")
 
@@ -75,3 +81,35 @@ def test_a_handful_of_rows_is_certain_of_nothing(rows: int) -> None:
 def test_the_lead_of_the_other_is_told_with_its_own_interval() -> None:
     found = Difference(points=-0.1, low=-0.15, high=-0.02, p=0.01)
     assert found.interval(of_other=True) == "+2.00 to +15.00 points"
+
+
+def ended_run(folder: Path, seeds: list[Evidence], score: float) -> Path:
+    """A finished run of questions, two of four without an answer, by what is kept of it."""
+    run = FinetuneRun(
+        task="span", model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
+        dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
+        baselines=False, threads=1, device="cpu", settings=FinetuneConfig(),
+    )  # fmt: skip
+    folder.mkdir()
+    kept = {"kind": "finetune", "id": "i", "settings": run.to_dict()}
+    (folder / "run.json").write_text(json.dumps(kept), encoding="utf-8")
+    scores = {"f1": score, "exact_match": score, "f1_at_0": 0.5}
+    each = [{"seed": seed, "scores": scores} for seed in range(len(seeds))]
+    results = {"scores": scores, "best_seed": 0, "seeds": each}
+    write_record(folder / "results.json", results)
+    for seed, evidence in enumerate(seeds):
+        place = folder / "seeds" / f"seed-{seed}"
+        place.mkdir(parents=True)
+        write_record(place / "dev.json", {"answers": [], "evidence": evidence.tolist()})
+    return folder
+
+
+def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:
+    """Doubts of two models need not mean the same: a threshold of one is none of the other's."""
+    questions = np.array([(1, 1, -2, 1), (1, 1, -1, 1), (0, 0, 1, 0), (0, 0, 2, 0)], float)
+    doubtful = questions + np.array([0, 0, 10, 0])
+    one = ended_run(tmp_path / "one", [questions, questions], 1.0)
+    other = ended_run(tmp_path / "other", [doubtful, doubtful], 1.0)
+    figures = compare(one, other)
+    assert figures["scores"]["f1"]["second"] == 1
+    assert figures["all_seeds"]["difference"] == 0

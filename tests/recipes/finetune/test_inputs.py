@@ -8,9 +8,9 @@ import pytest
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.finetune.inputs import split
 from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.labels import order_labels
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.span import SPAN
-from bertsmith.tasks.whole_texts import order_labels
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.reading import Example
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.core.errors import ExampleError, ModelFolderError
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import Predictor
@@ -16,10 +16,10 @@ from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
 from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of, measure
+from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import pick_classes, tell_rows
 from bertsmith.tasks.task import Task, interval_of
-from bertsmith.tasks.whole_texts import unknown_label
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
 
@@ -109,13 +109,10 @@ def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float
 
 def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -> None:
     """Raise `ExampleError` for a row with a label that is none of a model's."""
-    for row in rows:
-        for label in task.labels.of_row(row):
-            if label not in labels:
-                raise ExampleError(
-                    f"the label {label!r} is none of the model's",
-                    where=row.source,
-                    line=row.line,
-                    remedy=f"it knows {unknown_label(label, labels)}; name the label's column, or "
-                    "rename",
-                )
+
+    def mistake(label: str) -> tuple[str, str]:
+        known = unknown_label(label, labels)
+        remedy = f"it knows {known}; name the label's column, or rename"
+        return f"the label {label!r} is none of the model's", remedy
+
+    require_labels(rows, task.labels.of_row, labels, mistake)

@@ -1,23 +1,31 @@
-"""Answers for texts, of the kind that the model folder gives: classes, numbers, tags, spans, ..."""
+"""Answers for texts, of the kind that the model folder gives: classes, numbers, tags, spans, ...
+
+They are written as a table for the eye, as CSV or as JSON lines. In the latter two every row keeps
+the columns of the input, and the answer follows them; where an input column has the name of a part
+of the answer, that part is called ``predicted_`` and its name. A blank row has empty values, or
+null.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
-from bertsmith.core.output import flush
+from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import Predictor
 from bertsmith.engine.sequences import ROWS, windows
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.predict.answer_files import Answers, Format
 from bertsmith.recipes.predict.rows import (
     Asked,
     asked_of_task,
@@ -37,6 +45,13 @@ from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.described import without_header
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.weights.folder import load_model
+
+Format = Literal["table", "csv", "jsonl"]
+Columns = Mapping[str, Any]
+
+# parts of an answer that say in more words what the others say
+_ONLY_JSON = ("probabilities", "n_best")
+_PREFIX = "predicted_"
 
 
 def predict(
@@ -147,3 +162,109 @@ def _shown(text: str) -> str:
     """The beginning of a text on one line, without what a terminal would obey."""
     room = max(40, shutil.get_terminal_size().columns - 30)
     return printable(text, room)
+
+
+class Answers:
+    """Writes answers to standard output, in the order of their rows.
+
+    Raises `ExampleError` for an input column that comes later and has the name of an answer's.
+    """
+
+    def __init__(self, form: Format) -> None:
+        self._form: Format = form
+        self._waiting: list[Columns] = []
+        self._names: dict[str, str] | None = None
+        self._header: list[str] = []
+        self._csv = csv.writer(_Lines(), lineterminator="\n")
+
+    def blank(self, columns: Columns) -> None:
+        """Write a row that asks nothing."""
+        if self._form == "table":
+            print_line("")
+        elif self._names is None:
+            # what an answer has is known from the first one
+            self._waiting.append(columns)
+        else:
+            self._emit(columns, dict.fromkeys(self._names))
+
+    def add(
+        self,
+        columns: Columns,
+        record: Columns,
+        lines: Callable[[], Iterator[str]],
+    ) -> None:
+        """Write a row with its answer; `lines` are those for people."""
+        if self._form == "table":
+            for line in lines():
+                print_line(line)
+            return
+        if self._form == "csv":
+            record = _flat(record)
+        if self._names is None:
+            self._begin(columns, record)
+        self._emit(columns, record)
+
+    def end(self) -> None:
+        """Write blank rows that no answer followed."""
+        if self._names is None and self._waiting:
+            self._begin(self._waiting[0], {})
+
+    def _begin(self, columns: Columns, record: Columns) -> None:
+        inputs = list(dict.fromkeys(name for row in (*self._waiting, columns) for name in row))
+        self._names = {key: _PREFIX + key if key in inputs else key for key in record}
+        clash = next((name for name in self._names.values() if name in inputs), None)
+        if clash is not None:
+            raise _taken(clash)
+        if self._form == "csv":
+            self._header = inputs
+            self._csv.writerow([*inputs, *self._names.values()])
+        waiting, self._waiting = self._waiting, []
+        for row in waiting:
+            self._emit(row, dict.fromkeys(self._names))
+
+    def _emit(self, columns: Columns, record: Columns) -> None:
+        assert self._names is not None
+        names = self._names
+        if self._form == "csv":
+            if unknown := [name for name in columns if name not in self._header]:
+                what = f"a row has the column {unknown[0]!r}, which the first one lacks"
+                raise ExampleError(what, remedy="write --format jsonl")
+            cells = [_cell(columns.get(name)) for name in self._header]
+            self._csv.writerow([*cells, *(_cell(record.get(key)) for key in names)])
+            return
+        answer = {names.get(key, key): value for key, value in record.items()}
+        clash = next((name for name in answer if name in columns), None)
+        if clash is not None:
+            raise _taken(clash)
+        print_json({**columns, **answer}, readable=True)
+
+
+class _Lines:
+    """Takes the lines that the CSV writer makes."""
+
+    def write(self, line: str) -> int:
+        """Write a line with its end."""
+        print_line(line.removesuffix("\n"), exact=True)
+        return len(line)
+
+
+def _taken(name: str) -> ExampleError:
+    what = f"a row has a column {name!r}, and so has its answer"
+    return ExampleError(what, remedy="rename that column of the input")
+
+
+def _flat(record: Columns) -> dict[str, Any]:
+    """Return an answer as single values: labels with | between them, other lists as JSON."""
+    return {
+        key: "|".join(value)
+        if isinstance(value, list) and all(isinstance(part, str) for part in value)
+        else value
+        for key, value in record.items()
+        if key not in _ONLY_JSON
+    }
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value

@@ -1,0 +1,184 @@
+"""Labels and choices among them: their order, their counts and weights, confidence in one.
+
+Answers chosen among several by their probability may be withheld where it is too low; the evidence
+of such tasks has the true answer, the chosen one, and the latter's probability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.tasks.task import UNTUNED, Evidence, Labels, R, Right, Tuned
+from bertsmith.text.examples.example import Example
+
+Confidences = NDArray[np.float64]
+
+
+def require_labels(
+    rows: Sequence[R],
+    labels_of: Callable[[R], Labels],
+    known: Labels,
+    mistake: Callable[[str], tuple[str, str]],
+) -> None:
+    """Raise `ExampleError` for a label that is not known; `mistake` has its text and remedy."""
+    for row in rows:
+        for label in labels_of(row):
+            if label not in known:
+                what, remedy = mistake(label)
+                raise ExampleError(what, where=row.source, line=row.line, remedy=remedy)
+
+
+# examples a text: fewer are several annotators' judgements
+_FEW_TEXTS = 10
+
+
+def order_labels(found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """The classes in the order that the model will keep.
+
+    The order of the model that training starts from if it has the same classes, whatever the order
+    of the file; otherwise sorted, by value if all are finite numbers.
+    """
+    labels = set(found)
+    if labels == set(known):
+        return tuple(known)
+    try:
+        values = {label: float(label) for label in labels}
+    except ValueError:
+        return tuple(sorted(labels))
+    if not all(map(math.isfinite, values.values())):
+        # nan has no place among numbers
+        return tuple(sorted(labels))
+    return tuple(sorted(labels, key=lambda label: (values[label], label)))
+
+
+def check_labels(found: Sequence[str], where: str) -> None:
+    """Raise `ExampleError` for labels that are hardly classes, or one number in two spellings."""
+    counts = Counter(found)
+    alone = sum(count == 1 for count in counts.values())
+    if len(found) > 2 and (alone == len(found) or (len(found) >= 10 and 2 * alone > len(found))):
+        what = (
+            "gives every example a label of its own"
+            if alone == len(found)
+            else f"{alone:,} of {len(found):,} labels occur once only, such as {found[0][:40]!r}"
+        )
+        remedy = "name the label's column: there must be several examples of a class"
+        raise ExampleError(what, where=where, remedy=remedy)
+    spelled: dict[float, str] = {}
+    for label in counts:
+        other = spelled.setdefault(value_of(label), label)
+        if other != label and not math.isnan(value_of(label)):
+            what = f"the labels {other!r} and {label!r} are one number written in two ways"
+            remedy = "write them alike: labels are classes by their spelling"
+            raise ExampleError(what, where=where, remedy=remedy)
+
+
+def value_of(label: str) -> float:
+    """Return the number that a label is, not a number (nan) for other labels."""
+    try:
+        return float(label)
+    except ValueError:
+        return math.nan
+
+
+def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
+    """Raise `ExampleError` where so few texts differ that they must be labels themselves."""
+    texts = {(row.text, row.text_pair) for row in rows}
+    if len(rows) >= _FEW_TEXTS * len(texts) and len(texts) <= 2 * len(labels):
+        raise ExampleError(
+            f"{len(rows):,} examples have only {len(texts)} different texts, such as "
+            f"{rows[0].text[:40]!r}",
+            where=rows[0].source,
+            remedy="name the text's column with --text-column: this looks like the label's",
+        )
+
+
+def unknown_label(label: str, known: Sequence[str]) -> str:
+    """Return what is known in place of an unknown label, for a remedy."""
+    same = [other for other in known if value_of(other) == value_of(label)]
+    if same:
+        return f"{same[0]!r} is the same number: write both alike"
+    folded = [other for other in known if other.casefold() == label.casefold()]
+    if folded:
+        return f"{folded[0]!r} is written otherwise: write both alike"
+    return ", ".join(known[:10])
+
+
+def count_labels(found: Iterable[str], labels: tuple[str, ...]) -> str:
+    """Labels with how often they are found, the first ten."""
+    counts = Counter(found)
+    shown = ", ".join(f"{label} {counts[label]:,}" for label in labels[:10])
+    return shown + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+
+
+def balanced_weights(classes: NDArray[np.int64], count: int) -> tuple[float, ...]:
+    """Return weights of `count` classes that make them count alike; their mean over examples is 1.
+
+    `classes` are those of the examples, (examples,).
+    """
+    sizes = np.bincount(classes, minlength=count)
+    present = int(np.count_nonzero(sizes))
+    weights = len(classes) / (present * np.maximum(sizes, 1))
+    return tuple(float(weight) for weight in weights)
+
+
+def choice_evidence(true: NDArray[np.int64], answers: Sequence[Any]) -> Evidence:
+    """Return the true and the likeliest answers, and the latter's probabilities, (rows, 3)."""
+    chosen = [int(answer.argmax()) for answer in answers]
+    confidences = [float(answer.max()) for answer in answers]
+    return np.stack([true, chosen, confidences], 1).astype(np.float64)
+
+
+def right_choices(evidence: Evidence, tuned: Tuned) -> Right:
+    """Return the rows whose likeliest answer is the true one."""
+    return evidence[:, 0] == evidence[:, 1]  # type: ignore[no-any-return]
+
+
+def tune_confidence(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
+    """Return the confidence that gives the accuracy wanted, where one is wanted."""
+    if target_accuracy is None:
+        return UNTUNED
+    threshold = confidence_for(right_choices(evidence, UNTUNED), evidence[:, 2], target_accuracy)
+    # where no threshold does, nothing but certainty is answered
+    return Tuned(min_confidence=1.0 if threshold is None else threshold)
+
+
+def confidence_notes(unit: str, evidence: Evidence, tuned: Tuned) -> list[str]:
+    """Return the effect of abstaining, if a confidence is asked for."""
+    if tuned.min_confidence is None:
+        return []
+    right = right_choices(evidence, tuned)
+    return [abstention_note(right, evidence[:, 2], tuned.min_confidence, unit)]
+
+
+def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> float | None:
+    """Return the least threshold at which that share of the answers given is right.
+
+    It is one of the confidences, 0 where all may be answered; None where no threshold does.
+    """
+    order = np.argsort(-confidences, kind="stable")
+    reached = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
+    # equal confidences are answered together
+    ends = np.append(np.diff(confidences[order]) != 0, np.ones(min(1, len(right)), bool))
+    good = np.flatnonzero(ends & (reached >= accuracy))
+    if not len(good):
+        return None
+    last = int(good[-1])
+    return 0.0 if last + 1 == len(right) else float(confidences[order[last]])
+
+
+def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:
+    """Return what a threshold does to rows: how many are answered, how many of these are right."""
+    given = confidences >= threshold
+    if not given.any():
+        return f"no answer has a probability of {threshold:.4f} or more: none is given"
+    return (
+        f"answers are given where the probability is at least {threshold:.4f}: to "
+        f"{100 * given.mean():.2f} % of the {unit}, {100 * right[given].mean():.2f} % of them right"
+    )
