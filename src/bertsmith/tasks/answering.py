@@ -7,7 +7,7 @@ JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -38,7 +38,6 @@ from bertsmith.tasks.task import (
     Record,
     Room,
     Task,
-    Threshold,
     Tuned,
     score_answers,
 )
@@ -295,11 +294,12 @@ def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) 
             remedy="leave it out",
         )
     kept = Tuned.of_model(config)
-    asked: dict[Threshold, float | None] = {
-        "no_answer": options.no_answer,
-        "min_confidence": options.min_confidence,
-    }
-    return replace(kept, **{name: value for name, value in asked.items() if value is not None})
+    return Tuned(
+        no_answer=kept.no_answer if options.no_answer is None else options.no_answer,
+        min_confidence=kept.min_confidence
+        if options.min_confidence is None
+        else options.min_confidence,
+    )
 
 
 def task_predictor(

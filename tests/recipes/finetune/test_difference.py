@@ -15,7 +15,7 @@ from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_c
 from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Evidence
-from bertsmith.training.run.folder import write_record
+from bertsmith.training.run_folder import write_record
 
 LABELS = ("x", "y")
 
