@@ -31,6 +31,7 @@ from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import SYLLABLES, tokenizer
+from launching import ran
 
 __all__ = ["tokenizer"]
 STEPS = 24
@@ -174,3 +175,21 @@ def test_other_families_are_refused(store: Path, tmp_path: Path) -> None:
     wanted = replace(settings(), network=replace(settings().network, family="bert"))
     with pytest.raises(ConfigError, match="BERT has no head for replaced tokens; take an ELECTRA"):
         pretrain(store, out=tmp_path / "run", model="tiny", steps=2, settings=wanted)
+
+
+@pytest.mark.faults
+def test_two_ranks_with_shards_learn_the_same(store: Path, tmp_path: Path) -> None:
+    """Model and generator are sharded alike, and whole again when they are evaluated."""
+    given = (
+        "-m", "bertsmith", "pretrain", str(store), "--recipe", "electra", "--model", "tiny",
+        "--steps", "3", "--accumulate", "2", "--precision", "fp32", "--samples.longest", "61",
+        "--samples.tokens_per_batch", "300", "--network.longest", "61",
+    )  # fmt: skip
+    found = []
+    for name, more in (("copies", ()), ("shards", ("--shard",))):
+        ran(*given, "--out", str(tmp_path / name), *more, place=tmp_path)
+        result = json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8"))
+        found.append(result["held_out"])
+    assert found[0].keys() == found[1].keys()
+    for name, value in found[0].items():
+        assert found[1][name] == pytest.approx(value, rel=1e-4), name

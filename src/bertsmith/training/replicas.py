@@ -218,3 +218,12 @@ def complete(model: Model, world: World) -> Model:
     gathered = build_model(model.config, seed=0)
     gathered.load_state_dict(weights)
     return gathered.to(model.device)
+
+
+@torch.no_grad()
+def unshard(modules: nn.Module) -> None:
+    """Replace the shards of modules by their whole tensors; every rank has to call this."""
+    for part in modules.modules():
+        for name, share in list(part.named_parameters(recurse=False)):
+            if in_shares(share):
+                setattr(part, name, nn.Parameter(whole(share)))

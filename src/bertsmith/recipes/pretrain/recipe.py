@@ -61,7 +61,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.loop import fit
-from bertsmith.training.replicas import complete
+from bertsmith.training.replicas import complete, unshard
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
 from bertsmith.training.schedule import Budget, Costs, Timing
 from bertsmith.training.tensorboard import events, require_tensorboard
@@ -357,6 +357,7 @@ def carry_out(
         command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
     model = complete(model, world)
+    unshard(objective.own)
     ended = _Ended(
         run=run, objective=objective, state=state, clock=clock,
         evaluated_tokens=plan.evaluated_tokens,
