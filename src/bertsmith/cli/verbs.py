@@ -41,8 +41,6 @@ def pretrain(
 ) -> None:
     """Pre-train a BERT on a store, or go on with a run that was interrupted.
 
-    A run that OUT holds already is resumed; then STORE may be left out.
-
     Recipes, whose settings --help shows (pretrain --recipe roberta --help):
       quick    Ours, for minutes and hours: the most learned in a small budget
       paper    BERT as published: Devlin et al. 2018
@@ -52,7 +50,7 @@ def pretrain(
       electra  ELECTRA as published: Clark et al. 2020
 
     Args:
-        store: folder made by prepare
+        store: folder made by prepare; may be left out where OUT holds a run, which is resumed
         out: folder of the run: checkpoints, log, report, and the model in it when done
         model: size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT
             to 12 of 4096 (xxlarge); if not given, tiny to base, by text and budget, which is said

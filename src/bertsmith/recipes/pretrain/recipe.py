@@ -30,6 +30,7 @@ from bertsmith.network.model import Model, ModelConfig, build_model, start_posit
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import best_device, device_named
+from bertsmith.recipes.findings import Findings
 from bertsmith.recipes.pretrain.continuing import (
     check_parent,
     identify,
@@ -318,54 +319,74 @@ def carry_out(
     goes_on = world.told(lambda: any(folder.checkpoints.glob("step-*")))
     model = start(run, tokenizer, goes_on=goes_on).to(device)
     objective = objective_of(wanted, seed=settings.seed)
+    begun = _Begun(run, store, tokenizer, folder, model, objective, batches)
     tell_plan(run, model, batches.parts[-1])
     plan, costs = _told_time(
         world, lambda: plan_time(run, model, objective, tokenizer, store, folder, clock.startup)
     )
     if checks:
-        spoken_for = clock.elapsed + costs.total(plan.measurements)
-        found = room + check(
-            run, store, tokenizer, model, batches.parts, objective, spoken_for=spoken_for
-        )
-        found.tell()
-        if not force:
-            found.stop(store.folder)
-        write_record(folder.path / PREFLIGHT, found.to_dict())
+        _check(begun, room, clock.elapsed + costs.total(plan.measurements), force=force)
     world.wait_for_first()
+    timing = Timing(clock=clock, costs=costs)
+    state = _fit(begun, plan, timing, workers=workers, world=world)
+    begun = replace(begun, model=complete(model, world))
+    unshard(objective.own)
+    held_out = world.told(lambda: _finish(begun, state, clock, plan.evaluated_tokens))
+    return PretrainOutcome(
+        model=begun.model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
+    )
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A run that has begun, with all that trains in it."""
+
+    run: PretrainRun
+    store: TokenStore
+    tokenizer: Tokenizer
+    folder: RunFolder
+    model: Model
+    objective: Objective
+    batches: PhasedBatches
+
+
+def _check(begun: _Begun, room: Findings, spoken_for: float, *, force: bool) -> None:
+    """Print and keep the findings of the pre-flight check; some end the run unless `force`."""
+    run, parts = begun.run, begun.batches.parts
+    found = room + check(
+        run, begun.store, begun.tokenizer, begun.model, parts, begun.objective,
+        spoken_for=spoken_for,
+    )  # fmt: skip
+    found.tell()
+    if not force:
+        found.stop(begun.store.folder)
+    write_record(begun.folder.path / PREFLIGHT, found.to_dict())
+
+
+def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, world: World) -> State:
+    """Train until the budget is spent; `Interrupted` says how to go on."""
+    run, folder, settings = begun.run, begun.folder, begun.run.settings
+    measure = measure_held_out(
+        begun.objective, begun.tokenizer, begun.store, settings.samples, settings.precision,
+        plan.measured_tokens,
+    )  # fmt: skip
     try:
-        state = fit(
+        return fit(
             replace(fit_config(run, workers=workers), measurements=plan.measurements),
-            model,
-            objective,
-            batches,
-            enter=batches.enter,
-            measure=measure_held_out(
-                objective,
-                tokenizer,
-                store,
-                settings.samples,
-                settings.precision,
-                plan.measured_tokens,
-            ),
+            begun.model,
+            begun.objective,
+            begun.batches,
+            enter=begun.batches.enter,
+            measure=measure,
             folder=folder,
             title="pre-training",
             world=world,
-            timing=Timing(clock=clock, costs=costs),
+            timing=timing,
         )
     except Interrupted as stopped:
         program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
         command = f"{program} pretrain --out {shlex.quote(str(folder.path))}"
         raise Interrupted(f"{stopped}, saved; go on with: {command}") from None
-    model = complete(model, world)
-    unshard(objective.own)
-    ended = _Ended(
-        run=run, objective=objective, state=state, clock=clock,
-        evaluated_tokens=plan.evaluated_tokens,
-    )  # fmt: skip
-    held_out = world.told(lambda: _finish(ended, store, tokenizer, model, folder))
-    return PretrainOutcome(
-        model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
-    )
 
 
 def _told_time(
@@ -376,36 +397,23 @@ def _told_time(
     return HeldOutPlan.from_dict(held_out), Costs.from_dict(costs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Ended:
-    """A run whose training has ended, and its final state."""
-
-    run: PretrainRun
-    objective: Objective
-    state: State
-    clock: Clock
-    evaluated_tokens: int
-
-
-def _finish(
-    ended: _Ended, store: TokenStore, tokenizer: Tokenizer, model: Model, folder: RunFolder
-) -> dict[str, float]:
-    """Evaluate a trained model and save it with its report; returns the figures."""
-    run, state = ended.run, ended.state
+def _finish(begun: _Begun, state: State, clock: Clock, tokens: int) -> dict[str, float]:
+    """Evaluate a trained model on held-out `tokens` and save it; returns the figures."""
+    run, model, folder = begun.run, begun.model, begun.folder
     held_out = evaluate_held_out(
-        model, ended.objective, tokenizer, store, run.settings.samples, ended.evaluated_tokens
+        model, begun.objective, begun.tokenizer, begun.store, run.settings.samples, tokens
     )
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
-    card = model_card(run, model.config, store.index, state, held_out)
+    card = model_card(run, model.config, begun.store.index, state, held_out)
     model.cpu()
     model.config = _for_users(run, model.config)
     with progress("saving model and report", 2) as bar:
-        save_model(folder.model, model, tokenizer, card=card)
+        save_model(folder.model, model, begun.tokenizer, card=card)
         bar.advance()
         write_report(folder, run, held_out)
     say(f"model: {folder.model}   report: {folder.report}")
-    say(f"{ended.clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
+    say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return held_out
 
 
