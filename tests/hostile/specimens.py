@@ -23,6 +23,7 @@ from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_fo
 from bertsmith.weights.tensors import TensorFile, write_tensors
 from families import ENCODERS, MODELS, TOKENIZERS
 
+OTHERS = ("bytes", "unigram", "plain", "sentence", "sharded")
 _HEADS = ("class", "tags", "span", "choice", "classes", "number")
 
 
@@ -36,11 +37,11 @@ def specimens(place: Path) -> dict[str, Path]:
     _save_kinds(place)
     _save_sentences(place / "sentence")
     _save_sharded(place / chosen[0], place / "sharded")
-    return {name: place / name for name in (*chosen, "bytes", "unigram", "sentence", "sharded")}
+    return {name: place / name for name in (*chosen, *OTHERS)}
 
 
 def _save_kinds(place: Path) -> None:
-    """A RoBERTa with a byte-level vocabulary, and an ALBERT with one of SentencePiece."""
+    """A RoBERTa with a byte-level vocabulary, an ALBERT and an XLM-RoBERTa with SentencePiece's."""
     texts = ["the cat sat on the mat", "a dog, in 1999, ate the cat's mat", "über naïve cafés"] * 9
     learned = learn_unigram(texts, size=60)
     assert isinstance(learned.rules, UnigramRules)
@@ -48,6 +49,7 @@ def _save_kinds(place: Path) -> None:
     made: dict[str, tuple[FamilyName, Tokenizer]] = {
         "bytes": ("roberta", learn_byte_bpe(texts, size=300)),
         "unigram": ("albert", Tokenizer(learned.vocabulary, rules)),
+        "plain": ("xlm-roberta", learn_unigram(texts, size=60, plain=True)),
     }
     for name, (kind, tokenizer) in made.items():
         config = MODELS[f"{kind}-masked_lm"]

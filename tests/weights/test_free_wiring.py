@@ -47,6 +47,14 @@ WIRINGS: dict[str, tuple[EncoderConfig, str]] = {
         dataclasses.replace(ENCODERS["distilbert"], segments=2),
         "DistilBertModel of transformers cannot have segments set to 2",
     ),
+    "causal xlm-roberta": (
+        dataclasses.replace(ENCODERS["xlm-roberta"], causal=True),
+        "XLMRobertaModel of transformers cannot have causal set to True",
+    ),
+    "electra of wide tables": (
+        dataclasses.replace(ENCODERS["electra"], embedding=32),
+        "ElectraModel of transformers has no projection of tables as wide as the encoder",
+    ),
     "modernbert of all tokens": (
         dataclasses.replace(ENCODERS["modernbert"], window=None),
         "ModernBertModel of transformers cannot have window set to None",
@@ -99,7 +107,7 @@ def test_it_is_trained_saved_loaded_and_refused_by_transformers(name: str, tmp_p
     save_model(tmp_path / "again", back, TOKENIZERS[encoder.family])
     for path in folder.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
-    for kind in ("Auto", "Bert", "Roberta", "Albert", "DistilBert", "ModernBert"):
+    for kind in ("Auto", "Bert", "Roberta", "Albert", "DistilBert", "ModernBert", "Electra"):
         with pytest.raises((ValueError, KeyError), match="bertsmith"):
             getattr(transformers, f"{kind}Model").from_pretrained(folder)
 

@@ -39,7 +39,7 @@ def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:
 def _refuses(encoder: EncoderConfig) -> str | None:
     if encoder.embedding != encoder.hidden:
         return None
-    return "ElectraModel of transformers cannot have embedding set to hidden"
+    return "ElectraModel of transformers has no projection of tables as wide as the encoder"
 
 
 ELECTRA = replace(
