@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
-from bertsmith.evaluation.calibration import calibration
+from bertsmith.evaluation.metrics import calibration
 from bounds import metric
 
 

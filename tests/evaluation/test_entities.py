@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.evaluation.entities import (
-    EntityScores,
-    macro_f1,
-    score_entities,
-    scores_by_type,
-)
+from bertsmith.evaluation.spans import EntityScores, macro_f1, score_entities, scores_by_type
 from bertsmith.text.examples.tagged import entity_spans, names_entities
 from bounds import metric
 

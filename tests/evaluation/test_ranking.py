@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import sklearn.metrics as sklearn
 
-from bertsmith.evaluation.ranking import mean_average_precision, mean_reciprocal_rank, ndcg
+from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bounds import metric
 
 Numbers = np.ndarray

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bertsmith.evaluation.squad import normalise, squad_v1, squad_v2, token_f1
+from bertsmith.evaluation.spans import normalise, squad_v1, squad_v2, token_f1
 from bounds import metric
 
 referee = pytest.importorskip("transformers.data.metrics.squad_metrics")

@@ -15,8 +15,7 @@ import pytest
 from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.core.errors import DiskError, MissingExtra
-from bertsmith.reports.curves import in_words, smoothed, thinned
-from bertsmith.reports.page import Report, confusion_html
+from bertsmith.reports.page import Report, confusion_html, in_words, smoothed, thinned
 
 if importlib.util.find_spec("matplotlib") is None:
     pytest.skip("matplotlib is not installed", allow_module_level=True)

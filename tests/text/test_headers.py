@@ -11,8 +11,7 @@ from pyarrow import parquet
 from bertsmith.core.errors import CorpusError, ExampleError
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.columns import USUAL_NAMES, Columns
-from bertsmith.text.examples.described import without_header
-from bertsmith.text.examples.reading import Kind, read_examples
+from bertsmith.text.examples.reading import Kind, read_examples, without_header
 from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.headers import detect_header
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.text.corpus.documents import Layout, documents_of_lines, measure
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.layout import Layout, documents_of_lines, measure
 
 PROSE = [
     "It was a bright cold day in the village, and the clocks of the old church on the hill were "

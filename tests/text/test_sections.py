@@ -12,9 +12,8 @@ import pytest
 import zstandard
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.documents import Document, Layout, documents_of_lines, measure_start
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.layout import Layout, documents_of_lines, measure_start
 from bertsmith.text.corpus.sections import Position, Section, cut_text
 
 WORDS = ["gabo", "dela", "Kuri", "moti.", "ze", "é", "mila", "文", "zu"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bertsmith.core.errors import CorpusError, ExampleError
+from bertsmith.text.corpus.documents import Layout
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.layout import Layout
 from bertsmith.text.examples.reading import read_examples
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")

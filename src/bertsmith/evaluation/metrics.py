@@ -1,12 +1,17 @@
-"""Metrics of predicted classes, sets of labels and numbers, and their presentation.
+"""Metrics of predicted classes, sets of labels, numbers and rankings, and their presentation.
 
-All functions take the true values first. Classes are class numbers (examples,)."""
+All functions take the true values first. Classes are class numbers (examples,). Those of rankings
+take, for every query, the relevance (passages,) and the score (passages,) of its passages, and
+return the mean over the queries; a query without a relevant passage counts 0. Ties are averaged
+over all their orders (McSherry and Najork 2008), so the result does not depend on the order of the
+file. `calibration` compares probabilities with the accuracy they promise."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -214,3 +219,134 @@ def format_mean(values: Sequence[float]) -> str:
 def median(values: Sequence[float]) -> float:
     """Return the median."""
     return statistics.median(values)
+
+
+Queries = Sequence[Numbers]
+
+
+def mean_reciprocal_rank(relevance: Queries, scores: Queries) -> float:
+    """Return the mean of the reciprocal rank of the first relevant passage."""
+    return _mean(_reciprocal_rank, relevance, scores)
+
+
+def mean_average_precision(relevance: Queries, scores: Queries) -> float:
+    """Return the mean of the precisions at the ranks of the relevant passages."""
+    return _mean(_average_precision, relevance, scores)
+
+
+def ndcg(relevance: Queries, scores: Queries, k: int | None = None) -> float:
+    """Return the discounted cumulative gain of the first `k` passages over the highest possible.
+
+    The gain is the relevance itself, which is not negative; the discount is log2(1 + rank)
+    (Järvelin and Kekäläinen 2002).
+    """
+    return _mean(lambda gains, order: _ndcg(gains, order, k), relevance, scores)
+
+
+def _mean(score: Callable[[Numbers, Numbers], float], relevance: Queries, scores: Queries) -> float:
+    assert len(relevance) == len(scores) > 0
+    return math.fsum(map(score, relevance, scores)) / len(relevance)
+
+
+def _groups(relevance: Numbers, scores: Numbers) -> Iterator[Numbers]:
+    """Yield the relevance of the passages by groups of equal score, highest score first."""
+    assert relevance.shape == scores.shape
+    assert len(relevance)
+    order = np.argsort(-scores, kind="stable")
+    borders = np.flatnonzero(np.diff(scores[order])) + 1
+    yield from np.split(relevance[order], borders)
+
+
+def _reciprocal_rank(relevance: Numbers, scores: Numbers) -> float:
+    before = 0
+    for group in _groups(relevance, scores):
+        size, relevant = len(group), int(np.sum(group > 0))
+        if relevant:
+            # the probability that the first of them is at each position of the group
+            mean, none_yet = 0.0, 1.0
+            for position in range(size - relevant + 1):
+                probability = relevant / (size - position)
+                mean += none_yet * probability / (before + position + 1)
+                none_yet *= 1 - probability
+            return mean
+        before += size
+    return 0.0
+
+
+def _average_precision(relevance: Numbers, scores: Numbers) -> float:
+    before, retrieved, total = 0, 0, 0.0
+    for group in _groups(relevance, scores):
+        size, relevant = len(group), int(np.sum(group > 0))
+        positions = np.arange(size)
+        # the expected number of relevant passages before a relevant one at each position
+        earlier = retrieved + positions * (relevant - 1) / max(1, size - 1)
+        total += float(np.sum((earlier + 1) / (before + positions + 1))) * relevant / size
+        before, retrieved = before + size, retrieved + relevant
+    return total / retrieved if retrieved else 0.0
+
+
+def _ndcg(relevance: Numbers, scores: Numbers, k: int | None) -> float:
+    assert np.all(relevance >= 0)
+    discounts = 1 / np.log2(np.arange(len(relevance)) + 2)
+    discounts[k if k is not None else len(relevance) :] = 0
+    best = float(np.dot(np.sort(relevance)[::-1], discounts))
+    if best == 0:
+        return 0.0
+    gain, before = 0.0, 0
+    for group in _groups(relevance, scores):
+        gain += float(np.mean(group) * np.sum(discounts[before : before + len(group)]))
+        before += len(group)
+    return gain / best
+
+
+BINS = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReliabilityBin:
+    """A bin of predictions whose probability is above `low` and at most `high`."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    """Mean probability of the predictions."""
+    accuracy: float
+    """Share of the predictions that are correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The expected calibration error, 0 to 1, and the non-empty bins."""
+
+    error: float
+    bins: tuple[ReliabilityBin, ...]
+
+
+def calibration(
+    probabilities: NDArray[np.float64], right: NDArray[np.bool_], bins: int = BINS
+) -> Calibration:
+    """Return the calibration of predicted classes, from probability and correctness (examples,).
+
+    Bins have equal width; the error is the mean absolute difference of accuracy and confidence,
+    weighted by the bins' counts (Guo et al. 2017, equation 3).
+    """
+    assert probabilities.shape == right.shape
+    assert len(right)
+    borders = np.linspace(0, 1, bins + 1)
+    # a probability on a border belongs to the bin below it, 0 to the first bin
+    number = np.searchsorted(borders[1:-1], probabilities)
+    results = []
+    for index in np.unique(number):
+        inside = number == index
+        results.append(
+            ReliabilityBin(
+                low=float(borders[index]),
+                high=float(borders[index + 1]),
+                count=int(inside.sum()),
+                confidence=float(probabilities[inside].mean()),
+                accuracy=float(right[inside].mean()),
+            )
+        )
+    error = sum(item.count * abs(item.accuracy - item.confidence) for item in results) / len(right)
+    return Calibration(error=float(error), bins=tuple(results))

@@ -1,5 +1,5 @@
 """Download models from a model hub and upload them, only where the user names one there.
 
 `models` resolves a name to a folder, downloading it if needed; `transfers` downloads and uploads
-files through the library behind `client`; `files` lists the files that make up a model.
+the files that make up a model through the library behind `client`.
 """

@@ -16,14 +16,15 @@ from typing import NamedTuple, NoReturn
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.hub.client import HubUnreachable, hub_api, is_offline, talking
-from bertsmith.hub.files import (
+from bertsmith.hub.transfers import (
     PICKLED_FILE,
     Purpose,
+    RemoteFile,
+    fetch,
     index_file,
     settings_files,
     weights_files,
 )
-from bertsmith.hub.transfers import RemoteFile, fetch
 from bertsmith.tokens.folder.files import VOCABULARY_FILES
 
 PREFIX = "hub:"

@@ -13,9 +13,8 @@ from bertsmith.core.config import Config
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, printable
 from bertsmith.hub.models import model_folder
-from bertsmith.text.corpus.documents import Document
+from bertsmith.text.corpus.documents import Document, Layout
 from bertsmith.text.corpus.files import Corpus, shown_kinds
-from bertsmith.text.corpus.layout import Layout
 from bertsmith.text.encodings import AUTO, check_encoding
 from bertsmith.text.headers import HeaderOption
 from bertsmith.text.opening import kind_of

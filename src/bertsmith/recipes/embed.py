@@ -28,8 +28,8 @@ from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.text.examples.columns import USUAL, Columns
-from bertsmith.text.examples.described import without_header
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.reading import without_header
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder

@@ -16,9 +16,8 @@ from bertsmith.core.output import print_line
 from bertsmith.core.ownership import claimed, new_file
 from bertsmith.core.printable import counted, markdown
 from bertsmith.hub.client import hub_api
-from bertsmith.hub.files import index_file, settings_files, weights_files
 from bertsmith.hub.models import PREFIX, hub_name
-from bertsmith.hub.transfers import send
+from bertsmith.hub.transfers import index_file, send, settings_files, weights_files
 from bertsmith.network.model import Model
 from bertsmith.reports.model_card import base_of, head_of, read_card, read_head, with_head
 from bertsmith.weights.folder import CARD_FILE, load_model

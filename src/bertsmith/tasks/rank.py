@@ -10,7 +10,7 @@ import numpy as np
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
-from bertsmith.evaluation.ranking import mean_average_precision, mean_reciprocal_rank, ndcg
+from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Relevance
 from bertsmith.tasks.regression import decode_number, number_truth, numbers_of

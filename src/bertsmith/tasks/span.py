@@ -17,7 +17,7 @@ from bertsmith.batches.fitting import encode_pair, second_begins, window_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Candidate, candidates, span_logits
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.squad import score_v1, score_v2
+from bertsmith.evaluation.spans import score_v1, score_v2
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Span
 from bertsmith.tasks.reading import Reading

@@ -17,7 +17,7 @@ from bertsmith.batches.fitting import encode_pair, window_of
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import tag_probabilities
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.entities import EntityScores, score_entities, scores_by_type
+from bertsmith.evaluation.spans import EntityScores, score_entities, scores_by_type
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Tag
 from bertsmith.tasks.labels import balanced_weights, count_labels, order_labels, require_labels

@@ -27,8 +27,8 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.entities import EntityScores
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
+from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, Precision
 from bertsmith.network.preprocessing import Fit

@@ -14,10 +14,9 @@ from bertsmith.engine.sequences import text_length
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import Labels, Reader, Room
-from bertsmith.text.examples.described import describe_examples
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import GlueTask, read_glue, task_of
-from bertsmith.text.examples.reading import Kind, has_labels, read_examples
+from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -41,7 +41,7 @@ from bertsmith.recipes.demo.search import make_search, search_both_ways, tell_se
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
 from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.recipes.vocabulary import VocabularySettings, describe, in_pieces, learn_from
-from bertsmith.reports.curves import require_matplotlib
+from bertsmith.reports.page import require_matplotlib
 from bertsmith.store.preparing import held_out_documents, prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documentation import ModuleText

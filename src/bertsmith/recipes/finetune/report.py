@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import say
 from bertsmith.core.printable import markdown
-from bertsmith.evaluation.calibration import calibration
-from bertsmith.evaluation.metrics import confusion_matrix, format_mean, percent, score_label
+from bertsmith.evaluation.metrics import (
+    calibration,
+    confusion_matrix,
+    format_mean,
+    percent,
+    score_label,
+)
 from bertsmith.hub.models import origin
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, conclusions

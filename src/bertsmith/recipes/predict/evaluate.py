@@ -10,8 +10,8 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import Predictor
-from bertsmith.evaluation.entities import EntityScores, macro_f1
 from bertsmith.evaluation.metrics import percent, score_label
+from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained

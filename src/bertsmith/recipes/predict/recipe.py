@@ -42,7 +42,7 @@ from bertsmith.tasks.answering import (
 )
 from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import Record, Task
-from bertsmith.text.examples.described import without_header
+from bertsmith.text.examples.reading import without_header
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.weights.folder import load_model
 

@@ -27,7 +27,7 @@ from bertsmith.recipes.pretrain.evaluation import (
     held_out_batches,
 )
 from bertsmith.recipes.pretrain.settings import PretrainRun
-from bertsmith.reports.curves import curves_svg
+from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -14,8 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import Document
-from bertsmith.text.corpus.layout import SAMPLE_CHARACTERS, Layout, measure_start
+from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, Layout, measure_start
 from bertsmith.text.corpus.markup import MARKUP, documents_of_markup
 from bertsmith.text.corpus.sections import (
     Position,
@@ -71,8 +70,8 @@ class Corpus:
     read without their tags. In a table, a row is a document: its text is in `text_column` (a name
     or, in a CSV or TSV, a position from 0; `header` tells whether the first line holds names) and
     its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
-    text: see `bertsmith.text.corpus.layout`. `encoding` applies to all files, "auto" detects that
-    of each. A document of more than 4 million characters (bytes, in a .txt) is split into several.
+    text: see `bertsmith.text.corpus.documents`. `encoding` applies to all files, "auto" detects
+    that of each. A document of more than 4 million characters (bytes, in a .txt) is split into several.
     Raises `CorpusError` if there are no files or, while iterating, if a file cannot be read or
     changes after the corpus was opened, or if all are without text. `states` are the states of
     the files when it was opened.

@@ -17,12 +17,15 @@ from pathlib import Path
 from bertsmith.core.config import Config
 from bertsmith.core.errors import CorpusError
 from bertsmith.text.corpus.documents import (
+    HEADING_CHARACTERS,
     LONGEST_DOCUMENT,
     LONGEST_PARAGRAPH,
     Document,
+    Line,
+    Shape,
+    documents_of_shape,
     documents_of_text,
 )
-from bertsmith.text.corpus.layout import HEADING_CHARACTERS, Line, Shape, documents_of_shape
 from bertsmith.text.opening import TextFile, cut_line, line_ends, with_line_feeds
 from bertsmith.text.tables import Table
 

@@ -1,4 +1,4 @@
-"""Labelled examples from CSV, TSV, JSONL and Parquet files and other common layouts."""
+"""Labelled examples from tables and other layouts, and descriptions of how a file is read."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from bertsmith.text.examples.example import (
 )
 from bertsmith.text.examples.formats.class_files import (
     class_folder,
+    classes_of_folder,
     fasttext_examples,
     fasttext_labels,
     has_labels_first,
     label_first,
 )
 from bertsmith.text.examples.formats.xml_items import pair_examples
+from bertsmith.text.headers import described_columns
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.tables import TABLES, Head, Pick, Table
 
 __all__ = ["Check", "Example", "Kind", "read_examples"]
+
 
 _LINES_LOOKED_AT = 50
 
@@ -210,3 +213,65 @@ class _ExampleBuilder:
                 f"the id {name[:40]!r} is used in an earlier row too", line, remedy
             )
         self.ids.add(name)
+
+
+_ROLES = {"text_pair": "second text", "group": "query's name"}
+
+
+def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: bool) -> str:
+    """Return a short description of how a file or folder of examples is read.
+
+    Raises `ExampleError` if `read_examples` does so before its first row.
+    """
+    if path.is_dir():
+        classes = classes_of_folder(path)
+        entry = "folder" if classes[0][1].is_dir() else "file"
+        return f"a {entry} per class, named after it: {len(classes)} classes"
+    if has_labels_first(path, columns):
+        return "lines of a label, a space and a text"
+    if kind_of(path) == ".xml":
+        return "pairs in XML, the text in <t>, the second text in <h>"
+    if fasttext_labels(path, columns.encoding):
+        return "lines of fastText, __label__ and the label before the text"
+    places: list[Places] = []
+
+    def pick(head: Head, table: Table) -> Pick:
+        grouped = kind == "rank"
+        places.append(place(head, columns, table.file, need_label=need_label, grouped=grouped))
+        return places[0].pick()
+
+    head, extension = _head(path, columns, pick)
+    if not places:
+        raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
+    roles = {_ROLES.get(role, role): index for role, index in places[0].roles().items()}
+    roles |= dict(zip(map(repr, places[0].label_names), places[0].labels, strict=True))
+    return described_columns(extension, head.names, places[0].header, roles)
+
+
+def without_header(path: Path, columns: Columns) -> str | None:
+    """Return the description of a CSV or TSV without header; None for other files."""
+    if not path.is_file():
+        return None
+    try:
+        described = describe_examples(path, columns, "class", need_label=False)
+    except UserError:
+        return None  # reported when the file is read
+    return f"{path.name}: {described}" if " without header " in described else None
+
+
+def _head(path: Path, columns: Columns, pick: Callable[[Head, Table], Pick]) -> tuple[Head, str]:
+    """Return the head of a table, and the extension of its kind."""
+    heads: list[Head] = []
+    extension = table_kind(path, columns)
+
+    def refuse(error: UserError, row: str) -> None:
+        del error, row
+
+    table = Table(path, ExampleError, kind=extension, encoding=columns.encoding, refuse=refuse)
+
+    def kept(head: Head) -> Pick:
+        heads.append(head)
+        return pick(head, table)
+
+    next(table.rows(kept), None)
+    return (heads[0] if heads else Head(names=())), extension
