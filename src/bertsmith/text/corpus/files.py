@@ -71,10 +71,10 @@ class Corpus:
     or, in a CSV or TSV, a position from 0; `header` tells whether the first line holds names) and
     its line ends separate paragraphs. `layout` is the meaning of lines and blank lines in plain
     text: see `bertsmith.text.corpus.documents`. `encoding` applies to all files, "auto" detects
-    that of each. A document of more than 4 million characters (bytes, in a .txt) is split into several.
-    Raises `CorpusError` if there are no files or, while iterating, if a file cannot be read or
-    changes after the corpus was opened, or if all are without text. `states` are the states of
-    the files when it was opened.
+    that of each. A document of more than 4 million characters (bytes, in a .txt) is split into
+    several. Raises `CorpusError` if there are no files or, while iterating, if a file cannot be
+    read or changes after the corpus was opened, or if all are without text. `states` are the
+    states of the files when it was opened.
     """
 
     def __init__(
