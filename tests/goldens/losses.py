@@ -24,13 +24,17 @@ from pathlib import Path
 from goldens.inputs import EXAMPLES, write_corpus, write_examples
 
 STEPS = 20
-FAMILIES = ("bert", "albert", "roberta", "distilbert", "modernbert")
+FAMILIES = ("bert", "albert", "roberta", "distilbert", "modernbert", "electra", "xlm-roberta")
 PRECISIONS = ("fp32", "bf16")
-VOCABULARIES = {"albert": "unigram", "roberta": "byte-bpe", "modernbert": "byte-bpe"}
-"""Kinds of vocabulary, where they are not wordpiece."""
+VOCABULARIES = {
+    "albert": "unigram", "roberta": "byte-bpe", "modernbert": "byte-bpe",
+    "xlm-roberta": "unigram --specials xlm-roberta",
+}  # fmt: skip
+"""Kinds of vocabulary, where they are not wordpiece, with options."""
 PRETRAINING = {
     "bert": ("next_sentence", "sentence_order", "left_to_right", "within_documents"),
     "albert": ("next_sentence", "sentence_order", "within_documents"),
+    "electra": ("replaced_tokens", "within_documents"),
 }
 """Objectives of pre-training by family; of the others masked LM alone."""
 _SMALL = (
@@ -92,6 +96,8 @@ class Laboratory:
         text = ["--samples.text", objective]
         if objective == "left_to_right":
             text = ["--samples.text", "within_documents", "--samples.left_to_right", "true"]
+        if objective == "replaced_tokens":
+            text = ["--samples.text", "within_documents", "--samples.replaced_tokens", "true"]
         store = self.store(VOCABULARIES.get(family, "wordpiece"))
         which = ("--recipe", recipe, "--network.family", family, *text)
         bertsmith("pretrain", store, "--out", out, "--force", *which, *_SMALL, *more)
@@ -106,9 +112,9 @@ class Laboratory:
 
     def store(self, kind: str) -> Path:
         """Return a store of the corpus."""
-        out = self.folder / f"store-{kind}"
+        out = self.folder / f"store-{kind.replace(' ', '')}"
         if not out.exists():
-            given = ("--vocab", self.vocabulary(kind), "--out", out, "--workers", "1")
+            given = ("--vocab", self.vocabulary(*kind.split()), "--out", out, "--workers", "1")
             bertsmith("prepare", self.folder / "corpus.txt", *given)
         return out
 

@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "wordpiece-cased": ("--kind", "wordpiece", "--cased"),
     "byte-bpe": ("--kind", "byte-bpe"),
     "unigram": ("--kind", "unigram"),
+    "unigram-xlm": ("--kind", "unigram", "--specials", "xlm-roberta"),
 }
 
 

@@ -19,6 +19,7 @@ from goldens.same import differences
 QUICK = (
     "fp32/bert/next_sentence", "fp32/albert/sentence_order", "fp32/modernbert/within_documents",
     "fp32/bert/classify", "fp32/distilbert/tag", "fp32/roberta/span", "fp32/modernbert/classify",
+    "fp32/electra/replaced_tokens",
 )  # fmt: skip
 """The cells that are trained whenever tests run; `make faults` trains the others."""
 
