@@ -7,6 +7,7 @@ import pytest
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples, pack_examples
 from bertsmith.engine.answers import (
+    Forward,
     class_probabilities,
     label_probabilities,
     option_scores,
@@ -34,8 +35,8 @@ def test_answers_come_in_order_and_equal_those_of_each_text_alone(
     model: Model, tokenizer: Tokenizer
 ) -> None:
     encoded = examples(tokenizer, 41)
-    found = class_probabilities(model, encoded, tokens_per_batch=70)
-    several = label_probabilities(model, encoded, tokens_per_batch=70)
+    found = class_probabilities(model, encoded, Forward(tokens_per_batch=70))
+    several = label_probabilities(model, encoded, Forward(tokens_per_batch=70))
     model.eval()
     for number, probabilities in enumerate(found):
         batch = pack_examples(encoded, np.array([number]))

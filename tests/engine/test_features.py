@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import BertModel
 
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.features import FeatureConfig, TextFeatures, features, width
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.network.pooling import UnitLength
@@ -61,7 +62,9 @@ def reference(
 def found(
     model: Model, tokenizer: Tokenizer, asked: list[Example], config: FeatureConfig
 ) -> list[TextFeatures]:
-    return list(features(model, tokenizer, asked, config, rows=7, tokens_per_batch=60))
+    return list(
+        features(model, tokenizer, asked, config, rows=7, forward=Forward(tokens_per_batch=60))
+    )
 
 
 LAYERS: dict[str, Callable[[Rows], Rows]] = {
@@ -129,9 +132,8 @@ def test_vectors_do_not_depend_on_the_batch(model: Model, tokenizer: Tokenizer) 
     alone = [next(features(model, tokenizer, [each])).vectors for each in asked]
     for rows, tokens in ((40, 2048), (3, 50), (11, 100)):
         order = random.permutation(40)
-        got = features(
-            model, tokenizer, [asked[n] for n in order], rows=rows, tokens_per_batch=tokens
-        )
+        forward = Forward(tokens_per_batch=tokens)
+        got = features(model, tokenizer, [asked[n] for n in order], rows=rows, forward=forward)
         for number, each in zip(order, got, strict=True):
             close_when_regrouped(each.vectors, alone[number])
 

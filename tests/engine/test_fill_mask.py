@@ -7,6 +7,7 @@ import torch
 from transformers import BertForMaskedLM
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.fill_mask import fill_mask, fill_masks
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.text.examples.reading import Example
@@ -47,7 +48,9 @@ def test_a_stream_keeps_its_order_and_each_text_its_masks(
 ) -> None:
     texts = [f"word{n} " * (1 + n % 7) + "[MASK] word1 " * (1 + n % 3) for n in range(23)]
     asked = [example(text, line) for line, text in enumerate(texts)]
-    found = list(fill_masks(model, tokenizer, asked, top=2, rows=10, tokens_per_batch=50))
+    found = list(
+        fill_masks(model, tokenizer, asked, top=2, rows=10, forward=Forward(tokens_per_batch=50))
+    )
     for text, each in zip(texts, found, strict=True):
         alone = fill_mask(model, tokenizer, text, top=2)
         assert len(each) == text.count("[MASK]") == len(alone)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import BertModel, BertTokenizer
 
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.features import FeatureConfig, features
 from bertsmith.recipes.embed import Embedder, open_embedder, vectors
 from bertsmith.text.examples.reading import Example
@@ -94,7 +95,7 @@ def test_vectors_do_not_depend_on_the_batch(
         )
         found = features(
             embedder.model, embedder.tokenizer, asked, embedder.config,
-            after=embedder.after, rows=rows, tokens_per_batch=tokens,
+            after=embedder.after, rows=rows, forward=Forward(tokens_per_batch=tokens),
         )  # fmt: skip
         got = np.stack([each.vectors for each in found])
         close_unit_vectors(got, expected[order])

@@ -130,9 +130,10 @@ class EncodedExamples:
         ends: Sequence[int] = range(1, len(self) + 1)
         if self.owners is not None:
             ends = np.searchsorted(self.owners, np.arange(self.texts), side="right").tolist()
+        starts: list[int] = self.starts.tolist()
         first = 0
         for row, end in enumerate(ends):
-            begin, after = self.starts[first], self.starts[end]
+            begin, after = starts[first], starts[end]
             yield EncodedExamples(
                 ids=self.ids[begin:after],
                 segments=self.segments[begin:after],

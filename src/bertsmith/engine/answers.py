@@ -1,7 +1,8 @@
-"""Answers about texts and words: class probabilities, numbers, options, tags and spans."""
+"""Outputs of the heads: class probabilities, numbers, options, tags and spans."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,65 +17,69 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model, Precision, forward_only
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """The settings of forward passes: the tokens of a batch, and the precision."""
+
+    tokens_per_batch: int = TOKENS_PER_BATCH
+    precision: Precision = "fp32"
+
+    def batches(
+        self, model: Model, examples: EncodedExamples
+    ) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+        """Yield all units in batches on the model's device, with their indices.
+
+        As long as they are read, the model is in evaluation mode and no gradients are kept.
+        """
+        with forward_only(model, self.precision):
+            for units, batch in evaluation_batches(
+                examples, tokens_per_batch=self.tokens_per_batch
+            ):
+                yield units, batch.to(model.device)
+
+
+FORWARD = Forward()
+
+
 def class_probabilities(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
     """The probability of every class for every text, (texts, labels); each text has one class."""
-    logits = text_outputs(model, examples, tokens_per_batch=tokens_per_batch, precision=precision)
+    logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).softmax(-1).numpy()
 
 
 def label_probabilities(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
     """The probability of every output for every text, (texts, labels), each for itself."""
-    logits = text_outputs(model, examples, tokens_per_batch=tokens_per_batch, precision=precision)
+    logits = text_outputs(model, examples, forward)
     return torch.from_numpy(logits).sigmoid().numpy()
 
 
 def text_outputs(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
     """The classifier's outputs for every text, (texts, labels); means over a text's windows."""
     sequences = np.diff(examples.starts)
     found = np.empty((len(examples), len(model.config.labels)), np.float32)
-    with forward_only(model, precision):
-        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
-            logits = model.classify(_at_pooled(model, batch), batch)
-            found[units] = _means(_host(logits), sequences[units])
+    for units, batch in forward.batches(model, examples):
+        logits = model.classify(_at_pooled(model, batch), batch)
+        found[units] = _means(_host(logits), sequences[units])
     return found
 
 
 def option_scores(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
     """For every question the probability of each of its options, (options,)."""
     sequences = np.diff(examples.starts)
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
-    with forward_only(model, precision):
-        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
-            scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
-            parts = scores.split(sequences[units].tolist())
-            for unit, part in zip(units.tolist(), parts, strict=True):
-                found[unit] = part.softmax(-1).numpy()
+    for units, batch in forward.batches(model, examples):
+        scores = model.choose(_at_pooled(model, batch), batch).float().cpu()
+        parts = scores.split(sequences[units].tolist())
+        for unit, part in zip(units.tolist(), parts, strict=True):
+            found[unit] = part.softmax(-1).numpy()
     return found
 
 
@@ -98,11 +103,7 @@ def _means(outputs: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np
 
 
 def next_sentence_probabilities(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:
     """Return the probability that each pair is as in the text, (pairs,).
 
@@ -110,34 +111,26 @@ def next_sentence_probabilities(
     3.1), of an ALBERT that the two are in order (Lan et al. 2019, section 3.1).
     """
     found = np.empty(len(examples), np.float32)
-    with forward_only(model, precision):
-        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
-            shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
-            found[units] = shares[:, 0].cpu().numpy()
+    for units, batch in forward.batches(model, examples):
+        shares = model.next_sentence(_at_pooled(model, batch), batch).float().softmax(-1)
+        found[units] = shares[:, 0].cpu().numpy()
     return found
 
 
 def tag_probabilities(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[NDArray[np.float32]]:
     """For every unit the probability of every tag at each of its places, (places, labels)."""
     assert examples.places is not None
     found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(examples)
-    with forward_only(model, precision):
-        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
-            places = [examples.places[unit] for unit in units.tolist()]
-            at = torch.from_numpy(np.concatenate(places)).to(model.device)
-            sizes = torch.tensor([len(each) for each in places])
-            at = at + batch.starts.repeat_interleave(sizes.to(model.device))
-            shares = _tags(model, batch, at).float().softmax(-1).cpu()
-            for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
-                found[unit] = part.numpy()
+    for units, batch in forward.batches(model, examples):
+        places = [examples.places[unit] for unit in units.tolist()]
+        at = torch.from_numpy(np.concatenate(places)).to(model.device)
+        sizes = torch.tensor([len(each) for each in places])
+        at = at + batch.starts.repeat_interleave(sizes.to(model.device))
+        shares = _tags(model, batch, at).float().softmax(-1).cpu()
+        for unit, part in zip(units.tolist(), shares.split(sizes.tolist()), strict=True):
+            found[unit] = part.numpy()
     return found
 
 
@@ -163,20 +156,14 @@ class Candidate:
 
 
 def span_logits(
-    model: Model,
-    examples: EncodedExamples,
-    *,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> list[Scores]:
     """For every window the logits of beginning and end at each of its tokens, (length, 2)."""
     found: list[Scores] = [np.empty(0, np.float32)] * len(examples)
-    with forward_only(model, precision):
-        for units, packed in evaluation_batches(examples, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
-            logits = model.span(model.encoder(batch).last).float().cpu()
-            for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
-                found[unit] = part.numpy()
+    for units, batch in forward.batches(model, examples):
+        logits = model.span(model.encoder(batch).last).float().cpu()
+        for unit, part in zip(units.tolist(), logits.split(list(batch.lengths)), strict=True):
+            found[unit] = part.numpy()
     return found
 
 

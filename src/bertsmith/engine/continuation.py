@@ -10,14 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Request
 from bertsmith.engine.sequences import text_length
-from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -101,9 +102,7 @@ class TextContinuation:
         self,
         model: Model,
         requests: Sequence[Request[Example]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> list[list[int]]:
         """Return the ids of each text with those that follow it."""
         texts = [request.encoded.ids[0].tolist() for request in requests]
@@ -113,9 +112,8 @@ class TextContinuation:
             )
             for request in requests
         ]
-        with forward_only(model, precision):
-            for _ in range(self._config.tokens):
-                _extend(model, self._tokenizer, texts, draws, self._config, tokens_per_batch)
+        for _ in range(self._config.tokens):
+            _extend(model, self._tokenizer, texts, draws, self._config, forward)
         return texts
 
     def decode(self, request: Request[Example], output: list[int]) -> Continuation:
@@ -134,7 +132,7 @@ def _extend(
     texts: list[list[int]],
     draws: Sequence[np.random.Generator],
     config: ContinuationConfig,
-    tokens_per_batch: int,
+    forward: Forward,
 ) -> None:
     """Append a token to each text that has a position free."""
     free = [n for n, ids in enumerate(texts) if len(ids) < model.config.encoder.longest]
@@ -143,8 +141,7 @@ def _extend(
     ids = [np.array(texts[number], np.int32) for number in free]
     encoded = EncodedExamples.of(ids, [np.zeros(len(each), np.int8) for each in ids])
     specials = torch.tensor(sorted(tokenizer.special_ids), device=model.device)
-    for units, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
-        batch = packed.to(model.device)
+    for units, batch in forward.batches(model, encoded):
         last = model.encoder(batch, at=batch.offsets[1:] - 1).last
         numbers = [free[unit] for unit in units.tolist()]
         for part, own in zip(last.split(_TEXTS), _parts(numbers), strict=True):

@@ -13,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
+from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
+from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.predictor import Outputs, Predictor, Request, by_request, joined
 from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
-from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.model import Model, forward_only
 from bertsmith.network.pooling import POOLINGS, LayerMix, Pooling, pooled
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.basic import CJK_RANGES, is_punctuation
@@ -253,8 +254,7 @@ def features(
     *,
     after: Sequence[nn.Module] = (),
     rows: int = ROWS,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    forward: Forward = FORWARD,
 ) -> Iterator[TextFeatures]:
     """The features of a stream of examples, in their order and in constant memory.
 
@@ -263,9 +263,7 @@ def features(
     layer or a pooler that the model has not, `ExampleError` for pairs where words are asked for.
     """
     extraction = Features(model, tokenizer, config or FeatureConfig(), after)
-    predictor = Predictor(
-        model=model, answering=extraction, tokens_per_batch=tokens_per_batch, precision=precision
-    )
+    predictor = Predictor(model=model, answering=extraction, forward=forward)
     return predictor(examples, rows=extraction.rows(rows))
 
 
@@ -334,13 +332,11 @@ class Features:
         self,
         model: Model,
         requests: Sequence[Request[Example]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> Sequence[Any]:
         """Return the vector of each text, or those of the tokens of each of its sequences."""
-        with forward_only(model, precision):
-            found = self._of_sequences(model, joined(requests), tokens_per_batch)
+        with forward_only(model, forward.precision):
+            found = self._of_sequences(model, joined(requests), forward)
             own = by_request(requests, found)
             return list(self._of_texts(requests, own)) if self._config.unit == "text" else own
 
@@ -360,15 +356,14 @@ class Features:
         return replace(example, text=text, text_pair=pair)
 
     def _of_sequences(
-        self, model: Model, encoded: EncodedExamples, tokens_per_batch: int
+        self, model: Model, encoded: EncodedExamples, forward: Forward
     ) -> list[NDArray[np.float32]]:
         """Return the vector (width,) of each sequence, or those (length, width) of its tokens."""
         found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(encoded)
-        for indices, packed in evaluation_batches(encoded, tokens_per_batch=tokens_per_batch):
-            batch = packed.to(model.device)
+        for indices, batch in forward.batches(model, encoded):
             vectors = self._of_batch(model, batch).float().cpu().numpy()
             whole = self._config.unit == "text"
-            own = list(vectors) if whole else np.split(vectors, np.cumsum(packed.lengths)[:-1])
+            own = list(vectors) if whole else np.split(vectors, np.cumsum(batch.lengths)[:-1])
             for index, vector in zip(indices.tolist(), own, strict=True):
                 found[index] = vector
         return found

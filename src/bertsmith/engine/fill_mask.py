@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from bertsmith.batches.examples import (
-    TOKENS_PER_BATCH,
     EncodedExamples,
     encode_examples,
-    evaluation_batches,
 )
 from bertsmith.core.errors import ExampleError
+from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.predictor import Predictor, Request, joined
 from bertsmith.engine.sequences import ROWS, text_length
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -57,8 +56,7 @@ def fill_masks(
     top: int = 5,
     among: Sequence[int] = (),
     rows: int = ROWS,
-    tokens_per_batch: int = TOKENS_PER_BATCH,
-    precision: Precision = "fp32",
+    forward: Forward = FORWARD,
 ) -> Iterator[Filled]:
     """Fill the masks of a stream of examples, in their order and in constant memory.
 
@@ -68,9 +66,7 @@ def fill_masks(
     Raises `ExampleError` as `fill_mask` does, with file and line.
     """
     filling = MaskFilling(model, tokenizer, top=top, among=among)
-    predictor = Predictor(
-        model=model, answering=filling, tokens_per_batch=tokens_per_batch, precision=precision
-    )
+    predictor = Predictor(model=model, answering=filling, forward=forward)
     return predictor(examples, rows=rows)
 
 
@@ -117,19 +113,14 @@ class MaskFilling:
         self,
         model: Model,
         requests: Sequence[Request[Example]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> list[Filled]:
         """Return the likeliest pieces for each mask of each text."""
         found: list[Filled] = [[]] * len(requests)
-        with forward_only(model, precision):
-            batches = evaluation_batches(joined(requests), tokens_per_batch=tokens_per_batch)
-            for indices, packed in batches:
-                batch = packed.to(model.device)
-                fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
-                for index, own in zip(indices.tolist(), fillings, strict=True):
-                    found[index] = own
+        for indices, batch in forward.batches(model, joined(requests)):
+            fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
+            for index, own in zip(indices.tolist(), fillings, strict=True):
+                found[index] = own
         return found
 
     def decode(self, request: Request[Example], output: Filled) -> Filled:

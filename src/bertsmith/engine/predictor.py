@@ -15,9 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.sequences import ROWS, windows
-from bertsmith.network.model import Model, Precision
+from bertsmith.network.model import Model
 
 E = TypeVar("E")
 A_co = TypeVar("A_co", covariant=True)
@@ -65,9 +66,7 @@ class Answering(Protocol[E, A_co]):
         self,
         model: Model,
         requests: Sequence[Request[E]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> Outputs:
         """Return what the model computes for each request."""
         ...
@@ -83,9 +82,8 @@ class Predictor(Generic[E, A_co]):
 
     model: Model
     answering: Answering[E, A_co]
-    precision: Precision = "fp32"
+    forward: Forward = FORWARD
     threads: int | None = None
-    tokens_per_batch: int = TOKENS_PER_BATCH
 
     def encode(self, examples: Sequence[E], first: int = 0) -> list[Request[E]]:
         """Encode examples, the one numbered `first` of their stream and those after it.
@@ -99,12 +97,7 @@ class Predictor(Generic[E, A_co]):
         if not requests:
             return []
         with _threads(self.threads):
-            return self.answering.outputs(
-                self.model,
-                requests,
-                tokens_per_batch=self.tokens_per_batch,
-                precision=self.precision,
-            )
+            return self.answering.outputs(self.model, requests, self.forward)
 
     def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
         """Return the answer that the outputs for a request mean."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.continuation import ContinuationConfig
 from bertsmith.engine.features import FeatureConfig, Features
 from bertsmith.engine.predictor import Answering, Predictor
@@ -203,7 +204,10 @@ class LoadedModel:
 
     def _predictor(self, answering: Answering[Any, Any]) -> Predictor[Any, Any]:
         return Predictor(
-            model=self.model, answering=answering, precision=self.precision, threads=self.threads
+            model=self.model,
+            answering=answering,
+            forward=Forward(precision=self.precision),
+            threads=self.threads,
         )
 
 

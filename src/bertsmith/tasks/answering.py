@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
-from bertsmith.engine.answers import next_sentence_probabilities
+from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
 from bertsmith.engine.fill_mask import Filled, MaskFilling
 from bertsmith.engine.predictor import (
@@ -27,7 +27,7 @@ from bertsmith.engine.predictor import (
 )
 from bertsmith.engine.sequences import text_length
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.network.preprocessing import Fit
 from bertsmith.tasks.table import task_of
 from bertsmith.tasks.task import (
@@ -113,14 +113,10 @@ class TaskAnswering:
         self,
         model: Model,
         requests: Sequence[Request[Any]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> Sequence[Any]:
         """Return what the head says of the units of each row."""
-        outputs = self.task.answers.outputs(
-            model, joined(requests), tokens_per_batch=tokens_per_batch, precision=precision
-        )
+        outputs = self.task.answers.outputs(model, joined(requests), forward)
         return by_request(requests, outputs)
 
     def decode(self, request: Request[Any], output: Any) -> Any:  # noqa: ANN401
@@ -179,19 +175,16 @@ class PretrainedAnswering:
         self,
         model: Model,
         requests: Sequence[Request[Example]],
-        *,
-        tokens_per_batch: int,
-        precision: Precision,
+        forward: Forward,
     ) -> Sequence[Any]:
         """Return the probability of each pair, and the fillings of each text with masks."""
         pairs = [self._is_pair(request.example) for request in requests]
         asked = [request for request, pair in zip(requests, pairs, strict=True) if pair]
         others = [request for request, pair in zip(requests, pairs, strict=True) if not pair]
-        how: Any = {"tokens_per_batch": tokens_per_batch, "precision": precision}
         shares = iter(
-            next_sentence_probabilities(model, joined(asked), **how).tolist() if asked else ()
+            next_sentence_probabilities(model, joined(asked), forward).tolist() if asked else ()
         )
-        filled = iter(self._filling.outputs(model, others, **how) if others else ())
+        filled = iter(self._filling.outputs(model, others, forward) if others else ())
         return [next(shares) if pair else next(filled) for pair in pairs]
 
     def decode(self, request: Request[Example], output: float | Filled) -> float | Filled:

@@ -26,11 +26,12 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.network.preprocessing import Fit
 from bertsmith.objectives.objective import Objective
 from bertsmith.tasks.reading import Reading
@@ -219,21 +220,6 @@ class Labelling(Generic[R]):
 NO_LABELS = Labelling[Any]()
 
 
-class UnitOutputs(Protocol):
-    """A function of the engine that runs a model on all units."""
-
-    def __call__(
-        self,
-        model: Model,
-        examples: EncodedExamples,
-        *,
-        tokens_per_batch: int = ...,
-        precision: Precision = ...,
-    ) -> Outputs:
-        """Return the outputs for each unit, in order."""
-        ...
-
-
 class Decode(Protocol[R_contra]):
     """The meaning of outputs."""
 
@@ -254,8 +240,8 @@ class Answers(Generic[R]):
 
     encode: Callable[[Tokenizer, Sequence[R], Room], EncodedExamples]
     """The rows as token ids, and what decoding needs as sidecar."""
-    outputs: UnitOutputs
-    """What a model computes for each unit."""
+    outputs: Callable[[Model, EncodedExamples, Forward], Outputs]
+    """The function of the engine that computes outputs for each unit, in order."""
     decode: Decode[R] = _first_output
     """The answer to a row; by default the output for its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
