@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,6 @@ def _check_relevance(rows: Sequence[Example]) -> None:
             where=rows[0].source,
             remedy="give passages that answer their queries too, to measure with by --dev",
         )
-
-
-def _query(row: Example) -> Hashable:
-    """Return the query, which stays on one side of a split with all its passages."""
-    return row.group
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
@@ -163,7 +159,8 @@ RANK = Task(
     head="number",
     reader=text_reader("rank"),
     labels=Labelling(names=_names, fixed=RELEVANCE, check=_check),
-    identity=_query,
+    # a query with all its passages
+    identity=attrgetter("group"),
     answers=Answers(
         encode=encode_texts, outputs=label_probabilities, decode=decode_number, record=_record
     ),

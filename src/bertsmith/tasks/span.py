@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,6 @@ def _names(rows: Sequence[Question], known: Sequence[str]) -> Labels:
     if not any(row.answers for row in rows):
         raise ExampleError("no question has an answer", where=rows[0].source)
     return ()
-
-
-def _identity(row: Question) -> Hashable:
-    """Return the context, whose questions stay on one side of a split."""
-    return row.context
 
 
 # encoding
@@ -410,7 +406,8 @@ SPAN = Task(
         row_a_record=_row_a_record,
     ),
     labels=Labelling(names=_names),
-    identity=_identity,
+    # the questions of a context
+    identity=attrgetter("context"),
     answers=Answers(
         encode=encode_questions,
         outputs=span_logits,

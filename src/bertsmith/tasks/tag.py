@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,6 @@ def _check(train: Sequence[Tagged], dev: Sequence[Tagged], labels: Labels) -> No
     """Raise `ExampleError` for a tag to be measured that is none of those learned."""
     there = f"the training sentences have {', '.join(labels[:20])}"
     require_labels(dev, tags_of, labels, lambda tag: (f"unknown tag {tag!r}", there))
-
-
-def _identity(row: Tagged) -> Hashable:
-    """Return the text: copies of a sentence stay on one side of a split."""
-    return row.text
 
 
 def _numbers(rows: Sequence[Tagged], labels: Labels) -> list[NDArray[np.int64]]:
@@ -459,7 +455,8 @@ TAG = Task(
         row_a_record=_row_a_record,
     ),
     labels=Labelling(names=_names, of_row=tags_of, check=_check),
-    identity=_identity,
+    # copies of a sentence
+    identity=attrgetter("text"),
     answers=Answers(
         encode=encode_words,
         outputs=tag_probabilities,
