@@ -81,14 +81,14 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     return made(layers)
 
 
-def _mix(said: str, layers: int) -> LayerMix:
-    if "," not in said:
-        return LayerMix.load(Path(said))
+def _mix(value: str, layers: int) -> LayerMix:
+    if "," not in value:
+        return LayerMix.load(Path(value))
     try:
-        weights = tuple(map(float, said.split(",")))
+        weights = tuple(map(float, value.split(",")))
     except ValueError as error:
         raise ConfigError(
-            f"{said!r} is no list of weights", remedy="write mix:0.2,0.3,0.5"
+            f"{value!r} is no list of weights", remedy="write mix:0.2,0.3,0.5"
         ) from error
     if len(weights) not in (layers, layers + 1):
         raise ConfigError(

@@ -24,7 +24,7 @@ E = TypeVar("E")
 A_co = TypeVar("A_co", covariant=True)
 
 Outputs = Sequence[Any] | NDArray[Any]
-"""What a model computes, one for each unit or request."""
+"""The outputs of a model, one for each unit or request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

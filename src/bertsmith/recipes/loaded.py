@@ -100,7 +100,7 @@ class LoadedModel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of what the model tells apart; empty where it has none."""
+        """The names of the classes, tags or numbers of the model; empty where it has none."""
         return self.model.config.labels
 
     def __repr__(self) -> str:

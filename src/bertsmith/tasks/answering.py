@@ -134,7 +134,7 @@ class TaskAnswering:
 
 
 class PretrainedAnswering:
-    """The answering of a pre-trained model: it fills masks, and tells whether a pair belongs so."""
+    """The answering of a pre-trained model: masks filled, or pairs judged."""
 
     def __init__(self, model: Model, tokenizer: Tokenizer, top: int) -> None:
         self._config, self._tokenizer = model.config, tokenizer

@@ -41,7 +41,7 @@ _CUTOFF = 10
 
 
 def _names(rows: Sequence[Example], known: Sequence[str]) -> Labels:
-    """Return the relevance's name; raises `ExampleError` where nothing is to be told apart."""
+    """Return the relevance's name; raises `ExampleError` where all pairs are equally relevant."""
     if len({row.number for row in rows}) < 2:
         raise ExampleError(
             "all passages are equally relevant",

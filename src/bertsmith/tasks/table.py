@@ -47,7 +47,7 @@ _SAME = {"pair": "classify"}
 def task_for(file: Path, name: str | None, reading: Reading) -> tuple[Task[Any], str]:
     """Return the task of a name, or that which a file looks to be for, and why ("" if named).
 
-    Raises `ConfigError` for an unknown name, `ExampleError` for a file that does not tell.
+    Raises `ConfigError` for an unknown name, `ExampleError` for a file of no known task.
     """
     if name is not None:
         return task_named(_SAME.get(name, name)), ""

@@ -75,7 +75,7 @@ class Room(Config):
     longest: int
     """Tokens a sequence at most."""
     long: Fit = "head"
-    """What is read of longer texts."""
+    """The part of longer texts that is read."""
     stride: int | None = None
     """Tokens that two windows share, a third of them all where none is given."""
 
@@ -193,11 +193,11 @@ class Reader(Generic[R]):
     of_text: Callable[[Example], R] | None = None
     """A text as a row; None where a row is more than that."""
     pairs: bool = False
-    """Whether a row may be a pair of texts."""
+    """True if a row may be a pair of texts."""
     reads_lines: Callable[[str, Reading], bool] = _no
-    """Whether each line of a file, or of standard input (-), is a text to answer for."""
+    """True if each line of a file, or of standard input (-), is a text to answer for."""
     row_a_record: Callable[[Path, Reading], bool] = _yes
-    """Whether each record of a table is one row, so that its columns can be kept."""
+    """True if each record of a table is one row, so that its columns can be kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class Answers(Generic[R]):
     record: Callable[[Any, Labels, int, Tuned], Record]
     """An answer as plain JSON values, with so many of the likeliest ones."""
     windowed: bool = False
-    """Whether long texts are always read whole, in windows."""
+    """True if long texts are always read whole, in windows."""
     thresholds: tuple[Threshold, ...] = ()
     """The thresholds below or over which `record` withholds an answer."""
 
@@ -263,11 +263,11 @@ class Learning(Generic[R]):
     finish: Callable[[Model, Sequence[R]], None] = _nothing
     """Finishes a model that was trained on some rows, before it answers."""
     weighs: bool = False
-    """Whether there are classes that can be weighed, and labels that can be smoothed."""
+    """True if there are classes that can be weighed, and labels that can be smoothed."""
     longest: int = 128
     """Tokens a sequence at most, where none are named."""
     lengthens: bool = True
-    """Whether more tokens are read where many texts are longer."""
+    """True if more tokens are read where many texts are longer."""
 
 
 class Tune(Protocol):
@@ -283,18 +283,18 @@ class Tune(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Measuring(Generic[R]):
-    """How right answers are."""
+    """The comparison of answers with labels."""
 
     evidence: Callable[[Sequence[R], Sequence[Any], Labels], Evidence]
-    """How right the answers to labelled rows are, (rows, numbers)."""
+    """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
     scores: Callable[[Evidence, Labels, Tuned], Scores]
     """The scores of some rows of evidence, as shares of 1, the one that counts most first."""
     constant: Callable[[Sequence[Any]], bool]
-    """Whether all answers are the same: the training has failed."""
+    """True if all answers are the same: the training has failed."""
     tune: Tune = _untuned
     """The thresholds that are best for measured rows."""
     right: Callable[[Evidence, Tuned], Right] | None = None
-    """Which rows of evidence are right; None where answers are right by degrees."""
+    """The rows of evidence that are right; None where answers are right by degrees."""
     notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
     """Further remarks on some rows of evidence, by the thresholds that were given."""
     majority_baseline: Callable[[Sequence[R], Sequence[R], Labels], tuple[str, float] | None] = (

@@ -32,7 +32,7 @@ def evaluate(
     config: AnsweringConfig = AnsweringConfig(),  # noqa: B008 (frozen)
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Score a model on labelled rows, tell the scores with their 95 % intervals, and return them.
+    """Score a model on labelled rows, print the scores with 95 % intervals, and return them.
 
     Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
     on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.

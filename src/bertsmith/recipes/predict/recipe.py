@@ -63,12 +63,12 @@ def predict(
     config: AnsweringConfig = AnsweringConfig(),  # noqa: B008 (frozen)
     device: str = "auto",
 ) -> None:
-    """Write to standard output what the model answers, a row out for each row in.
+    """Write the answers of a model to standard output, a row out for each row in.
 
-    A folder with a head for a task answers for it; one of pre-training fills masks, or tells of
+    A folder with a head for a task answers for it; one of pre-training fills masks, or predicts for
     pairs of texts whether one follows the other; one that was pre-trained from left to right
     continues texts. Memory does not grow with the number of rows. What is read of a text is as in
-    training unless `config` says otherwise; how many texts were longer is told at the end.
+    training unless `config` says otherwise; the number of longer texts is printed at the end.
     """
     file, place = str(file), device_named(device)
     loaded, tokenizer = load_model(model_folder(model))
@@ -119,7 +119,7 @@ def answered(
 ) -> Iterator[tuple[Asked[Any], Record | None]]:
     """Yield rows with the records of their answers, None for blank ones, in constant memory.
 
-    How many texts were longer than what is read of them is told at the end.
+    The number of texts that were longer than what is read of them is printed at the end.
     """
     count = long = 0
 
