@@ -61,8 +61,8 @@ def train(out: Path, kind: str, seed: int, model: str, steps: int) -> Path:
     if not (folder / "result.json").exists():
         bertsmith(
             "pretrain", out / "store", "--out", folder, "--model", model, "--steps", steps,
-            "--recipe", "quick", "--network.start", "random", "--network.positions", kind,
-            "--samples.text", "next_sentence", "--samples.longest", 128, "--seed", seed,
+            "--recipe", "quick", "--initialisation", "random", "--positions", kind,
+            "--sequences", "next_sentence", "--max-length", 128, "--seed", seed,
         )  # fmt: skip
     return folder
 

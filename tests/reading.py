@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns, TagColumns
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
-from bertsmith.text.examples.formats.conll_columns import TagColumns
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.glue import TASKS, read_glue
 from bertsmith.text.examples.reading import Example, read_examples

@@ -19,6 +19,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, S
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tasks.regression import NUMBER
@@ -101,7 +102,7 @@ def test_answers_are_those_of_the_command(
         file = tmp_path / "asked.jsonl"
         lines = [json.dumps({"text": text, "text_pair": pair}) for text, pair in asked]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    predict(folders[name], str(file), format="jsonl")
+    predict(PredictConfig(model=folders[name], file=str(file), format="jsonl"))
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = bertsmith.load(str(folders[name])).predict(asked)
     assert len(found) == len(rows) == len(asked)
@@ -213,7 +214,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "no json": ("class", lambda m: m.predict([{"text": {1, 2}}]), ConfigError, "as JSON"),
     "no text": ("class", lambda m: m.predict([{"other": "a"}]), ExampleError, "examples"),
     "option": ("class", lambda m: m.predict(["a"], topp=2), ConfigError, "unknown setting 'topp'"),
-    "type": ("class", lambda m: m.predict(["a"], top="2"), ConfigError, "of type int"),
+    "type": ("class", lambda m: m.predict(["a"], top="2"), ConfigError, "a whole number"),
     "span": ("span", lambda m: m.predict(["word1"]), ConfigError, "give dictionaries"),
     "tag pair": ("tags", lambda m: m.predict([("a", "b")]), ConfigError, "give dictionaries"),
     "mask": ("pretrained", lambda m: m.fill_mask(5), ConfigError, "text is 5"),
@@ -300,9 +301,8 @@ print(dir(bertsmith) == sorted(bertsmith.__all__))
     )
     assert done.stderr == ""
     names, missing, same = done.stdout.splitlines()
-    assert names == str(
-        ["LoadedModel", "UserError", "__version__", "finetune", "load", "prepare", "pretrain"]
-    )
+    functions = ["finetune", "learn_vocabulary", "load", "prepare", "pretrain"]
+    assert names == str(["LoadedModel", "UserError", "__version__", *functions])
     assert missing == "module 'bertsmith' has no attribute 'nothing'"
     assert same == "True"
     for name in bertsmith.__all__:

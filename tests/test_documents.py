@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from bertsmith.cli.command import read_arguments
-from bertsmith.cli.verbs import VERBS
+from bertsmith.cli.commands import COMMANDS
 from forking import started
 from invented import invented_documents
 
@@ -97,7 +97,7 @@ def check_make(command: str) -> None:
             continue
         assert re.search(rf"^{name} \?=", makefile, re.MULTILINE), command
         if name == "ARGS" and words[0] == "demo":
-            read_arguments("demo", VERBS["demo"], shlex.split(value))
+            read_arguments("demo", COMMANDS["demo"], shlex.split(value))
 
 
 class Follower:
@@ -245,7 +245,7 @@ def test_names_in_the_text_exist(name: str) -> None:
         if text.startswith("make "):
             check_make(text)
         elif text.startswith("bertsmith "):
-            assert any(text.startswith(f"bertsmith {verb}") for verb in VERBS), text
+            assert any(text.startswith(f"bertsmith {verb}") for verb in COMMANDS), text
         elif re.fullmatch(r"[\w./]+\.(py|toml)", text):
             places = (ROOT, ROOT / "src" / "bertsmith")
             assert any((place / text).exists() for place in places), text
@@ -273,4 +273,4 @@ def test_the_tour_goes_by_the_order_of_the_road() -> None:
 
 def test_every_verb_is_in_the_readme() -> None:
     text = page(README)
-    assert [verb for verb in VERBS if not re.search(rf"\b(bertsmith|make) {verb}\b", text)] == []
+    assert [verb for verb in COMMANDS if not re.search(rf"\b(bertsmith|make) {verb}\b", text)] == []

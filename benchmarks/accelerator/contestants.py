@@ -19,11 +19,12 @@ from bertsmith.core.clock import Clock
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain.config import fit_config
 from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
-from bertsmith.recipes.pretrain.settings import fit_config
+from bertsmith.training.config import Budget
 from bertsmith.training.loop import fit
-from bertsmith.training.schedule import Budget, Timing
+from bertsmith.training.schedule import Timing
 from bertsmith.weights.folder import save_model
 
 _JUDGED, _CHUNK = 800, 100
@@ -105,7 +106,7 @@ def train_ours(plan: Plan, text: Text) -> dict[str, Any]:
     settings = quick(plan.size, Budget(minutes=plan.minutes))
     samples = replace(
         settings.samples,
-        longest=LENGTH,
+        max_length=LENGTH,
         text="across_documents",
         tokens_per_batch=plan.sequences * LENGTH,
     )

@@ -59,17 +59,17 @@ def train(
     tokenizer = AutoTokenizer.from_pretrained(model)
     net = _model(kind, learned, model)
     features = kind.features(tokenizer, learned, learned.data.train, True)
-    batches = -(-len(features) // settings.batch)
+    batches = -(-len(features) // settings.batch_size)
     total = settings.epochs * batches
     # fused, as the Trainer has it by default
     groups = _groups(net, settings.weight_decay)
-    optimiser = torch.optim.AdamW(groups, lr=settings.rate, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimiser, int(total * settings.warm_up), total)
+    optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
+    schedule = get_linear_schedule_with_warmup(optimiser, int(total * settings.warmup), total)
     timed = Steps(warm=sample.warm if sample else 0)
     opened = time.perf_counter()
     net.train()
     for epoch in range(settings.epochs):
-        for chosen in _order(features, settings.batch, seed + epoch, grouped=best):
+        for chosen in _order(features, settings.batch_size, seed + epoch, grouped=best):
             if sample is not None and timed.steps >= sample.steps:
                 break
             batch = _padded(tokenizer, [features[index] for index in chosen])

@@ -132,7 +132,7 @@ def _speed(prepared: Prepared, net: Model, learned: Learned, seed: int, sample: 
     )
 
     with trimmed_embeddings(net, prepared.train) as examples:
-        source = ExampleBatches(examples, units_per_batch=settings.batch, seed=seed)
+        source = ExampleBatches(examples, units_per_batch=settings.batch_size, seed=seed)
 
         class Timed:
             """The batches, a step being over when the next one is asked for."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, split
-from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.table import GLUE, TASKS
 from bertsmith.tasks.task import Task
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 
-SETTINGS = FinetuneConfig(epochs=3, batch=32, rate=5e-5, baseline=False)
+SETTINGS = FinetuneSettings(epochs=3, batch_size=32, learning_rate=5e-5, baseline=False)
 # so few rows learn nothing in three epochs of 32
-_SMALL = replace(SETTINGS, epochs=10, batch=16)
+_SMALL = replace(SETTINGS, epochs=10, batch_size=16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Learned:
     """A data set and how it is trained on; rows to `test` with too, if labelled ones are known."""
 
     data: LabelledData[Any]
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     test: Sequence[Any] = ()
 
     @property
@@ -49,7 +49,7 @@ def _made(
     task: Task[Any],
     train: Path,
     dev: Path | None,
-    settings: FinetuneConfig = SETTINGS,
+    settings: FinetuneSettings = SETTINGS,
     reading: Reading = Reading(),  # noqa: B008 (frozen)
 ) -> Learned:
     rows = list(task.reader.labelled(train, reading))
@@ -62,7 +62,7 @@ def _made(
     return Learned(data=data, settings=settings)
 
 
-def _glue(name: str, settings: FinetuneConfig = SETTINGS) -> Callable[[Path], Learned]:
+def _glue(name: str, settings: FinetuneSettings = SETTINGS) -> Callable[[Path], Learned]:
     def make(folder: Path) -> Learned:
         place = folder / "glue" / name
         return _made(GLUE[name], place / "train.tsv", place / "dev.tsv", settings)
@@ -80,7 +80,7 @@ def _conll(folder: Path) -> Learned:
 def _squad(folder: Path) -> Learned:
     place = folder / "squad"
     train, dev = "train-v1.1-subset4330.json", "dev-v1.1-firstanswer.json"
-    made = _made(TASKS["span"], place / train, place / dev, replace(SETTINGS, batch=16))
+    made = _made(TASKS["span"], place / train, place / dev, replace(SETTINGS, batch_size=16))
     # the whole dev set would take longer than training
     return replace(made, data=replace(made.data, dev=made.data.dev[:2000]))
 

@@ -13,15 +13,16 @@ from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock as WallClock
 from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
-from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun, fit_config
+from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import fit, keep_large_blocks
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.replicas import Replica
-from bertsmith.training.schedule import Budget, Timing
+from bertsmith.training.schedule import Timing
 from bertsmith.training.stepping import gradient_of
 from bertsmith.weights.folder import save_model
 from learning.clock import Clock
@@ -34,10 +35,10 @@ Show = Callable[[Path, float], None]
 """Takes a saved model folder and the minutes that it took to get there."""
 
 
-def settings(budget: Budget) -> PretrainConfig:
+def settings(budget: Budget) -> PretrainSettings:
     """`quick` as it is, but for sequences of one segment: next sentence is not compared here."""
     chosen = quick(SIZE, budget)
-    assert chosen.samples.longest == LENGTH
+    assert chosen.samples.max_length == LENGTH
     samples = replace(chosen.samples, text="across_documents")
     return replace(chosen, samples=samples, measurements=_POINTS)
 
@@ -88,7 +89,7 @@ def _budget(run: PretrainRun, clock: Clock, first: float) -> Budget:
     left = 60 * clock.minutes - first
     if not clock.tokens_per_second:
         return Budget(minutes=left / 60)
-    tokens = run.settings.samples.tokens_per_batch * run.settings.accumulate
+    tokens = run.settings.samples.tokens_per_batch * run.settings.gradient_accumulation
     return Budget(steps=max(1, round(left * clock.tokens_per_second / tokens)))
 
 
@@ -99,7 +100,9 @@ def stepper(novels: Novels) -> Callable[[], int]:
     run = resolve(novels.learn.folder, SIZE, budget, settings(budget))
     chosen = run.settings
     # speed does not depend on what the weights start from
-    plain = replace(run, settings=replace(chosen, network=replace(chosen.network, start="random")))
+    plain = replace(
+        run, settings=replace(chosen, network=replace(chosen.network, initialisation="random"))
+    )
     model = start(plain, novels.tokenizer)
     replica = Replica(model, PRETRAINING, chosen.precision, ALONE)
     optimiser = Optimiser(model, chosen.optimiser)
@@ -109,7 +112,7 @@ def stepper(novels: Novels) -> Callable[[], int]:
     def step() -> int:
         nonlocal place, steps
         batch, place = batches.next_batch(place)
-        gradient_of(replica, [batch], chosen.seed, steps, clip=chosen.clip)
+        gradient_of(replica, [batch], chosen.seed, steps, clip=chosen.max_gradient_norm)
         optimiser.step(0.1)
         steps += 1
         return batch.tokens

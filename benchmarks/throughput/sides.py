@@ -68,12 +68,14 @@ class Bertsmith:
     """The parts that `bertsmith pretrain` is made of."""
 
     def __init__(self, plan: Plan, sequences: Sequences) -> None:
-        from bertsmith.batches.masking import Masking, MaskingConfig
+        from bertsmith.batches.config import MaskingConfig
+        from bertsmith.batches.masking import Masking
         from bertsmith.network.encoder import EncoderConfig
         from bertsmith.network.model import ModelConfig, build_model
         from bertsmith.tokens.tokenizer import Tokenizer
+        from bertsmith.training.config import OptimiserConfig
         from bertsmith.training.loop import keep_large_blocks
-        from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+        from bertsmith.training.optimisers import Optimiser
 
         keep_large_blocks()
         tokenizer = Tokenizer.load(plan.vocabulary)
@@ -92,7 +94,7 @@ class Bertsmith:
         self.device = torch.device(plan.device)
         self.masking = Masking(MaskingConfig(), tokenizer)
         self.model = build_model(config, seed=0).to(self.device).train()
-        self.optimiser = Optimiser(self.model, OptimiserConfig(rate=1e-4))
+        self.optimiser = Optimiser(self.model, OptimiserConfig(learning_rate=1e-4))
         self.drawn = _drawn(len(sequences))
         self.waiting: list[int] = []
         self.steps = 0

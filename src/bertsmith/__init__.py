@@ -2,7 +2,8 @@
 
     import bertsmith
 
-    bertsmith.prepare(["corpus.txt"], vocab="vocab", out="store")
+    bertsmith.learn_vocabulary("corpus.txt", out="vocab")
+    bertsmith.prepare("corpus.txt", vocab="vocab", out="store")
     bertsmith.pretrain("store", out="run", minutes=30)
     bertsmith.finetune("run/model", "labelled.csv", out="task")
     model = bertsmith.load("task/model")
@@ -18,21 +19,70 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.core import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from bertsmith.core.errors import UserError
-    from bertsmith.recipes.finetune.recipe import finetune
+    from bertsmith.recipes.finetune.outcome import FinetuneOutcome
     from bertsmith.recipes.loaded import LoadedModel, load
-    from bertsmith.recipes.prepare import prepare
-    from bertsmith.recipes.pretrain.recipe import pretrain
+    from bertsmith.recipes.pretrain.recipe import PretrainOutcome
+    from bertsmith.store.store import TokenStore
+    from bertsmith.tokens.tokenizer import Tokenizer
+
+    def learn_vocabulary(
+        corpus: Paths,
+        *,
+        out: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> Tokenizer:
+        """Learn a vocabulary from a corpus; the options are those of `bertsmith vocab learn`."""
+
+    def prepare(
+        corpus: Paths,
+        *,
+        vocab: str | Path,
+        out: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> TokenStore:
+        """Encode a corpus into a store; the options are those of `bertsmith prepare`."""
+
+    def pretrain(
+        store: str | Path | None = None,
+        *,
+        out: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> PretrainOutcome:
+        """Pre-train on a store; the options are those of `bertsmith pretrain`."""
+
+    def finetune(
+        model: str | Path,
+        train: str | Path,
+        *,
+        out: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> FinetuneOutcome:
+        """Fine-tune a model; the options are those of `bertsmith finetune`."""
+
+    Paths = str | Path | Sequence[str | Path]
 
 __all__ = [
     "LoadedModel",
     "UserError",
     "__version__",
     "finetune",
+    "learn_vocabulary",
     "load",
     "prepare",
     "pretrain",
 ]
+
+_VERBS = {
+    "finetune": "finetune",
+    "learn_vocabulary": "vocab learn",
+    "prepare": "prepare",
+    "pretrain": "pretrain",
+}
+"""Verbs of the command line by the names of their functions, which have the same options."""
 
 
 def __dir__() -> list[str]:
@@ -53,18 +103,12 @@ def _imported(name: str) -> Any:  # noqa: ANN401
         from bertsmith.core import errors
 
         return errors.UserError
+    if name in _VERBS:
+        from bertsmith.cli.commands import COMMANDS
+        from bertsmith.core.options import python_function
+
+        command = COMMANDS[_VERBS[name]]
+        return python_function(name, command.config, command.run, command.defaults)
     from bertsmith.recipes import loaded
 
-    if name == "finetune":
-        from bertsmith.recipes.finetune import recipe as finetuning
-
-        return loaded.checked(finetuning.finetune)
-    if name == "pretrain":
-        from bertsmith.recipes.pretrain import recipe as pretraining
-
-        return loaded.checked(pretraining.pretrain)
-    if name == "prepare":
-        from bertsmith.recipes import prepare as preparing
-
-        return loaded.checked(preparing.prepare)
     return getattr(loaded, name)

@@ -10,13 +10,8 @@ import pytest
 import torch
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import (
-    Phase,
-    PhasedBatches,
-    PretrainingBatches,
-    SampleConfig,
-)
-from bertsmith.batches.segments import Text
+from bertsmith.batches.config import Phase, SampleConfig, Text
+from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -40,7 +35,7 @@ def sequences_of(batches: PretrainingBatches, epoch: int, text: Text) -> list[Se
 def test_an_epoch_repeats_the_copy_whose_turn_it_is_in_another_order(
     store: TokenStore, tokenizer: Tokenizer, text: Text
 ) -> None:
-    config = SampleConfig(longest=64, text=text, copies=3)
+    config = SampleConfig(max_length=64, text=text, copies=3)
     batches = PretrainingBatches(store, tokenizer, config, seed=8)
     epochs = [sequences_of(batches, epoch, text) for epoch in (0, 1, 3, 6)]
     first, other, third, sixth = epochs
@@ -51,7 +46,7 @@ def test_an_epoch_repeats_the_copy_whose_turn_it_is_in_another_order(
 
 
 def test_without_copies_no_epoch_comes_again(store: TokenStore, tokenizer: Tokenizer) -> None:
-    config = SampleConfig(longest=64)
+    config = SampleConfig(max_length=64)
     batches = PretrainingBatches(store, tokenizer, config, seed=8)
     seen = [set(sequences_of(batches, epoch, "next_sentence")) for epoch in (0, 1, 10)]
     assert max(len(a & b) for a, b in zip(seen, seen[1:] + seen[:1], strict=True)) < 0.02 * len(
@@ -60,7 +55,7 @@ def test_without_copies_no_epoch_comes_again(store: TokenStore, tokenizer: Token
 
 
 def phased(store: TokenStore, tokenizer: Tokenizer, *phases: Phase) -> PhasedBatches:
-    config = SampleConfig(longest=90, tokens_per_batch=2000)
+    config = SampleConfig(max_length=90, tokens_per_batch=2000)
     return PhasedBatches(store, tokenizer, config, phases, seed=5)
 
 
@@ -68,8 +63,8 @@ def test_a_run_goes_through_its_phases(store: TokenStore, tokenizer: Tokenizer) 
     batches = phased(
         store,
         tokenizer,
-        Phase(share=0.25, longest=20),
-        Phase(share=0.5, longest=40, tokens_per_batch=1000),
+        Phase(share=0.25, max_length=20),
+        Phase(share=0.5, max_length=40, tokens_per_batch=1000),
     )
     steps, place, seen, places = 40, DataPosition(), [], []
     for step in range(steps):
@@ -93,7 +88,7 @@ def test_a_run_goes_through_its_phases(store: TokenStore, tokenizer: Tokenizer) 
 def test_a_resumed_run_needs_its_place_and_progress_only(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
-    phase = Phase(share=0.5, longest=20)
+    phase = Phase(share=0.5, max_length=20)
     place, after = DataPosition(), []
     for step in range(12):
         batches = phased(store, tokenizer, phase)
@@ -110,7 +105,9 @@ def test_a_resumed_run_needs_its_place_and_progress_only(
 def test_a_phase_is_entered_once_and_may_be_left_out(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
-    batches = phased(store, tokenizer, Phase(share=0.25, longest=20), Phase(share=0.5, longest=40))
+    batches = phased(
+        store, tokenizer, Phase(share=0.25, max_length=20), Phase(share=0.5, max_length=40)
+    )
     place = DataPosition(phase=1, epoch=4, index=17)
     assert batches.enter(place, 0.0) == place
     assert batches.enter(place, 0.74) == place

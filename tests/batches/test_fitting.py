@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertsmith.batches.fitting import fitted, window_of, window_starts
-from bertsmith.network.preprocessing import Fit
+from bertsmith.network.config import Fit
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bertsmith.batches import DataPosition
+from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.fitting import encode_pair
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
-from bertsmith.batches.segments import Text
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore
@@ -60,7 +60,9 @@ def batch_of(
     text: Text = "within_documents",
     left_to_right: bool = False,
 ) -> Batch:
-    config = SampleConfig(longest=32, tokens_per_batch=4096, text=text, left_to_right=left_to_right)
+    config = SampleConfig(
+        max_length=32, tokens_per_batch=4096, text=text, left_to_right=left_to_right
+    )
     batch, _ = PretrainingBatches(store, inventory, config, seed=3).next_batch(DataPosition())
     return batch
 

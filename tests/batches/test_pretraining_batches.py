@@ -14,9 +14,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.masking import Masking, MaskingConfig
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
-from bertsmith.batches.segments import IS_RANDOM, Text
+from bertsmith.batches.config import MaskingConfig, SampleConfig, Text
+from bertsmith.batches.masking import Masking
+from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.batches.segments import IS_RANDOM
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.network.batch import Batch
 from bertsmith.store.preparing import prepare_store
@@ -30,7 +31,7 @@ MILLION = 1_000_000
 def batches_of(
     store: TokenStore, tokenizer: Tokenizer, *, text: Text = "next_sentence", seed: int = 11
 ) -> PretrainingBatches:
-    config = SampleConfig(longest=96, tokens_per_batch=4096, text=text)
+    config = SampleConfig(max_length=96, tokens_per_batch=4096, text=text)
     return PretrainingBatches(store, tokenizer, config, seed=seed)
 
 
@@ -89,7 +90,7 @@ def test_next_sentence_labels_over_a_million_tokens(million: list[Batch]) -> Non
 def test_next_sentence_labels_over_forty_thousand_pairs(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
-    config = SampleConfig(longest=16)
+    config = SampleConfig(max_length=16)
     batches = PretrainingBatches(store, tokenizer, config, seed=2)
     labels: list[torch.Tensor] = []
     place = DataPosition()
@@ -242,7 +243,7 @@ def runs_of(batch: Batch, tokenizer: Tokenizer) -> Iterator[tuple[list[bool], li
 def test_whole_words_and_spans(
     store: TokenStore, tokenizer: Tokenizer, unit: Literal["word", "ngram", "span"]
 ) -> None:
-    config = SampleConfig(longest=96, text="within_documents", masking=MaskingConfig(unit=unit))
+    config = SampleConfig(max_length=96, text="within_documents", masking=MaskingConfig(unit=unit))
     batches = PretrainingBatches(store, tokenizer, config, seed=4)
     ordinary = masked = as_mask = words = torn = 0
     lengths = []
@@ -286,7 +287,7 @@ def test_units_have_the_published_lengths(
     random = np.random.default_rng(2)
     ids = np.flatnonzero(~tokenizer.continues)[5:][random.integers(0, 20, 400_000)]
     lengths = np.array([250_000, 150_000])
-    config = MaskingConfig(unit=unit, share=0.01)
+    config = MaskingConfig(unit=unit, probability=0.01)
     found = Masking(config, tokenizer)(ids, lengths, np.array([3, 4], np.uint64))
     assert abs(len(found.at) - 4000) <= 20
     apart = np.flatnonzero(np.diff(found.at) > 1)
@@ -304,7 +305,7 @@ def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
     """No span crosses a separator, or from one sequence into the next."""
     ordinary = int(np.flatnonzero(~tokenizer.continues)[10])
     part = [tokenizer.cls_id, *[ordinary] * 3, tokenizer.sep_id, *[ordinary] * 2, tokenizer.sep_id]
-    masking = Masking(MaskingConfig(unit="span", share=0.5, span=50.0), tokenizer)
+    masking = Masking(MaskingConfig(unit="span", probability=0.5, span=50.0), tokenizer)
     begins = masking._unit_starts(
         np.full(10, ordinary), np.array([1, 2, 3, 5, 6, 9, 10, 11, 13, 14]),
         np.repeat([0, 1], 5), np.array([7, 8], np.uint64), np.array([1, 2, 3, 5, 6] * 2),

@@ -14,7 +14,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.batches.segments import EXCHANGED, Segments
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
@@ -25,7 +26,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 
 def batches_of(store: TokenStore, tokenizer: Tokenizer, **settings: Any) -> PretrainingBatches:  # noqa: ANN401
-    config = SampleConfig(longest=96, tokens_per_batch=4096).override(**settings)
+    config = SampleConfig(max_length=96, tokens_per_batch=4096).override(**settings)
     return PretrainingBatches(store, tokenizer, config, seed=11)
 
 
@@ -246,4 +247,4 @@ def test_a_share_of_the_sequences_is_shorter(
 def test_short_is_a_share() -> None:
     for wrong in (-0.1, 1.0):
         with pytest.raises(ConfigError, match="short is"):
-            SampleConfig(short=wrong)
+            SampleConfig(short_sequences=wrong)

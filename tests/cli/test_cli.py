@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import subprocess
@@ -13,15 +14,27 @@ import pytest
 import torch
 
 from bertsmith import __version__
-from bertsmith.cli.command import Verb
+from bertsmith.cli.command import Command
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
-from bertsmith.cli.verbs import VERBS
+from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.errors import CorpusError
+from bertsmith.core.options import options_of
 
 
-def do(what: str, *, place: Path | None = None) -> None:  # noqa: PLR0912
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Doing(Config):
+    """What to do."""
+
+    what: str = dataclasses.field(metadata=POSITIONAL)
+    """how it ends"""
+    place: Path | None = None
+    """where"""
+
+
+def do(doing: Doing) -> None:  # noqa: PLR0912
     """Do something that ends in a certain way."""
-    match what:
+    match doing.what:
         case "print":
             print("done")
         case "mistake":
@@ -51,10 +64,11 @@ def do(what: str, *, place: Path | None = None) -> None:  # noqa: PLR0912
         case "missing":
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", "b.txt")
         case _:
-            raise OSError(getattr(errno, what), os.strerror(getattr(errno, what)), "run/model")
+            number = getattr(errno, doing.what)
+            raise OSError(number, os.strerror(number), "run/model")
 
 
-FAKES = {"do it": Verb(function=do, examples=("print",))}
+FAKES = {"do it": Command(config=Doing, run=do, examples=("print",))}
 
 
 def run(*arguments: str) -> int:
@@ -73,6 +87,8 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
         ("do it", 2, "bertsmith: missing: WHAT; see: bertsmith do it --help\n"),
         ("do", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
         ("paint", 2, "bertsmith: there is no verb 'paint'; there is: do it\n"),
+        ("doit print", 2, "bertsmith: there is no verb 'doit'; did you mean do it?\n"),
+        ("do is print", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
         ("do it interrupt", 130, "bertsmith: interrupted\n"),
         ("do it interrupt_in_vain", 130, "bertsmith: interrupted\n"),
     ],
@@ -134,7 +150,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage:" in complaint
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_verb_explains_all_its_arguments(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,10 +158,11 @@ def test_every_verb_explains_all_its_arguments(
         main([*name.split(), "--help"])
     assert caught.value.code == 0
     shown = capsys.readouterr().out
-    arguments = VERBS[name].function.__annotations__.keys() - {"return", "settings"}
-    for argument in arguments:
-        option = "--" + argument.removesuffix("_").replace("_", "-")
-        assert option in shown or f"\n  {argument.upper()}" in shown, argument
+    verb = COMMANDS[name]
+    if isinstance(verb, Command):
+        for option in options_of(verb.config).values():
+            assert f"\n  {option.shown}" in shown
+            assert option.explanation, option
     # an argument without an explanation has nothing behind it, neither here nor on the next line
     lines = shown[shown.index("options:") :].splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):

@@ -19,9 +19,9 @@ COMMANDS = {
     "vocab extend": "vocab extend MODEL TEXT --add 2 --out OUT",
     "prepare": "prepare TEXT --vocab MODEL --workers 1 --out OUT",
     "convert": "convert PICKLED OUT",
-    "pretrain": "pretrain STORE --model tiny --steps 1 --samples.tokens-per-batch 64 --force "
-    "--samples.longest 16 --out OUT",
-    "finetune": "finetune MODEL TABLE --epochs 1 --seeds 1 --baseline false --out OUT",
+    "pretrain": "pretrain STORE --model tiny --steps 1 --tokens-per-batch 64 --force "
+    "--max-length 16 --out OUT",
+    "finetune": "finetune MODEL TABLE --epochs 1 --seeds 1 --no-baseline --out OUT",
 }
 
 

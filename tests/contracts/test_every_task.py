@@ -17,10 +17,9 @@ from bertsmith.batches.examples import EncodedExamples, pack_examples
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tasks.answering import task_predictor
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.table import GLUE, TASKS, task_of
 from bertsmith.tasks.task import UNTUNED, Labels, Room, Task, Tuned, interval_of, score_answers
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -8,7 +8,8 @@ import torch
 from transformers import BertLMHeadModel
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
+from bertsmith.engine.config import ContinuationConfig
+from bertsmith.engine.continuation import Continuation, TextContinuation
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import pack
 from bertsmith.network.encoder import EncoderConfig

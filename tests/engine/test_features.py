@@ -13,7 +13,8 @@ from transformers import BertModel
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.features import FeatureConfig, TextFeatures, features, width
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.features import TextFeatures, features, width
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.text.examples.reading import Example
@@ -159,7 +160,7 @@ def test_long_texts_are_cut_and_counted(
     assert (short.tokens, short.left_out) == (3, 0)
     close_when_regrouped(long.vectors, same.vectors)
     close_to_transformers(long.vectors, reference(text)[-1].mean(0))
-    (few,) = found(model, tokenizer, [example(text)], FeatureConfig(longest=6))
+    (few,) = found(model, tokenizer, [example(text)], FeatureConfig(max_length=6))
     assert (few.tokens, few.left_out) == (6, 36)
     close_to_transformers(few.vectors, reference("word0 word1 word2 word3")[-1].mean(0))
 
@@ -169,7 +170,7 @@ def test_windows_of_long_texts_are_averaged_by_their_tokens(
 ) -> None:
     words = [f"word{n}" for n in range(41)]
     asked = [example("word9"), example(" ".join(words)), example("word3 word4")]
-    config = FeatureConfig(long="windows", longest=12)
+    config = FeatureConfig(truncation="windows", max_length=12)
     _, long, _ = found(model, tokenizer, asked, config)
     assert long.left_out == 0
     # 41 pieces in windows of at most ten: five of 9, 8, 8, 8 and 8
@@ -181,7 +182,10 @@ def test_windows_of_long_texts_are_averaged_by_their_tokens(
     expected = np.average([row.mean(0) for row in rows], axis=0, weights=weights)
     close_to_transformers(long.vectors, expected)
     (tokens,) = found(
-        model, tokenizer, [asked[1]], FeatureConfig(long="windows", longest=12, pool="token")
+        model,
+        tokenizer,
+        [asked[1]],
+        FeatureConfig(truncation="windows", max_length=12, pool="token"),
     )
     assert list(tokens.names) == ["[CLS]", *words, "[SEP]"]
     inner = np.concatenate([row[1:-1] for row in rows])
@@ -194,7 +198,7 @@ def test_pairs_are_read_as_one_but_have_no_words(model: Model, tokenizer: Tokeni
     assert got.tokens == 6
     (cut,) = found(model, tokenizer, [example("word1 " * 50, "word2 " * 10)], FeatureConfig())
     assert (cut.tokens, cut.left_out) == (29, 34)
-    for config in (FeatureConfig(pool="word-mean"), FeatureConfig(long="windows")):
+    for config in (FeatureConfig(pool="word-mean"), FeatureConfig(truncation="windows")):
         with pytest.raises(ExampleError, match="memory:4: is a pair of texts"):
             found(model, tokenizer, [pair], config)
 

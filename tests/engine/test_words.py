@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.engine.features import FeatureConfig, Merging, Words, features, merged, word_spans
+from bertsmith.engine.config import FeatureConfig, Merging, Words
+from bertsmith.engine.features import features, merged, word_spans
 from bertsmith.engine.sequences import window_edges
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
@@ -95,7 +96,11 @@ def test_tokens_are_named_and_placed(small: Model, cutting: Tokenizer) -> None:
 def test_words_that_are_cut_off_have_no_row(small: Model, cutting: Tokenizer) -> None:
     text = "the " * 13 + "playings the"
     cut, whole = (
-        next(features(small, cutting, [example(text)], FeatureConfig(pool="word-mean", long=long)))
+        next(
+            features(
+                small, cutting, [example(text)], FeatureConfig(pool="word-mean", truncation=long)
+            )
+        )
         for long in ("cut", "windows")
     )
     assert cut.names == ("the",) * 13 + ("playings",)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.recipes.vocabulary import VocabularySettings, learn_vocabulary
 from faults.shell import Shell
+from verbs import learn_vocabulary
 
 LATIN = "gabo\nké\n".encode("latin-1")
 CORPUS_VERBS = (
@@ -185,7 +185,7 @@ def test_a_pickled_model_is_never_opened(shell: Shell, shared: dict[str, str], n
 
 def test_a_store_made_with_another_vocabulary(shell: Shell, shared: dict[str, str]) -> None:
     write("a.txt", "gabo dela kuri moti.\n" * 9)
-    learn_vocabulary(["a.txt"], out=Path("other"), settings=VocabularySettings(size=100))
+    learn_vocabulary(["a.txt"], out=Path("other"), size=100)
     shutil.copytree(shared["store"], "store")
     shutil.copytree("other", "store/vocabulary", dirs_exist_ok=True)
     line = shell.refused("pretrain store --out made/run --model tiny --steps 1")
@@ -233,7 +233,7 @@ def test_settings_that_do_not_fit_leave_no_run(shell: Shell) -> None:
     for options, told in (
         ("--steps 1 --minutes 1", "either steps or minutes"),
         ("--steps 0", "steps is 0"),
-        ("--steps 1 --samples.longest 700", "samples.longest (700) exceeds network.longest (512)"),
+        ("--steps 1 --max-length 700", "--max-length (700) exceeds --max-positions (512)"),
         ("--steps 1 --config bad.toml", "bad.toml: unknown setting 'clipp'"),
         ("--steps 1 --config not.toml", "not.toml:1: not TOML: Invalid value; write TOML"),
         ("--steps 1 --config nowhere.toml", "nowhere.toml: cannot be read"),
@@ -253,7 +253,7 @@ def test_a_run_of_other_settings_or_another_kind(shell: Shell, shared: dict[str,
     if not other.exists():
         write("a.txt", "gabo dela.\n\nkuri moti.\n\nmoti zu.\n")
         assert shell.run(f"prepare a.txt --vocab {{vocab}} --out {other} --workers 1")[0] == 0
-    command = "pretrain {store} --out run --model tiny --steps 1 --samples.tokens_per_batch 240"
+    command = "pretrain {store} --out run --model tiny --steps 1 --tokens-per-batch 240"
     assert shell.run(command)[0] == 0
     for changed, told in (
         (command.replace("--steps 1", "--steps 2"), "(budget.steps was 1, now 2); choose another"),

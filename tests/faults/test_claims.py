@@ -156,7 +156,7 @@ def test_a_folder_that_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path) -> 
 
 
 def test_a_half_written_record_of_a_killed_run_is_swept(shell: Shell) -> None:
-    command = "pretrain {store} --out run --model tiny --steps 1 --samples.tokens_per_batch 320"
+    command = "pretrain {store} --out run --model tiny --steps 1 --tokens-per-batch 320"
     assert shell.run(command)[0] == 0
     left, mine = Path("run/result.json.partial"), Path("run/mine.json.partial")
     for path in (left, mine):

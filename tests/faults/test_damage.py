@@ -196,7 +196,7 @@ def test_files_exchanged_between_stores(store: Path, shared: dict[str, str]) -> 
 
 
 def test_a_run_on_a_damaged_store_never_begins(shell: Shell, store: Path) -> None:
-    command = f"pretrain {store} --out run --model tiny --steps 2 --samples.tokens_per_batch 320"
+    command = f"pretrain {store} --out run --model tiny --steps 2 --tokens-per-batch 320"
     tokens = store / "tokens-00000.bin"
     mend = flip(tokens, random.Random(1))
     line = shell.refused(command)

@@ -60,7 +60,7 @@ def test_it_goes_on_where_it_was_to_the_same_end(shared: dict[str, str], tmp_pat
     train.write_text("\n".join(rows) + "\n", encoding="utf-8")
     arguments = [
         "finetune", shared["model"], str(train), "--seeds", "3", "--grid",
-        "--search.rates", "[1e-3, 1e-4]", "--search.batches", "[8]", "--search.epochs", "[1]",
+        "--search.learning-rates", "1e-3,1e-4", "--search.batch-sizes", "8", "--search.epochs", "1",
         "--epochs", "1", "--precision", "fp32", "--task", "classify",
     ]  # fmt: skip
     whole, run = tmp_path / "whole", tmp_path / "run"

@@ -65,7 +65,7 @@ def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> N
 
 
 def test_a_longer_run_does_not_go_on_in_a_shorter_one(shell: Shell) -> None:
-    command = "pretrain {store} --out %s --model tiny --steps %d --samples.tokens_per_batch 320"
+    command = "pretrain {store} --out %s --model tiny --steps %d --tokens-per-batch 320"
     for name, steps in (("long", 5), ("short", 2)):
         assert shell.run(command % (name, steps))[0] == 0
     Path("short/result.json").unlink()
@@ -105,8 +105,7 @@ def test_what_is_deleted_while_it_is_needed(
 
     monkeypatch.setattr(RunFolder, "record", deleting)
     command = (
-        "pretrain {store} --out run --model tiny --steps 3 --log_every 1 "
-        "--samples.tokens_per_batch 320"
+        "pretrain {store} --out run --model tiny --steps 3 --log-every 1 --tokens-per-batch 320"
     )
     if name == "checkpoints":
         assert shell.run(command)[0] == 0

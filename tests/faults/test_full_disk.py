@@ -18,16 +18,14 @@ import torch
 
 from bertsmith.core.errors import DiskError
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
+from bertsmith.training.config import Budget
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget
 from faults.shell import Shell, everything
 
 Limited = Callable[[int], AbstractContextManager[None]]
 
 REFUSED = "cannot be written: File too large; allow larger files (ulimit -f)"
-PRETRAIN = (
-    "--model tiny --steps 2 --samples.longest 32 --samples.tokens_per_batch 320 --log_every 1"
-)
+PRETRAIN = "--model tiny --steps 2 --max-length 32 --tokens-per-batch 320 --log-every 1"
 
 
 @pytest.mark.parametrize("size", [0, 300])
@@ -208,7 +206,7 @@ def test_a_disk_that_fills_while_training_goes_on(shell: Shell, disk: Disk) -> N
     """The error comes from the thread that saves, at the next step; nothing is lost but that."""
     disk.mount("remount,size=13m")
     command = (
-        f"pretrain {{store}} --out {disk.place}/run {PRETRAIN} --checkpoint_minutes 1e-9 --force"
+        f"pretrain {{store}} --out {disk.place}/run {PRETRAIN} --checkpoint-minutes 1e-9 --force"
     )
     command = command.replace("--steps 2", "--steps 6")
     line = shell.failed(command)

@@ -62,7 +62,7 @@ def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> tuple
 
 def test_pretraining_says_how_to_go_on_and_does(shared: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "run" / "log.jsonl"
-    settings = "--model tiny --steps 80 --log_every 1 --samples.tokens_per_batch 320"
+    settings = "--model tiny --steps 80 --log-every 1 --tokens-per-batch 320"
     command = f"pretrain {shared['store']} --out run {settings}"
     with started(*command.split(), place=tmp_path) as process:
         wait_until(lambda: log.exists() and log.stat().st_size > 0, process)

@@ -8,7 +8,7 @@ from pathlib import Path
 from faults.shell import Shell
 
 LONG = "gabo dela " * 50_000
-PRETRAIN = "--model tiny --steps 2 --samples.longest 32 --samples.tokens_per_batch 320"
+PRETRAIN = "--model tiny --steps 2 --max-length 32 --tokens-per-batch 320"
 
 
 def test_a_long_line_is_learned_prepared_and_trained_on(shell: Shell) -> None:
@@ -28,12 +28,16 @@ def test_a_long_example_is_cut_and_told(shell: Shell) -> None:
     rows = [{"label": "ab"[n % 2], "text": f"gabo {n}"} for n in range(20)]
     rows[7]["text"] = LONG
     Path("a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    status, told = shell.run("finetune {model} a.jsonl --out run --seeds 1 --epochs 1 --batch 8")
+    status, told = shell.run(
+        "finetune {model} a.jsonl --out run --seeds 1 --epochs 1 --batch-size 8"
+    )
     assert status == 0
     assert "1 of 20 texts (5.0 %) were longer than 40 tokens: only their beginning was read" in told
     status, told = shell.run("predict run/model a.jsonl")
     assert status == 0
-    assert told == "1 of 20 texts were longer than 40 tokens: --long says what is read of them\n"
+    assert (
+        told == "1 of 20 texts were longer than 40 tokens: --truncation says what is read of them\n"
+    )
 
 
 def test_a_long_text_with_a_mask_is_refused(shell: Shell) -> None:

@@ -45,7 +45,7 @@ def owner(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_second_names_the_first(shell: Shell) -> None:
-    command = "pretrain {store} --out run --model tiny --steps 1 --samples.tokens_per_batch 320"
+    command = "pretrain {store} --out run --model tiny --steps 1 --tokens-per-batch 320"
     with owner(Path("run")) as process:
         line = shell.refused(command)
         assert line.startswith(

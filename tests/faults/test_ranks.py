@@ -16,16 +16,16 @@ from torch.distributed.run import parse_args as parse_torchrun_options
 
 from bertsmith.batches import DataPosition
 from bertsmith.cli.command import read_arguments
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
-from bertsmith.cli.verbs import VERBS
 from bertsmith.network.batch import Batch
 from bertsmith.training.loading import Feed
 from bounds import close_losses
 from launching import Launched, ours, torchrun
 
 SETTINGS = (
-    "--model tiny --recipe paper --phases [] --force --log_every 1 --samples.longest 32 "
-    "--samples.tokens_per_batch 96 --precision fp32 --optimiser.rate 1e-3"
+    "--model tiny --recipe paper --phases [] --force --log-every 1 --max-length 32 "
+    "--tokens-per-batch 96 --precision fp32 --learning-rate 1e-3"
 )
 LOST = "give the same command again: it goes on from what is saved"
 
@@ -88,7 +88,7 @@ def test_two_are_as_one_and_come_and_go(
 ) -> None:
     """One process, then two, then one, against one from the beginning to the end."""
     monkeypatch.chdir(tmp_path)
-    command = f"{shared['store']} {SETTINGS} --steps {steps} --accumulate 2"
+    command = f"{shared['store']} {SETTINGS} --steps {steps} --gradient-accumulation 2"
     alone(f"{command} --out whole")
     stopped_alone(f"{command} --out run", 4, monkeypatch)
     before = len(lines_of(tmp_path / "run"))
@@ -167,6 +167,6 @@ def test_the_page_on_many_machines_can_be_followed(tmp_path: Path) -> None:
     for block in blocks:
         subprocess.run(["bash", "-n"], input=block, text=True, check=True)
         (command,) = re.findall(r"^.*bertsmith pretrain (.*)$", block, re.MULTILINE)
-        read_arguments("pretrain", VERBS["pretrain"], command.split())
+        read_arguments("pretrain", COMMANDS["pretrain"], command.split())
         for options in re.findall(r"torchrun (.*?) -m", block.replace("\\\n", " "), re.DOTALL):
             parse_torchrun_options([*options.replace("$SLURM_NNODES", "2").split(), "script"])

@@ -50,7 +50,8 @@ def test_they_end_with_their_parent(shared: dict[str, str], tmp_path: Path) -> N
     train.write_text("\n".join(rows) + "\n", encoding="utf-8")
     whole, run = tmp_path / "whole", tmp_path / "run"
     arguments = [
-        "finetune", shared["model"], str(train), "--seeds", "3", "--epochs", "1", "--batch", "8",
+        "finetune", shared["model"], str(train), "--seeds", "3", "--epochs", "1",
+        "--batch-size", "8",
         "--precision", "fp32", "--task", "classify",
     ]  # fmt: skip
     assert live([*arguments, "--out", str(whole), "--side-by-side", "1"], dies=False) == 0

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 import torch._dynamo  # torch's optimisers import it late: once here is better than in every life
 
-from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
+from bertsmith.batches.config import Phase, SampleConfig
+from bertsmith.batches.pretraining import PhasedBatches
 from bertsmith.core import files
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
@@ -35,10 +36,10 @@ from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import evaluation
 from bertsmith.store.store import TokenStore
 from bertsmith.training import checkpoints, loop, state
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget, Timing
+from bertsmith.training.schedule import Timing
 
 INTERVAL = 5
 """Steps between two checkpoints."""
@@ -154,16 +155,16 @@ def live(life: dict[str, Any]) -> None:
     torch.manual_seed(os.getpid())
     store = TokenStore(Path(life["store"]))
     tokenizer = store.tokenizer()
-    samples = SampleConfig(longest=41, tokens_per_batch=300)
-    batches = PhasedBatches(store, tokenizer, samples, [Phase(share=0.5, longest=24)], seed=3)
+    samples = SampleConfig(max_length=41, tokens_per_batch=300)
+    batches = PhasedBatches(store, tokenizer, samples, [Phase(share=0.5, max_length=24)], seed=3)
     encoder = EncoderConfig(
         vocabulary=tokenizer.size, hidden=28, layers=2, heads=7, feed_forward=37, longest=41
     )
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=5)
-    config = loop.FitConfig(
+    config = FitConfig(
         budget=Budget(steps=life["steps"]),
-        optimiser=OptimiserConfig(rate=2e-3, matrices="muon"),
-        accumulate=2,
+        optimiser=OptimiserConfig(learning_rate=2e-3, matrices="muon"),
+        gradient_accumulation=2,
         log_every=3,
         seed=9,
         spike=10.0,

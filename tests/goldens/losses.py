@@ -38,13 +38,14 @@ PRETRAINING = {
 }
 """Objectives of pre-training by family; of the others masked LM alone."""
 _SMALL = (
-    "--model", "tiny", "--seed", "11", "--log-every", "1", "--measurements", "0", "--accumulate",
-    "1", "--samples.longest", "32", "--samples.tokens_per_batch", "200", "--network.longest", "64",
-    "--network.start", "random", "--network.dropout", "0.1", "--network.attention_dropout", "0.1",
+    "--model", "tiny", "--seed", "11", "--log-every", "1", "--measurements", "0",
+    "--gradient-accumulation", "1", "--max-length", "32", "--tokens-per-batch", "200",
+    "--max-positions", "64", "--initialisation", "random",
+    "--hidden-dropout", "0.1", "--attention-dropout", "0.1",
 )  # fmt: skip
 _FINETUNE = (
-    "--seeds", "1", "--seed", "11", "--epochs", "4", "--batch", "8", "--rate", "1e-3", "--longest",
-    "32", "--baseline", "false", "--side-by-side", "1",
+    "--seeds", "1", "--seed", "11", "--epochs", "4", "--batch-size", "8",
+    "--learning-rate", "1e-3", "--max-length", "32", "--no-baseline", "--side-by-side", "1",
 )  # fmt: skip
 
 Rows = list[dict[str, float]]
@@ -86,20 +87,20 @@ class Laboratory:
         if not out.exists():
             self.pretrain(
                 family, "within_documents", out, "--steps", "1", "--precision", "fp32",
-                "--schedule.warm_up", "1.0", "--schedule.hold", "0.0",
+                "--warmup", "1.0", "--hold", "0.0",
             )  # fmt: skip
         return out / "model"
 
     def pretrain(self, family: str, objective: str, out: Path, *more: str) -> None:
         """Pre-train a tiny model of a family."""
         recipe = "modern" if family == "modernbert" else "roberta"
-        text = ["--samples.text", objective]
+        text = ["--sequences", objective]
         if objective == "left_to_right":
-            text = ["--samples.text", "within_documents", "--samples.left_to_right", "true"]
+            text = ["--sequences", "within_documents", "--left-to-right"]
         if objective == "replaced_tokens":
-            text = ["--samples.text", "within_documents", "--samples.replaced_tokens", "true"]
+            text = ["--sequences", "within_documents", "--replaced-tokens"]
         store = self.store(VOCABULARIES.get(family, "wordpiece"))
-        which = ("--recipe", recipe, "--network.family", family, *text)
+        which = ("--recipe", recipe, "--family", family, *text)
         bertsmith("pretrain", store, "--out", out, "--force", *which, *_SMALL, *more)
 
     def vocabulary(self, kind: str, *options: str) -> Path:

@@ -65,10 +65,10 @@ def folder_hashes(laboratory: Laboratory) -> dict[str, dict[str, Any]]:
 
 def help_texts(_: Laboratory | None = None) -> dict[str, list[str]]:
     """Return the lines of the help of the program and of each verb, 200 columns wide."""
-    from bertsmith.cli.verbs import VERBS
+    from bertsmith.cli.commands import COMMANDS
 
     with mock.patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1"}):
-        return {name: help_of(name) for name in ("", *VERBS)}
+        return {name: help_of(name) for name in ("", *COMMANDS)}
 
 
 def help_of(verb: str) -> list[str]:

@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from bertsmith.cli.command import _parser
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
-from bertsmith.cli.verbs import VERBS
+from bertsmith.core.options import REQUIRED, options_of
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.store.preparing import prepare_store
@@ -50,7 +50,7 @@ _WORDS = (
 )  # fmt: skip
 # the folder of what is made must lie in the place of the test
 _OUTS = ("out", "a/b/c", "é", "\udcff", "x" * 300, "", "text.txt", "model", "-out")
-_OUTPUTS = {"--out", "--to_", "--config"}
+_OUTPUTS = {"--out", "--config"}
 
 
 def make_inputs(place: Path, tokenizer: Tokenizer) -> None:
@@ -68,38 +68,39 @@ def make_inputs(place: Path, tokenizer: Tokenizer) -> None:
     (place / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     rows = [f"{line}\t{'ab'[number % 2]}" for number, line in enumerate(lines)]
     (place / "table.tsv").write_text("\n".join(["text\tlabel", *rows]), encoding="utf-8")
-    (place / "settings.json").write_text(json.dumps({"clip": 0.5}), encoding="utf-8")
-    (place / "settings.toml").write_text("clip = nan\n", encoding="utf-8")
+    (place / "settings.json").write_text(json.dumps({"seed": 5}), encoding="utf-8")
+    (place / "settings.toml").write_text("seed = nan\n", encoding="utf-8")
+    (place / "settings.yaml").write_text("out: [a, {b: *c}]\n", encoding="utf-8")
     (place / "empty").mkdir()
 
 
 def command_line(number: int) -> list[str]:
     """The arguments of a case."""
     draw = random.Random(number)
-    name = draw.choice(list(VERBS))
+    name = draw.choice(list(COMMANDS))
     inputs = {"model": "model", "first": "model", "second": "classifier", "store": "store",
               "vocab": "vocab", "train": "table.tsv", "corpus": "text.txt", "file": "text.txt",
               "texts": "text.txt", "repository": "owner/name", "data": "empty"}  # fmt: skip
-    parser = _parser(name, VERBS[name])
     arguments = name.split()
-    for action in parser._actions:
-        if not action.option_strings:
-            usual = inputs.get(action.dest, "text.txt")
+    options = options_of(COMMANDS[name].config).values()
+    for option in options:
+        usual = inputs.get(option.name, "text.txt" if option.positional else "out")
+        if option.positional:
             odd = draw.choice([*inputs.values(), *_OUTS, *_WORDS])
             arguments.append(odd if draw.random() < 0.25 else usual)
-        elif action.required and draw.random() < 0.95:
-            arguments += [action.option_strings[0], inputs.get(action.dest, "out")]
-    options = [each for each in parser._option_string_actions if each.startswith("--")]
+        elif option.default is REQUIRED and draw.random() < 0.95:
+            arguments += [option.shown, usual]
+    optional = {option.shown: option for option in options if not option.positional}
     for _ in range(draw.randint(0, 4)):
-        option = draw.choice(options)
-        if parser._option_string_actions[option].nargs == 0:
-            arguments.append(option)
+        flag = draw.choice([*optional, "--config", "--print-config"])
+        if flag == "--print-config" or (flag in optional and optional[flag].hint is bool):
+            arguments.append(flag)
             continue
-        if option in _OUTPUTS:
-            value = draw.choice([*_OUTS, "settings.json", "settings.toml"])
+        if flag in _OUTPUTS:
+            value = draw.choice([*_OUTS, "settings.json", "settings.toml", "settings.yaml"])
         else:
             value = draw.choice(draw.choice((_NUMBERS, _NUMBERS, _WORDS, tuple(inputs.values()))))
-        arguments += [f"{option}={value}"] if draw.random() < 0.5 else [option, value]
+        arguments += [f"{flag}={value}"] if draw.random() < 0.5 else [flag, value]
     if name == "push":
         arguments.append("--dry-run")
     if draw.random() < 0.05:

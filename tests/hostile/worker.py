@@ -26,6 +26,7 @@ import torch
 
 import bertsmith
 from bertsmith.core.errors import UserError
+from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.conversion.fairseq import find_fairseq
@@ -76,7 +77,7 @@ HOW: dict[str, Callable[[Path], object]] = {
     "start": lambda folder: start_from(folder, labels=("a", "b")),
     "config": read_config,
     "tokenizer": lambda folder: use(Tokenizer.load(folder)),
-    "predict": lambda folder: predict(folder, os.devnull),
+    "predict": lambda folder: predict(PredictConfig(model=folder, file=os.devnull)),
     "find": lambda folder: [find(folder) for find in (find_checkpoint, find_fairseq, find_pickled)],
     "reach out": reach_out,
     "waste": waste,

@@ -10,9 +10,10 @@ import pytest
 from bertsmith.cli.main import main
 from bertsmith.core.printable import markdown
 from bertsmith.hub import models as names
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.recipe import pretrain
-from bertsmith.recipes.pretrain.settings import PretrainRun
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from hub.fake_hub import FakeHub, Files
@@ -57,8 +58,16 @@ def test_a_name_that_is_not_there_ends_in_a_line(
 
 def test_fine_tuning_keeps_the_commit(commit: str, examples: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    settings = FinetuneConfig(epochs=1, longest=16, baseline=False)
-    finetune(f"{NAME}@main", examples, out=out, seeds=1, settings=settings, device="cpu")
+    settings = FinetuneSettings(epochs=1, max_length=16, baseline=False)
+    finetune(
+        FinetuneConfig(
+            model=Path(f"{NAME}@main"),
+            train=examples,
+            out=out,
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1, device="cpu"),
+        )
+    )
     origin = f"{NAME}@{commit}"
     assert json.loads((out / "run.json").read_text())["settings"]["origin"] == origin
     card = (out / "model" / "README.md").read_bytes()
@@ -76,7 +85,9 @@ def test_pre_training_keeps_the_commit_and_goes_on_without_the_cache(
 ) -> None:
     store, out = tmp_path / "store", tmp_path / "run"
     prepare_store(invented_documents(20), tokenizer, store, held_out=0.1)
-    pretrain(store, out=out, parent=NAME, steps=2, device="cpu", force=True)
+    pretrain(
+        PretrainConfig(store=store, out=out, from_=Path(NAME), steps=2, device="cpu", force=True)
+    )
     stored = json.loads((out / "run.json").read_text())["settings"]
     parent = PretrainRun.from_dict(stored).parent
     assert parent is not None
@@ -88,7 +99,7 @@ def test_pre_training_keeps_the_commit_and_goes_on_without_the_cache(
     (tmp_path / "cache").rename(tmp_path / "gone")
     hub.repositories["owner/name"].commit({"config.json": b"{}"})
     names._from_hub.cache_clear()
-    assert pretrain(None, out=out, device="cpu").state.step == 2
+    assert pretrain(PretrainConfig(store=None, out=out, device="cpu")).state.step == 2
 
 
 def test_a_vocabulary_of_the_hub_prepares_and_extends(

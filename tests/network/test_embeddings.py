@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from bertsmith.network.block import Activation, FeedForward
-from bertsmith.network.embeddings import Embeddings, Positions, sinusoidal_table
+from bertsmith.network.block import FeedForward
+from bertsmith.network.config import Activation, Positions
+from bertsmith.network.embeddings import Embeddings, sinusoidal_table
 from bounds import close_to_float64
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from transformers import BertModel, BertTokenizer
 
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.features import FeatureConfig, features
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.features import features
 from bertsmith.recipes.embed import Embedder, open_embedder, vectors
 from bertsmith.text.examples.reading import Example
 from bounds import close_to_transformers, close_unit_vectors
@@ -74,7 +75,7 @@ def test_every_layer_is_that_of_transformers(
         with torch.no_grad():
             expected.append(theirs(**ids, output_hidden_states=True).hidden_states)
     for layer in range(7):
-        config = FeatureConfig(layer=str(layer), pool="token", longest=128)
+        config = FeatureConfig(layer=str(layer), pool="token", max_length=128)
         found = features(embedder.model, embedder.tokenizer, asked, config)
         for each, states in zip(found, expected, strict=True):
             close_to_transformers(each.vectors, states[layer][0])

@@ -26,8 +26,7 @@ from transformers import (
 from bertsmith.batches.segments import EXCHANGED, IN_ORDER
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Target
-from bertsmith.network.block import Activation
-from bertsmith.network.embeddings import Positions
+from bertsmith.network.config import Activation, Positions
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING

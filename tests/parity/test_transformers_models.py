@@ -22,8 +22,7 @@ from transformers import (
 )
 
 from bertsmith.network.batch import pack
-from bertsmith.network.block import Activation
-from bertsmith.network.embeddings import Positions
+from bertsmith.network.config import Activation, Positions
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.weights.folder import load_model, save_model

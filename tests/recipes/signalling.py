@@ -56,7 +56,9 @@ class Step:
             os.kill(os.getppid(), signal.SIGKILL)
             signal.pause()
         if self.diverge:
-            raise TrainingDiverged("the loss is no number", where="seed", remedy="lower --rate")
+            raise TrainingDiverged(
+                "the loss is no number", where="seed", remedy="lower --learning-rate"
+            )
         if self.wait_for_end:
             os.kill(os.getpid(), signal.sigwait(TERM))
             signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)

@@ -14,26 +14,27 @@ import pytest
 import torch
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.continuing import continued
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model, save_model
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
 
-SMALL = SampleConfig(longest=25, tokens_per_batch=190)
+SMALL = SampleConfig(max_length=25, tokens_per_batch=190)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def parents(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> d
     return {name: folder / name for name in configs}
 
 
-def quick(parent: Path, *, pairs: bool = True) -> PretrainConfig:
+def quick(parent: Path, *, pairs: bool = True) -> PretrainSettings:
     samples = replace(SMALL, text="next_sentence" if pairs else "within_documents")
     return replace(continued(parent), samples=samples, log_every=3)
 
@@ -75,10 +76,10 @@ def quick(parent: Path, *, pairs: bool = True) -> PretrainConfig:
 def test_defaults_are_the_models_own(parents: dict[str, Path]) -> None:
     settings = continued(parents["whole"])
     network = settings.network
-    assert (network.dropout, network.attention_dropout) == (0.2, 0.15)
-    assert (network.longest, network.activation) == (33, "gelu_tanh")
-    assert (settings.samples.longest, settings.samples.pairs) == (33, True)
-    assert (settings.optimiser.matrices, settings.optimiser.rate) == ("same", 1e-4)
+    assert (network.hidden_dropout, network.attention_dropout) == (0.2, 0.15)
+    assert (network.max_positions, network.activation) == (33, "gelu_tanh")
+    assert (settings.samples.max_length, settings.samples.pairs) == (33, True)
+    assert (settings.optimiser.matrices, settings.optimiser.learning_rate) == ("same", 1e-4)
     assert not continued(parents["bare"]).samples.pairs
     assert continued(parents["sinusoidal"]).network.positions == "sinusoidal"
 
@@ -117,7 +118,13 @@ def test_a_pooler_that_nothing_trains_is_kept_as_it_is(
 ) -> None:
     folder = parents["whole"]
     made = pretrain(
-        store, out=tmp_path / "run", parent=folder, steps=3, settings=quick(folder, pairs=False)
+        PretrainConfig(
+            store=store,
+            out=tmp_path / "run",
+            from_=folder,
+            steps=3,
+            settings=quick(folder, pairs=False),
+        )
     )
     before = load_model(folder)[0].state_dict()
     saved, _ = load_model(made.folder / "model")
@@ -136,11 +143,13 @@ def whole(
     parents: dict[str, Path], store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> PretrainOutcome:
     return pretrain(
-        store,
-        out=tmp_path_factory.mktemp("whole") / "run",
-        parent=parents["bare"],
-        steps=7,
-        settings=quick(parents["bare"]),
+        PretrainConfig(
+            store=store,
+            out=tmp_path_factory.mktemp("whole") / "run",
+            from_=parents["bare"],
+            steps=7,
+            settings=quick(parents["bare"]),
+        )
     )
 
 
@@ -169,9 +178,13 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
 ) -> None:
     folder = parents["bare"]
     with pytest.raises(Interrupted):
-        pretrain(store, out=tmp_path / "run", parent=folder, steps=7, settings=quick(folder))
+        pretrain(
+            PretrainConfig(
+                store=store, out=tmp_path / "run", from_=folder, steps=7, settings=quick(folder)
+            )
+        )
     stopping.undo()
-    resumed = pretrain(None, out=tmp_path / "run")
+    resumed = pretrain(PretrainConfig(store=None, out=tmp_path / "run"))
     assert resumed.held_out == whole.held_out
     weights = [each.folder / "model" / "model.safetensors" for each in (whole, resumed)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -195,15 +208,23 @@ def test_a_parent_that_has_changed_is_another_run(
 ) -> None:
     folder = tmp_path / "parent"
     shutil.copytree(parents["whole"], folder)
-    pretrain(store, out=tmp_path / "run", parent=folder, steps=2, settings=quick(folder))
+    pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "run", from_=folder, steps=2, settings=quick(folder)
+        )
+    )
     config = load_model(folder)[0].config
     save_model(folder, build_model(config, seed=77), tokenizer)
     with pytest.raises(RunFolderError, match="no longer the model"):
-        pretrain(None, out=tmp_path / "run")
+        pretrain(PretrainConfig(store=None, out=tmp_path / "run"))
     with pytest.raises(RunFolderError, match=r"parent\.files_hash: the contents have changed"):
-        pretrain(store, out=tmp_path / "run", parent=folder, steps=2, settings=quick(folder))
+        pretrain(
+            PretrainConfig(
+                store=store, out=tmp_path / "run", from_=folder, steps=2, settings=quick(folder)
+            )
+        )
     with pytest.raises(RunFolderError, match="other settings"):
-        pretrain(store, out=tmp_path / "run", model="tiny", steps=2)
+        pretrain(PretrainConfig(store=store, out=tmp_path / "run", model="tiny", steps=2))
 
 
 def test_a_store_of_another_vocabulary_is_refused(
@@ -212,7 +233,11 @@ def test_a_store_of_another_vocabulary_is_refused(
     more = Tokenizer((*tokenizer.vocabulary, "more"), tokenizer.rules)
     prepare_store(invented_documents(4), more, tmp_path / "store", held_out=0)
     with pytest.raises(StoreError) as refused:
-        pretrain(tmp_path / "store", out=tmp_path / "run", parent=parents["whole"], steps=2)
+        pretrain(
+            PretrainConfig(
+                store=tmp_path / "store", out=tmp_path / "run", from_=parents["whole"], steps=2
+            )
+        )
     assert "was prepared with another vocabulary" in refused.value.what
     assert f"bertsmith prepare CORPUS --vocab {parents['whole']}" in refused.value.remedy
     assert not (tmp_path / "run").exists()
@@ -223,23 +248,32 @@ def test_settings_that_contradict_the_model(
 ) -> None:
     folder = parents["whole"]
     settings = quick(folder)
-    for name, value in (("activation", "gelu"), ("longest", 64), ("position_start", "random")):
+    changes = {"activation": "gelu", "max_positions": 64, "position_initialisation": "random"}
+    for name, value in changes.items():
         wrong = settings.override(**{f"network.{name}": value})
-        with pytest.raises(ConfigError, match=rf"network\.{name} is "):
-            pretrain(store, out=tmp_path / "run", parent=folder, steps=2, settings=wrong)
+        with pytest.raises(ConfigError, match=rf"--{name.replace('_', '-')} is "):
+            pretrain(
+                PretrainConfig(
+                    store=store, out=tmp_path / "run", from_=folder, steps=2, settings=wrong
+                )
+            )
     with pytest.raises(ConfigError, match="name a model with --from"):
-        pretrain(store, out=tmp_path / "run", model="tiny", steps=2, settings=settings)
+        pretrain(
+            PretrainConfig(
+                store=store, out=tmp_path / "run", model="tiny", steps=2, settings=settings
+            )
+        )
 
 
 def test_the_verb(
     parents: dict[str, Path], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["pretrain", str(store), "--from", str(parents["whole"]), "--out", str(tmp_path / "r")]
-    changes = ["--samples.tokens_per_batch", "99", "--network.dropout", "0"]
+    changes = ["--tokens-per-batch", "99", "--hidden-dropout", "0"]
     assert main([*given, "--steps", "2", *changes]) == 0
     settings = json.loads((tmp_path / "r" / "run.json").read_text(encoding="utf-8"))["settings"]
     assert settings["settings"]["optimiser"]["matrices"] == "same"
-    assert settings["settings"]["network"]["dropout"] == 0.0
+    assert settings["settings"]["network"]["hidden_dropout"] == 0.0
     assert settings["settings"]["network"]["attention_dropout"] == 0.15
     capsys.readouterr()
     assert main([*given, "--model", "tiny", "--steps", "2"]) == 2

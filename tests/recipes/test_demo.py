@@ -25,11 +25,11 @@ from bertsmith.recipes.demo import report as demo_fillings
 from bertsmith.recipes.demo import search as demo_search
 from bertsmith.recipes.demo.missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
 from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM
-from bertsmith.recipes.demo.recipe import demo
 from bertsmith.recipes.demo.search import BM25, BOTH, VECTORS, bm25_scores
 from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
+from verbs import demo
 
 FIGURES = {
     "heldout_loss", "heldout_accuracy", "next_sentence_accuracy", "tokens_per_second", "seconds",
@@ -191,7 +191,7 @@ def test_the_report_holds_all_and_needs_nothing(done: Done) -> None:
         assert title in page, title
     for contestant in (PRETRAINED, RANDOM, BASELINE):
         assert contestant in page
-    assert "optimiser.muon_rate" in page
+    assert "optimiser.muon_learning_rate" in page
     # nothing is fetched: no script, no address but those of the page's own parts and of XML
     assert "<script" not in page
     assert "<link" not in page

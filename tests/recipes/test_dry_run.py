@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
-from bertsmith.recipes.pretrain.preview import Wanted, look
-from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
+from bertsmith.recipes.pretrain.preview import look
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -50,17 +50,20 @@ def test_the_check_before_pretraining_alone(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(BERT.sizes, "least", usual(2, 64))
+    monkeypatch.setitem(BERT.sizes, "tiny", usual(2, 64))
     prepare_store(invented_documents(20), tokenizer, tmp_path / "store", held_out=0.1)
-    settings = PretrainConfig(
-        network=NetworkConfig(longest=40), samples=SampleConfig(longest=31, tokens_per_batch=190)
+    settings = PretrainSettings(
+        network=NetworkConfig(max_positions=40),
+        samples=SampleConfig(max_length=31, tokens_per_batch=190),
     )
     out = tmp_path / "run"
-    wanted = Wanted(store=tmp_path / "store", out=out, model="least", steps=2, settings=settings)
-    found = look(wanted, force=True)
+    config = PretrainConfig(
+        store=tmp_path / "store", out=out, model="tiny", steps=2, settings=settings, force=True
+    )
+    found = look(config)
     told = capsys.readouterr().err
     assert all(finding.name in told for finding in found.findings)
     assert told.rstrip().endswith("dry run: nothing was trained, nothing was written")
     assert not out.exists()
     with pytest.raises(ConfigError, match="no store to look at; name the folder made by prepare"):
-        look(Wanted(store=None, out=tmp_path / "other"))
+        look(PretrainConfig(store=None, out=tmp_path / "other"))

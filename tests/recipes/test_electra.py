@@ -15,19 +15,20 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.config import Budget, ScheduleConfig
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import SYLLABLES, tokenizer
@@ -58,14 +59,14 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
     return folder
 
 
-def settings() -> PretrainConfig:
+def settings() -> PretrainSettings:
     published = electra("tiny", Budget(steps=STEPS))
     return replace(
         published,
-        network=replace(published.network, longest=61),
-        samples=replace(published.samples, longest=61, tokens_per_batch=600),
-        optimiser=replace(published.optimiser, rate=2e-3),
-        schedule=ScheduleConfig(warm_up=0.1),
+        network=replace(published.network, max_positions=61),
+        samples=replace(published.samples, max_length=61, tokens_per_batch=600),
+        optimiser=replace(published.optimiser, learning_rate=2e-3),
+        schedule=ScheduleConfig(warmup=0.1),
         precision="fp32",
         log_every=1,
         measurements=1,
@@ -73,7 +74,9 @@ def settings() -> PretrainConfig:
 
 
 def run(store: Path, out: Path) -> PretrainOutcome:
-    return pretrain(store, out=out, model="tiny", steps=STEPS, settings=settings())
+    return pretrain(
+        PretrainConfig(store=store, out=out, model="tiny", steps=STEPS, settings=settings())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +152,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
 def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: Tokenizer) -> None:
     def drawn(seed: int, index: list[int], epoch: int) -> torch.Tensor:
         config = SampleConfig(
-            longest=61, tokens_per_batch=600, text="within_documents", replaced_tokens=True
+            max_length=61, tokens_per_batch=600, text="within_documents", replaced_tokens=True
         )
         batches = PretrainingBatches(TokenStore(store), tokenizer, config, seed=seed)
         return batches.samples(np.array(index), epoch).given["draws"]
@@ -166,7 +169,9 @@ def test_draws_are_a_pure_function_of_epoch_and_index(store: Path, tokenizer: To
 def test_a_discriminator_goes_on_beside_a_new_generator(
     whole: PretrainOutcome, store: Path, tmp_path: Path
 ) -> None:
-    again = pretrain(store, out=tmp_path / "more", parent=whole.folder / "model", steps=2)
+    again = pretrain(
+        PretrainConfig(store=store, out=tmp_path / "more", from_=whole.folder / "model", steps=2)
+    )
     assert again.model.config == whole.model.config
     assert "replaced_tokens_loss" in again.held_out
 
@@ -174,7 +179,11 @@ def test_a_discriminator_goes_on_beside_a_new_generator(
 def test_other_families_are_refused(store: Path, tmp_path: Path) -> None:
     wanted = replace(settings(), network=replace(settings().network, family="bert"))
     with pytest.raises(ConfigError, match="BERT has no head for replaced tokens; take an ELECTRA"):
-        pretrain(store, out=tmp_path / "run", model="tiny", steps=2, settings=wanted)
+        pretrain(
+            PretrainConfig(
+                store=store, out=tmp_path / "run", model="tiny", steps=2, settings=wanted
+            )
+        )
 
 
 @pytest.mark.faults
@@ -182,8 +191,8 @@ def test_two_ranks_with_shards_learn_the_same(store: Path, tmp_path: Path) -> No
     """Model and generator are sharded alike, and whole again when they are evaluated."""
     given = (
         "-m", "bertsmith", "pretrain", str(store), "--recipe", "electra", "--model", "tiny",
-        "--steps", "3", "--accumulate", "2", "--precision", "fp32", "--samples.longest", "61",
-        "--samples.tokens_per_batch", "300", "--network.longest", "61",
+        "--steps", "3", "--gradient-accumulation", "2", "--precision", "fp32", "--max-length",
+        "61", "--tokens-per-batch", "300", "--max-positions", "61",
     )  # fmt: skip
     found = []
     for name, more in (("copies", ()), ("shards", ("--shard",))):

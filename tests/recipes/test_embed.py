@@ -17,8 +17,10 @@ from pyarrow import parquet
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
-from bertsmith.engine.features import FeatureConfig, TextFeatures, features
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.features import TextFeatures, features
 from bertsmith.network.pooling import Dense, UnitLength
+from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.embed import embed, open_embedder
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
@@ -75,7 +77,7 @@ def test_vectors_are_written_in_the_order_of_the_texts(
     base_folder: Path, lines: Path, tmp_path: Path, kind: str, pool: str
 ) -> None:
     config, out = FeatureConfig(pool=pool), tmp_path / "new" / f"vectors{kind}"
-    embed(base_folder, str(lines), out=out, config=config)
+    embed(EmbedConfig(model=base_folder, file=str(lines), out=out, features=config))
     wanted = expected(base_folder, config)
     got = READERS[kind](out)
     assert len(got) == len(wanted) == 5
@@ -88,7 +90,7 @@ def test_vectors_are_written_in_the_order_of_the_texts(
 def test_what_is_beside_the_vectors(base_folder: Path, lines: Path, tmp_path: Path) -> None:
     config = FeatureConfig(pool="word-mean", words="marks")
     for name in ("v.npy", "v.parquet", "v.jsonl"):
-        embed(base_folder, str(lines), out=tmp_path / name, config=config)
+        embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / name, features=config))
     wanted = expected(base_folder, config)
     spans = np.load(tmp_path / "v.spans.npy")
     assert np.array_equal(spans, np.concatenate([each.spans for each in wanted]))
@@ -110,7 +112,7 @@ def test_the_bits_are_those_of_the_call_beneath(base_folder: Path, tmp_path: Pat
     texts.write_text("word1 good\nword2\n", encoding="utf-8")
     found = []
     for kind, read in READERS.items():
-        embed(base_folder, str(texts), out=tmp_path / f"v{kind}")
+        embed(EmbedConfig(model=base_folder, file=str(texts), out=tmp_path / f"v{kind}"))
         found.append(np.stack(read(tmp_path / f"v{kind}")))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
@@ -124,12 +126,19 @@ def test_the_bits_are_those_of_the_call_beneath(base_folder: Path, tmp_path: Pat
 def test_what_was_left_out_is_told(
     base_folder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    embed(base_folder, str(lines), out=tmp_path / "v.npy")
+    embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / "v.npy"))
     told = capsys.readouterr().err
     assert "v.npy: 5 texts, mean of layer last, vectors of 24; 56 tokens in" in told
     assert "1 of 5 texts were longer than 40 tokens and were cut, 17.6 % of all tokens" in told
     assert "1 empty lines passed over: rows are those of the others" in told
-    embed(base_folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(long="windows"))
+    embed(
+        EmbedConfig(
+            model=base_folder,
+            file=str(lines),
+            out=tmp_path / "v.npy",
+            features=FeatureConfig(truncation="windows"),
+        )
+    )
     assert "cut" not in capsys.readouterr().err
 
 
@@ -162,8 +171,8 @@ def test_a_sentence_folder_pools_as_it_says(
     )  # fmt: skip
     folder = tmp_path / "sentences"
     save_sentence_folder(folder, model, tokenizer, settings)
-    embed(folder, str(lines), out=tmp_path / "v.npy")
-    plain = expected(base_folder, FeatureConfig(pool="cls", longest=7))
+    embed(EmbedConfig(model=folder, file=str(lines), out=tmp_path / "v.npy"))
+    plain = expected(base_folder, FeatureConfig(pool="cls", max_length=7))
     wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     close_unit_vectors(np.load(tmp_path / "v.npy"), wanted)
@@ -171,16 +180,27 @@ def test_a_sentence_folder_pools_as_it_says(
     assert "longer than 7 tokens" in told
     assert "no prompt is used; it has query (--prompt)" in told
     # another pooling is that alone
-    embed(folder, str(lines), out=tmp_path / "v.npy", config=FeatureConfig(pool="max"))
-    other = expected(base_folder, FeatureConfig(pool="max", longest=7))
+    embed(
+        EmbedConfig(
+            model=folder,
+            file=str(lines),
+            out=tmp_path / "v.npy",
+            features=FeatureConfig(pool="max"),
+        )
+    )
+    other = expected(base_folder, FeatureConfig(pool="max", max_length=7))
     close_when_regrouped(np.load(tmp_path / "v.npy"), [each.vectors for each in other])
     with pytest.raises(ConfigError, match="there is no prompt 'x'; the folder has query"):
         open_embedder(folder, prompt="x")
     with pytest.raises(ConfigError, match="vectors are 48 wide, and the folder's Dense takes 24"):
         embed(
-            folder, str(lines), out=tmp_path / "v.npy",
-            config=FeatureConfig(layer="mix:" + str(_both(tmp_path))),
-        )  # fmt: skip
+            EmbedConfig(
+                model=folder,
+                file=str(lines),
+                out=tmp_path / "v.npy",
+                features=FeatureConfig(layer="mix:" + str(_both(tmp_path))),
+            )
+        )
     with pytest.raises(ConfigError, match="only a sentence-transformers folder has prompts"):
         open_embedder(base_folder, prompt="query")
 
@@ -195,12 +215,16 @@ def test_nothing_half_written_stays(base_folder: Path, tmp_path: Path) -> None:
     out, bad = tmp_path / "out" / "v.npy", tmp_path / "bad.txt"
     bad.write_bytes(b"word1\n" * 3000 + b"w\xf6rd\n")
     with pytest.raises(ExampleError, match=r"bad.txt:3001: is not UTF-8"):
-        embed(base_folder, str(bad), out=out)
+        embed(EmbedConfig(model=base_folder, file=str(bad), out=out))
     assert not out.parent.exists()
     out.parent.mkdir()
     out.write_text("before", encoding="utf-8")
     with pytest.raises(ExampleError):
-        embed(base_folder, str(bad), out=out, config=FeatureConfig(pool="token"))
+        embed(
+            EmbedConfig(
+                model=base_folder, file=str(bad), out=out, features=FeatureConfig(pool="token")
+            )
+        )
     assert os.listdir(out.parent) == ["v.npy"]
     assert out.read_text(encoding="utf-8") == "before"
 
@@ -210,7 +234,7 @@ def test_a_full_disk_is_told(base_folder: Path, lines: Path, tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
     try:
         with pytest.raises(DiskError, match=r"v.npy: cannot be written: File too large"):
-            embed(base_folder, str(lines), out=tmp_path / "v.npy")
+            embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / "v.npy"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert os.listdir(tmp_path) == ["lines.txt"]
@@ -228,13 +252,15 @@ def test_impossible_files_are_refused(
 ) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "word1"}\n', encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        embed(base_folder, str(tmp_path / "texts.jsonl"), out=tmp_path / out)
+        embed(
+            EmbedConfig(model=base_folder, file=str(tmp_path / "texts.jsonl"), out=tmp_path / out)
+        )
     assert str(raised.value) == message.format(tmp_path)
 
 
 def test_a_folder_that_is_no_model_is_named(lines: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="no such folder"):
-        embed(tmp_path / "none", str(lines), out=tmp_path / "v.npy")
+        embed(EmbedConfig(model=tmp_path / "none", file=str(lines), out=tmp_path / "v.npy"))
 
 
 @pytest.mark.parametrize("kind", [".txt", ".jsonl", ".parquet"])
@@ -265,7 +291,7 @@ def test_progress_reaches_the_end_with_the_last_text(
     else:
         lines = rows if kind == ".txt" else [json.dumps({"text": row}) for row in rows]
         texts.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    embed(base_folder, str(texts), out=tmp_path / "v.npy")
+    embed(EmbedConfig(model=base_folder, file=str(texts), out=tmp_path / "v.npy"))
     assert len(moved) == 50
     assert moved == sorted(moved)
     assert moved[-1] == pytest.approx(texts.stat().st_size, rel=0.03)

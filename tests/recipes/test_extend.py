@@ -15,7 +15,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.network.pooling import UnitLength
-from bertsmith.recipes.extend import ExtendOutcome, describe, extend
+from bertsmith.recipes.extend import ExtendOutcome, describe
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.learning.statistics import measure_fit
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -27,6 +27,7 @@ from bertsmith.weights.sentence_folder import (
 )
 from bounds import close_to_float64
 from invented import SYLLABLES, invented_documents, tokenizer
+from verbs import extend_vocabulary
 
 __all__ = ["tokenizer"]
 
@@ -67,7 +68,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def extended(parent: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> ExtendOutcome:
-    return extend(parent, [str(corpus)], add=7, out=tmp_path_factory.mktemp("out") / "more")
+    out = tmp_path_factory.mktemp("out") / "more"
+    outcome: ExtendOutcome = extend_vocabulary(parent, [str(corpus)], add=7, out=out)
+    return outcome
 
 
 def test_new_rows_and_biases_are_means_and_old_ones_stay(
@@ -97,7 +100,7 @@ def test_new_rows_and_biases_are_means_and_old_ones_stay(
 
 
 def test_spare_rows_are_used_first(parent: Path, corpus: Path, tmp_path: Path) -> None:
-    extend(parent, [str(corpus)], add=2, out=tmp_path / "few")
+    extend_vocabulary(parent, [str(corpus)], add=2, out=tmp_path / "few")
     model, made = load_model(tmp_path / "few")
     assert model.config.encoder.vocabulary == made.size + SPARE - 2
 
@@ -134,7 +137,7 @@ def test_what_is_measured_is_text_that_was_not_mined(
 def test_few_documents_hold_out_paragraphs(parent: Path, tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("badabada dabo.\n\n" * 39 + "dodo.\n", encoding="utf-8")
-    outcome = extend(parent, [str(path)], add=1, out=tmp_path / "more")
+    outcome = extend_vocabulary(parent, [str(path)], add=1, out=tmp_path / "more")
     assert outcome.held_out == "paragraphs"
     # paragraphs 20 and 40, of two words and one
     assert (outcome.before.size.words, outcome.before.pieces) == (3, 4 + 2 + 1 + 2 + 1)
@@ -149,7 +152,7 @@ def test_mistakes(parent: Path, corpus: Path, tmp_path: Path) -> None:
     ):
         (tmp_path / "taken" / "mine").mkdir(parents=True, exist_ok=True)
         with pytest.raises(kind, match=what):
-            extend(parent, [str(corpus)], add=add, out=tmp_path / out)
+            extend_vocabulary(parent, [str(corpus)], add=add, out=tmp_path / out)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
@@ -160,13 +163,13 @@ def test_a_sentence_folder_stays_one(
         network=tmp_path, pool=("cls",), after=(UnitLength(),), longest=20, prompts={"q": "ba"}
     )
     save_sentence_folder(tmp_path / "parent", *load_model(parent), settings)
-    extend(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "more")
+    extend_vocabulary(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "more")
     read = read_sentence_folder(tmp_path / "more")
     assert read is not None
     assert (read.pool, read.longest, read.prompts) == (("cls",), 20, {"q": "ba"})
     assert isinstance(read.after[0], UnitLength)
     (tmp_path / "parent" / "modules.json").write_text("[]", encoding="utf-8")
-    extend(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "other")
+    extend_vocabulary(tmp_path / "parent", [str(corpus)], add=3, out=tmp_path / "other")
     assert "its modules are none; pooling is left out" in capsys.readouterr().err
     assert read_sentence_folder(tmp_path / "other") is None
 

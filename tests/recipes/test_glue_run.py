@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.recipes.finetune.recipe import FinetuneConfig
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
+from bertsmith.recipes.glue.config import GlueConfig
 from bertsmith.recipes.glue.recipe import glue
 from bertsmith.recipes.glue.table import COLUMNS, PUBLISHED, glue_rows, header
 from bertsmith.text.examples import glue as glue_files
 from bertsmith.text.examples.glue import TASKS
 
-QUICK = FinetuneConfig(epochs=1, batch=16, rate=1e-3, precision="fp32", baseline=False)
+QUICK = FinetuneSettings(
+    epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32", baseline=False
+)
 
 
 def test_a_published_row_is_its_average() -> None:
@@ -70,7 +73,15 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     written(data / "CoLA", "dev.tsv", cola[:20])
     written(data / "QNLI", "dev.tsv", ["index\tquestion\tsentence\tlabel"])
     monkeypatch.setitem(TASKS["RTE"].sizes, "test", 9)
-    figures = glue(base_folder, data, out=tmp_path / "out", seeds=2, settings=QUICK)
+    figures = glue(
+        GlueConfig(
+            model=base_folder,
+            data=data,
+            out=tmp_path / "out",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=2),
+        )
+    )
     told = capsys.readouterr().err
     assert set(figures) == {"RTE", "CoLA"}
     assert set(figures["CoLA"]) == {"matthews"}
@@ -88,7 +99,16 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     kept = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert kept == figures
     before = (tmp_path / "out" / "submission.zip").read_bytes()
-    again = glue(base_folder, data, out=tmp_path / "out", tasks=("CoLA",), seeds=2, settings=QUICK)
+    again = glue(
+        GlueConfig(
+            model=base_folder,
+            data=data,
+            out=tmp_path / "out",
+            tasks=("CoLA",),
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=2),
+        )
+    )
     assert again == figures
     assert "including RTE from earlier calls" in capsys.readouterr().err
     assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8") == table
@@ -97,8 +117,21 @@ def test_the_suite_runs_what_is_there_and_writes_the_submission(
     run = tmp_path / "out" / "RTE" / "run.json"
     other = run.read_text(encoding="utf-8").replace('"model_hash": "', '"model_hash": "other')
     run.write_text(other, encoding="utf-8")
-    alone = glue(base_folder, data, out=tmp_path / "out", tasks=("CoLA",), seeds=2, settings=QUICK)
+    alone = glue(
+        GlueConfig(
+            model=base_folder,
+            data=data,
+            out=tmp_path / "out",
+            tasks=("CoLA",),
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=2),
+        )
+    )
     assert set(alone) == {"CoLA"}
     with pytest.raises(ConfigError, match="no task 'MNLI'"):
-        glue(base_folder, data, out=tmp_path / "out", tasks=("MNLI",), settings=QUICK)
+        glue(
+            GlueConfig(
+                model=base_folder, data=data, out=tmp_path / "out", tasks=("MNLI",), settings=QUICK
+            )
+        )
     assert glue_files.find_glue(data).keys() == {"RTE", "CoLA", "QNLI"}

@@ -13,14 +13,19 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from bertsmith.core.errors import ExampleError, ModelFolderError
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.tasks.table import GLUE
 from bertsmith.tasks.task import score_answers
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
 
-QUICK = FinetuneConfig(epochs=5, batch=16, rate=3e-3, dropout=0.0, precision="fp32", baseline=False)
+QUICK = FinetuneSettings(
+    epochs=5, batch_size=16, learning_rate=3e-3, dropout=0.0, precision="fp32", baseline=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +37,20 @@ def learned(
     train, dev = folder / "train.tsv", folder / "dev.tsv"
     train.write_text("\n".join(labelled_rows[:121]) + "\n", encoding="utf-8")
     dev.write_text("\n".join([labelled_rows[0], *labelled_rows[121:]]) + "\n", encoding="utf-8")
-    return dev, finetune(base_folder, train, out=folder / "run", dev=dev, seeds=1, settings=QUICK)
+    return dev, finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder / "run",
+            dev=dev,
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
 
 
 def score(model: Path, dev: Path) -> float:
-    value: float = evaluate(model, dev)["scores"]["accuracy"]["value"]
+    value: float = evaluate(EvaluateConfig(model=model, file=dev))["scores"]["accuracy"]["value"]
     return value
 
 
@@ -98,7 +112,14 @@ def test_integers_for_names_are_refused_and_integers_for_integers_are_not(
     with pytest.raises(ExampleError, match="none of the model's; it knows down, up"):
         score(outcome.model, integers)
     trained = finetune(
-        base_folder, integers, out=tmp_path / "run", dev=integers, seeds=1, settings=QUICK
+        FinetuneConfig(
+            model=base_folder,
+            train=integers,
+            out=tmp_path / "run",
+            dev=integers,
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=1),
+        )
     )
     assert trained.data.labels == ("0", "1")
     texts = [dict(zip(("label", "text"), row.split("\t"), strict=True)) for row in numbered]
@@ -119,8 +140,26 @@ def test_going_on_from_a_model_keeps_its_order(
     names = {"id2label": {"0": "up", "1": "down"}, "label2id": {"up": 0, "down": 1}}
     turned = changed(outcome.model, tmp_path / "turned", names)
     quickest = replace(QUICK, epochs=1)
-    first = finetune(outcome.model, dev, out=tmp_path / "a", dev=dev, seeds=1, settings=quickest)
-    again = finetune(turned, dev, out=tmp_path / "b", dev=dev, seeds=1, settings=quickest)
+    first = finetune(
+        FinetuneConfig(
+            model=outcome.model,
+            train=dev,
+            out=tmp_path / "a",
+            dev=dev,
+            settings=quickest,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
+    again = finetune(
+        FinetuneConfig(
+            model=turned,
+            train=dev,
+            out=tmp_path / "b",
+            dev=dev,
+            settings=quickest,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     assert first.data.labels == ("down", "up")
     assert again.data.labels == ("up", "down")
     assert score(first.model, dev) == first.best.score

@@ -18,17 +18,19 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.engine.continuation import ContinuationConfig
-from bertsmith.engine.features import FeatureConfig
+from bertsmith.engine.config import ContinuationConfig, FeatureConfig
 from bertsmith.network.batch import pack
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.embed import open_embedder, vectors
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, dry_run, finetune
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import dry_run, finetune
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
-from bertsmith.tasks.answering import AnsweringConfig
+from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers
@@ -62,15 +64,25 @@ def learned(base: Path) -> tuple[Path, FinetuneOutcome]:
         rows.append(f"{'up' if last == 'good' else 'down'}\t{' '.join([*words, last])}")
     train = base.parent / "train.tsv"
     train.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    settings = FinetuneConfig(rate=3e-3, epochs=10, batch=8, longest=24, dropout=0.0)
-    return train, finetune(base, train, out=base.parent / "run", seeds=1, settings=settings)
+    settings = FinetuneSettings(
+        learning_rate=3e-3, epochs=10, batch_size=8, max_length=24, dropout=0.0
+    )
+    return train, finetune(
+        FinetuneConfig(
+            model=base,
+            train=train,
+            out=base.parent / "run",
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
 
 
 def test_a_classifier_learns_from_the_last_words(learned: tuple[Path, FinetuneOutcome]) -> None:
     train, outcome = learned
     assert not outcome.constant
     assert outcome.best.score >= 0.9
-    scores = evaluate(outcome.model, train)["scores"]
+    scores = evaluate(EvaluateConfig(model=outcome.model, file=train))["scores"]
     assert scores["accuracy"]["value"] >= 0.95
 
 
@@ -162,9 +174,9 @@ def test_a_config_that_contradicts_itself_is_refused(
 def test_it_is_said_before_any_training(
     base: Path, base_folder: Path, labelled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dry_run(base, labelled)
+    dry_run(FinetuneConfig(model=base, train=labelled, out=labelled.parent / "out"))
     assert " ".join(capsys.readouterr().err.split()).count(NOTE) == 1
-    dry_run(base_folder, labelled)
+    dry_run(FinetuneConfig(model=base_folder, train=labelled, out=labelled.parent / "out"))
     assert NOTE not in " ".join(capsys.readouterr().err.split())
 
 
@@ -222,8 +234,12 @@ def test_predict_continues_the_texts_of_a_file(
 ) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("word1 word2\n\nword3 good\n", encoding="utf-8")
-    five = ContinuationConfig(tokens=5)
-    predict(base, str(file), format="jsonl", config=AnsweringConfig(continuation=five))
+    five = ContinuationConfig(max_new_tokens=5)
+    predict(
+        PredictConfig(
+            model=base, file=str(file), format="jsonl", answering=AnsweringConfig(continuation=five)
+        )
+    )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     theirs = BertLMHeadModel.from_pretrained(base).eval()
     for number, text in ((0, "word1 word2"), (2, "word3 good")):
@@ -235,10 +251,14 @@ def test_predict_continues_the_texts_of_a_file(
         whole = tiny_tokenizer.decode(expected[0, 1:].tolist())
         assert rows[number] == {"text": text, "continuation": whole.removeprefix(text)}
     assert rows[1] == {"text": "", "continuation": None}
-    predict(base, str(file), config=AnsweringConfig(continuation=five))
+    predict(PredictConfig(model=base, file=str(file), answering=AnsweringConfig(continuation=five)))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["word1 word2", f"    {rows[0]['continuation'].strip()}"]
-    predict(base, str(file), format="csv", config=AnsweringConfig(continuation=five))
+    predict(
+        PredictConfig(
+            model=base, file=str(file), format="csv", answering=AnsweringConfig(continuation=five)
+        )
+    )
     assert capsys.readouterr().out.splitlines()[0] == "text,continuation"
 
 
@@ -247,9 +267,11 @@ def test_options_of_continuing_are_refused_where_nothing_is_continued(
 ) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("word1 [MASK]\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="--tokens, --temperature and --seed are for"):
+    with pytest.raises(ConfigError, match="--max-new-tokens, --temperature and --seed are for"):
         predict(
-            base_folder,
-            str(file),
-            config=AnsweringConfig(continuation=ContinuationConfig(tokens=5)),
+            PredictConfig(
+                model=base_folder,
+                file=str(file),
+                answering=AnsweringConfig(continuation=ContinuationConfig(max_new_tokens=5)),
+            )
         )

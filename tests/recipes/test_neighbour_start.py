@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block
 from bertsmith.network.encoder import EncoderConfig

@@ -50,7 +50,7 @@ def test_it_is_fine_tuned(
     rows, out = tmp_path / "rows.tsv", tmp_path / "run"
     rows.write_text("\n".join(labelled_rows[:41]) + "\n", encoding="utf-8")
     command = ["finetune", str(base), str(rows), "--dev", str(rows), "--out", str(out)]
-    more = ["--seeds", "1", "--epochs", "1", "--baseline", "false", "--side-by-side", "1"]
+    more = ["--seeds", "1", "--epochs", "1", "--no-baseline", "--side-by-side", "1"]
     assert main([*command, *more]) == 0
     theirs, told = transformers.AutoModelForSequenceClassification.from_pretrained(
         out / "model", output_loading_info=True

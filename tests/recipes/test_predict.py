@@ -14,12 +14,12 @@ import transformers
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.network.preprocessing import Preprocessing
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
-from bertsmith.tasks.answering import AnsweringConfig
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.tag import TAG
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -46,7 +46,7 @@ def test_lines_of_standard_input_are_classified_in_order(
     classifier: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed(monkeypatch, "\ufeffword1 good\r\n\r\nWORD2  bad\nété [SEP] 中".encode())
-    predict(classifier, format="jsonl")
+    predict(PredictConfig(model=classifier, format="jsonl"))
     found = objects(capsys)
     assert [each["text"] for each in found] == ["word1 good", "", "WORD2  bad", "été [SEP] 中"]
     assert found.pop(1) == {
@@ -66,10 +66,14 @@ def test_tables_are_read_by_their_columns_and_long_texts_are_told(
 ) -> None:
     rows = [{"text": "word1", "text_pair": "good"}, {"text": "word2 " * 100_000, "text_pair": "x"}]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    predict(classifier, str(tmp_path / "asked.jsonl"), config=AnsweringConfig(top=2))
+    predict(
+        PredictConfig(
+            model=classifier, file=str(tmp_path / "asked.jsonl"), answering=AnsweringConfig(top=2)
+        )
+    )
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    assert "1 of 2 texts were longer than 40 tokens: --long says what is read" in printed.err
+    assert "1 of 2 texts were longer than 40 tokens: --truncation says what is read" in printed.err
 
 
 def test_masks_are_filled_by_a_folder_without_classes(
@@ -77,14 +81,18 @@ def test_masks_are_filled_by_a_folder_without_classes(
 ) -> None:
     asked = tmp_path / "asked.txt"
     asked.write_text("word1 [MASK] word2 [MASK]\n\n[MASK]\n", encoding="utf-8")
-    predict(base_folder, str(asked), format="jsonl", config=AnsweringConfig(top=3))
+    predict(
+        PredictConfig(
+            model=base_folder, file=str(asked), format="jsonl", answering=AnsweringConfig(top=3)
+        )
+    )
     printed = capsys.readouterr()
     found = [json.loads(line) for line in printed.out.splitlines()]
     assert found.pop(1) == {"text": "", "masks": None}
     assert [len(each["masks"]) for each in found] == [2, 1]
     assert all(len(fillings) == 3 for each in found for fillings in each["masks"])
     assert "1 blank row: a blank answer for each" in printed.err
-    predict(base_folder, str(asked), config=AnsweringConfig(top=3))
+    predict(PredictConfig(model=base_folder, file=str(asked), answering=AnsweringConfig(top=3)))
     lines = capsys.readouterr().out.splitlines()
     assert [line.startswith("    ") for line in lines] == [False, True, True, False, False, True]
     assert lines[3] == ""
@@ -95,7 +103,7 @@ def test_what_a_terminal_would_obey_is_not_printed(
 ) -> None:
     asked = tmp_path / "asked.txt"
     asked.write_text("word1 \x1b[31mgood \u202eevil " + "word3 " * 40, encoding="utf-8")
-    predict(classifier, str(asked))
+    predict(PredictConfig(model=classifier, file=str(asked)))
     (line,) = capsys.readouterr().out.splitlines()
     assert "\x1b" not in line
     assert "\u202e" not in line
@@ -110,8 +118,8 @@ def test_answers_survive_a_terminal_that_knows_ascii_only(
     written = io.BytesIO()
     screen = io.TextIOWrapper(written, encoding="ascii")
     monkeypatch.setattr("sys.stdout", screen)
-    predict(classifier, str(asked), format="jsonl")
-    predict(classifier, str(asked))
+    predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
+    predict(PredictConfig(model=classifier, file=str(asked)))
     screen.flush()
     first, second = written.getvalue().splitlines()
     assert json.loads(first)["text"] == "été 中 😀"
@@ -145,7 +153,7 @@ def test_bad_input_is_named(
         if content is not None:
             Path(file).write_bytes(content)
     with pytest.raises(ExampleError) as raised:
-        predict(classifier, file)
+        predict(PredictConfig(model=classifier, file=file))
     assert message in str(raised.value)
 
 
@@ -153,7 +161,7 @@ def test_a_text_without_mask_is_named(base_folder: Path, tmp_path: Path) -> None
     asked = tmp_path / "asked.txt"
     asked.write_text("[MASK]\nword1\n", encoding="utf-8")
     with pytest.raises(ExampleError, match=r"asked.txt:2: no \[MASK\] in the text"):
-        predict(base_folder, str(asked))
+        predict(PredictConfig(model=base_folder, file=str(asked)))
 
 
 def test_a_model_without_a_head_says_what_to_do(
@@ -163,14 +171,14 @@ def test_a_model_without_a_head_says_what_to_do(
     headless: Model = build_model(ModelConfig(encoder=encoder), seed=1)
     save_model(tmp_path / "model", headless, tiny_tokenizer)
     with pytest.raises(ModelFolderError, match="fine-tune it first"):
-        predict(tmp_path / "model")
+        predict(PredictConfig(model=tmp_path / "model"))
 
 
 def test_impossible_options_are_refused(classifier: Path) -> None:
     with pytest.raises(ConfigError, match="top is 0"):
-        predict(classifier, config=AnsweringConfig(top=0))
+        predict(PredictConfig(model=classifier, answering=AnsweringConfig(top=0)))
     with pytest.raises(ConfigError, match="longest is 2"):
-        predict(classifier, config=AnsweringConfig(longest=2))
+        predict(PredictConfig(model=classifier, answering=AnsweringConfig(max_length=2)))
 
 
 def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
@@ -181,7 +189,7 @@ def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
         'id,text,label,note\n7,word1 good,gold,"a, b"\n8,,gold,\n9,word2,,"x ""y"""\n',
         encoding="utf-8",
     )
-    predict(classifier, str(asked), format="csv")
+    predict(PredictConfig(model=classifier, file=str(asked), format="csv"))
     table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["id"], row["text"], row["label"], row["note"]) for row in table] == [
         ("7", "word1 good", "gold", "a, b"),
@@ -190,7 +198,7 @@ def test_columns_of_the_input_are_kept_and_blank_rows_answered_blank(
     ]
     assert table[0]["predicted_label"] in ("ham", "spam", "long name")
     assert table[1]["predicted_label"] == table[1]["probability"] == ""
-    predict(classifier, str(asked), format="jsonl")
+    predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     found = objects(capsys)
     assert [each["predicted_label"] for each in found] == [
         row["predicted_label"] or None for row in table
@@ -205,12 +213,12 @@ def test_json_lines_keep_values_and_keys_of_their_own(
     rows = [{"text": "word1", "n": 1.5}, {"text": " ", "n": None}, {"text": "x", "n": 2, "z": [1]}]
     asked = tmp_path / "asked.jsonl"
     asked.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    predict(classifier, str(asked), format="jsonl")
+    predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     found = objects(capsys)
     assert [{key: each[key] for key in row} for each, row in zip(found, rows, strict=True)] == rows
     assert [each["label"] is None for each in found] == [False, True, False]
     with pytest.raises(ExampleError, match="'z', which the first one lacks"):
-        predict(classifier, str(asked), format="csv")
+        predict(PredictConfig(model=classifier, file=str(asked), format="csv"))
 
 
 def test_a_table_without_header_is_answered_row_by_row(
@@ -219,10 +227,12 @@ def test_a_table_without_header_is_answered_row_by_row(
     asked = tmp_path / "asked.tsv"
     asked.write_text("a\tword1\nb\tword2\n", encoding="utf-8")
     predict(
-        classifier,
-        str(asked),
-        format="jsonl",
-        reading=Reading(columns=Columns(text="1", header="no")),
+        PredictConfig(
+            model=classifier,
+            file=str(asked),
+            format="jsonl",
+            reading=Reading(columns=Columns(text="1", header="no")),
+        )
     )
     assert [(each["0"], each["1"]) for each in objects(capsys)] == [("a", "word1"), ("b", "word2")]
 
@@ -253,13 +263,13 @@ def test_labels_before_a_tab_are_no_text(
     save_model(tmp_path / "model", model, tokenizer)
     file = tmp_path / "sms.txt"
     file.write_text("\n".join(map(str.strip, lines)), encoding="utf-8")
-    predict(tmp_path / "model", str(file), format="jsonl")
+    predict(PredictConfig(model=tmp_path / "model", file=str(file), format="jsonl"))
     found = objects(capsys)
     lines = [line.strip() for line in lines]
     texts = [line.split("\t")[1:] if answered else line.split("\t") for line in lines]
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join("\t".join(row) for row in texts), encoding="utf-8")
-    predict(tmp_path / "model", str(plain), format="jsonl")
+    predict(PredictConfig(model=tmp_path / "model", file=str(plain), format="jsonl"))
     expected = [each["probabilities"] for each in objects(capsys)]
     assert [each["probabilities"] for each in found] == expected
     if answered:
@@ -290,7 +300,7 @@ def test_a_folder_of_classes_is_answered_with_its_files(
     for name in ("ham", "spam"):
         (tmp_path / "asked" / name).mkdir(parents=True)
         (tmp_path / "asked" / name / "1.txt").write_text(f"word1 {name}", encoding="utf-8")
-    predict(classifier, str(tmp_path / "asked"), format="jsonl")
+    predict(PredictConfig(model=classifier, file=str(tmp_path / "asked"), format="jsonl"))
     found = objects(capsys)
     assert [(Path(str(each["file"])).parent.name, each["text"]) for each in found] == [
         ("ham", "word1 ham"),
@@ -303,19 +313,34 @@ def test_nothing_is_answered_below_the_least_confidence(
 ) -> None:
     asked = tmp_path / "asked.txt"
     asked.write_text("\n".join(f"word{n} word{n + 1}" for n in range(20)), encoding="utf-8")
-    predict(classifier, str(asked), format="jsonl")
+    predict(PredictConfig(model=classifier, file=str(asked), format="jsonl"))
     always = objects(capsys)
     shares = sorted(float(str(each["probability"])) for each in always)
     least = (shares[9] + shares[10]) / 2
-    predict(classifier, str(asked), format="jsonl", config=AnsweringConfig(min_confidence=least))
+    predict(
+        PredictConfig(
+            model=classifier,
+            file=str(asked),
+            format="jsonl",
+            answering=AnsweringConfig(min_confidence=least),
+        )
+    )
     for told, before in zip(objects(capsys), always, strict=True):
         sure = float(str(before["probability"])) >= least
         assert told["label"] == (before["label"] if sure else None)
         assert told["probabilities"] == before["probabilities"]
     with pytest.raises(ConfigError, match="a probability, from 0 to 1"):
-        predict(classifier, str(asked), config=AnsweringConfig(min_confidence=1.5))
+        predict(
+            PredictConfig(
+                model=classifier, file=str(asked), answering=AnsweringConfig(min_confidence=1.5)
+            )
+        )
     with pytest.raises(ConfigError, match="--no-answer is for"):
-        predict(classifier, str(asked), config=AnsweringConfig(no_answer=0.0))
+        predict(
+            PredictConfig(
+                model=classifier, file=str(asked), answering=AnsweringConfig(no_answer=0.0)
+            )
+        )
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
@@ -338,7 +363,7 @@ def test_a_pair_is_told_to_follow_as_transformers_tells_it(
         save_model(folder, build_model(config, seed=5), tiny_tokenizer)
         reference = transformers.AlbertForPreTraining
     typed(monkeypatch, b"word1 word2\tgood\n\nbad [MASK]\nword3\tword4 bad\n")
-    predict(folder, format="jsonl")
+    predict(PredictConfig(model=folder, format="jsonl"))
     found = objects(capsys)
     assert found.pop(1) == {"text": "", name: None, "probability": None}
     (filled,) = [each for each in found if "masks" in each]
@@ -372,15 +397,18 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
         return tmp_path / str(pairs)
 
     typed(monkeypatch, b"word1\tword2\n")
-    predict(folder(True), format="jsonl")
+    predict(PredictConfig(model=folder(True), format="jsonl"))
     (told,) = objects(capsys)
     assert (told["text"], told["text_pair"]) == ("word1", "word2")
     typed(monkeypatch, b"word1 word2\n")
     with pytest.raises(ExampleError, match="standard input:1: is no pair of texts"):
-        predict(tmp_path / "True")
+        predict(PredictConfig(model=tmp_path / "True"))
     table = tmp_path / "pairs.csv"
     table.write_text("text,text_pair,label\nword1,word2,no\n", encoding="utf-8")
-    for ask in (lambda f: predict(f, str(table)), lambda f: evaluate(f, table)):
+    for ask in (
+        lambda f: predict(PredictConfig(model=f, file=str(table))),
+        lambda f: evaluate(EvaluateConfig(model=f, file=table)),
+    ):
         with pytest.raises(
             ExampleError, match="pair of texts, and the model was trained on single"
         ):

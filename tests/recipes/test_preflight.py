@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import Phase, PhasedBatches, PretrainingBatches, SampleConfig
+from bertsmith.batches.config import Phase, SampleConfig
+from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.errors import StoreError
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.findings import Findings
+from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight.check import check, check_room
 from bertsmith.recipes.pretrain.preflight.corpus import look_at_vocabulary
 from bertsmith.recipes.pretrain.preflight.speed import Pace, Trial, look_at_budget
-from bertsmith.recipes.pretrain.settings import PretrainConfig, PretrainRun
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import survey
@@ -25,9 +26,8 @@ from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.peak import Peak
-from bertsmith.training.schedule import Budget
 from invented import SYLLABLES, invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -46,8 +46,8 @@ def checked(
     budget: Budget,
     **changes: Any,  # noqa: ANN401
 ) -> Findings:
-    settings = PretrainConfig(
-        samples=SampleConfig(longest=64, tokens_per_batch=512),
+    settings = PretrainSettings(
+        samples=SampleConfig(max_length=64, tokens_per_batch=512),
         optimiser=OptimiserConfig(matrices="muon"),
         precision="fp32",
     )
@@ -131,7 +131,7 @@ def test_documents_of_one_sentence_and_unknown_words(tokenizer: Tokenizer, tmp_p
     documents = [Document(source="", line=1, paragraphs=(text,)) for text in texts]
     store = stored(documents, tokenizer, tmp_path / "store")
     assert survey(store, tokenizer.size).single_sentence_documents == 1.0
-    samples = SampleConfig(longest=64, tokens_per_batch=512)
+    samples = SampleConfig(max_length=64, tokens_per_batch=512)
     batch = PretrainingBatches(store, tokenizer, samples, seed=0)
     assert batch.sequences == 120
     found = verdicts(checked(store, tokenizer, Budget(steps=50)))
@@ -201,7 +201,7 @@ def test_text_of_another_language_wants_its_own_vocabulary(tmp_path: Path) -> No
 
 
 def test_every_length_is_measured_by_itself(good: TokenStore, tokenizer: Tokenizer) -> None:
-    phases = (Phase(share=0.75, longest=16, tokens_per_batch=256),)
+    phases = (Phase(share=0.75, max_length=16, tokens_per_batch=256),)
     found = checked(good, tokenizer, Budget(steps=400), phases=phases, accumulate=3)
     told = {finding.name: finding.found for finding in found.findings}
     assert {"speed at 16", "speed at 64"} <= told.keys()
@@ -239,7 +239,7 @@ def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
 def test_too_little_memory_stops_before_anything_is_allocated(
     good: TokenStore, tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = PretrainConfig(samples=SampleConfig(longest=64, tokens_per_batch=10**9))
+    settings = PretrainSettings(samples=SampleConfig(max_length=64, tokens_per_batch=10**9))
     run = PretrainRun(
         store=good.folder, store_hash="", model="large", budget=Budget(steps=9), threads=1,
         device="cpu", settings=settings,

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes import room
 from bertsmith.recipes.room import Need, free_memory, look_at_room, need
-from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
+from bertsmith.training.optimisers import Optimiser
 
 CPU = torch.device("cpu")
-SAMPLES = SampleConfig(longest=64, tokens_per_batch=4096)
+SAMPLES = SampleConfig(max_length=64, tokens_per_batch=4096)
 
 # a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
@@ -68,7 +69,7 @@ def test_the_estimate_is_about_what_training_takes(precision: str) -> None:
 
 
 def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
-    samples = SampleConfig(longest=4096, tokens_per_batch=4096)
+    samples = SampleConfig(max_length=4096, tokens_per_batch=4096)
 
     def activations(**changes: Any) -> int:  # noqa: ANN401
         config = ModelConfig(encoder=encoder_of("modernbert", "tiny", 99, **changes), pooler=False)

@@ -8,25 +8,27 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.embeddings import Positions
+from bertsmith.network.config import Positions
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
 from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -38,9 +40,9 @@ from invented import invented_documents, tokenizer
 __all__ = ["tokenizer"]
 
 STEPS = 9
-QUICK = PretrainConfig(
-    network=NetworkConfig(longest=40),
-    samples=SampleConfig(longest=31, tokens_per_batch=190),
+QUICK = PretrainSettings(
+    network=NetworkConfig(max_positions=40),
+    samples=SampleConfig(max_length=31, tokens_per_batch=190),
     log_every=2,
     measurements=0,
     seed=5,
@@ -51,7 +53,7 @@ QUICK = PretrainConfig(
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BERT.sizes, "least", usual(2, 64))
+        patch.setitem(BERT.sizes, "tiny", usual(2, 64))
         yield
 
 
@@ -64,8 +66,9 @@ def store_folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer)
 
 
 def run(store: Path | None, out: Path, **changes: object) -> PretrainOutcome:
-    settings = {"model": "least", "steps": STEPS, "settings": QUICK} | changes
-    return pretrain(store, out=out, **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"model": "tiny", "steps": STEPS, "settings": QUICK} | changes
+    clock = settings.pop("clock", None)
+    return pretrain(PretrainConfig(store=store, out=out, **settings), clock=clock)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +125,7 @@ def test_the_report_and_the_card_say_how_it_was_made(
     page = (whole.folder / "report.html").read_text(encoding="utf-8")
     for said in ("Loss", "Accuracy", "Speed", "Held-out documents", "Settings"):
         assert said in page
-    assert "optimiser.muon_rate" in page
+    assert "optimiser.muon_learning_rate" in page
     assert "<script" not in page
     card = (whole.folder / "model" / "README.md").read_text(encoding="utf-8")
     index = TokenStore(store_folder).index
@@ -199,7 +202,7 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     )
     assert not (folder / "model").exists()
     torch.rand(3)  # whatever else the process drew must not matter
-    alone = {"steps": None, "settings": None} if again == "folder alone" else {}
+    alone = {"model": None, "steps": None, "settings": None} if again == "folder alone" else {}
     resumed = run(None if alone else store_folder, folder, **alone)
     assert f"going on with the run in {folder}" in capsys.readouterr().err
     assert resumed.held_out == whole.held_out
@@ -226,7 +229,7 @@ def test_a_run_that_has_ended_stays_as_it_is(
     [
         ({"steps": 8}, "budget.steps was 9, now 8"),
         ({"steps": None, "minutes": 1.0}, "budget.minutes was None, now 1.0"),
-        ({"model": "tiny"}, "model was least, now tiny"),
+        ({"model": "mini"}, "model was tiny, now mini"),
         ({"settings": replace(QUICK, seed=6)}, "settings.seed was 5, now 6"),
     ],
 )
@@ -251,7 +254,7 @@ def test_a_changed_store_is_refused(
     moved = content.replace(str(store_folder.resolve()), str(store))
     (folder / "run.json").write_text(moved, encoding="utf-8")
     with pytest.raises(RunFolderError, match=r"another store|contents have changed"):
-        run(store, folder) if named else pretrain(None, out=folder)
+        run(store, folder) if named else pretrain(PretrainConfig(store=None, out=folder))
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -265,22 +268,22 @@ def test_a_run_of_an_earlier_version_is_refused(
     (folder / "run.json").write_text(json.dumps(content), encoding="utf-8")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(RunFolderError, match="an earlier version of bertsmith began"):
-        run(store_folder, folder) if named else pretrain(None, out=folder)
+        run(store_folder, folder) if named else pretrain(PretrainConfig(store=None, out=folder))
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="holds no run to go on with; name a store"):
-        pretrain(None, out=tmp_path / "run")
+        pretrain(PretrainConfig(store=None, out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(ConfigError, match="no BERT of the size 'huge'"):
-        run(store_folder, out, model="huge")
-    longer = replace(QUICK, samples=SampleConfig(longest=41))
-    with pytest.raises(ConfigError, match=r"samples.longest \(41\) exceeds network.longest \(40\)"):
+    with pytest.raises(ConfigError, match="no BERT of the size 'xxlarge'"):
+        run(store_folder, out, model="xxlarge")
+    longer = replace(QUICK, samples=SampleConfig(max_length=41))
+    with pytest.raises(ConfigError, match=r"--max-length \(41\) exceeds --max-positions \(40\)"):
         run(store_folder, out, settings=longer)
     with pytest.raises(ConfigError, match="either steps or minutes"):
         run(store_folder, out, minutes=1.0)
@@ -303,7 +306,7 @@ def test_minutes_go_from_the_command_to_the_saved_model(
     def go(minutes: float, began: float, store: Path | None = store_folder) -> PretrainOutcome:
         clock = Clock(began, lambda: seconds[0])
         if store is None:
-            return pretrain(None, out=tmp_path / "run", clock=clock)
+            return pretrain(PretrainConfig(store=None, out=tmp_path / "run"), clock=clock)
         return run(
             store, tmp_path / "run", steps=None, minutes=minutes, clock=clock, settings=measured
         )
@@ -355,7 +358,7 @@ def test_a_size_is_chosen_and_kept(
 def test_positions_that_are_not_learned(
     store_folder: Path, tmp_path: Path, positions: Positions
 ) -> None:
-    settings = replace(QUICK, network=NetworkConfig(longest=40, positions=positions))
+    settings = replace(QUICK, network=NetworkConfig(max_positions=40, positions=positions))
     found = run(store_folder, tmp_path / "run", steps=2, settings=settings)
     loaded, _ = load_model(found.folder / "model")
     assert loaded.config.encoder.positions == positions

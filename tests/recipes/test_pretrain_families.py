@@ -16,12 +16,12 @@ from bertsmith.network.batch import pack
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import roberta
 from bertsmith.recipes.pretrain.recipe import pretrain
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer
@@ -36,13 +36,13 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
     return folder
 
 
-def settings_of(kind: FamilyName) -> PretrainConfig:
+def settings_of(kind: FamilyName) -> PretrainSettings:
     settings = roberta("tiny", Budget(steps=3))
     return replace(
         settings,
-        network=replace(settings.network, family=kind, longest=61),
-        samples=replace(settings.samples, longest=61, tokens_per_batch=500),
-        accumulate=1,
+        network=replace(settings.network, family=kind, max_positions=61),
+        samples=replace(settings.samples, max_length=61, tokens_per_batch=500),
+        gradient_accumulation=1,
     )
 
 
@@ -65,7 +65,11 @@ def test_what_is_trained_loads_in_transformers(
     kind: FamilyName,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind))
+    first = pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "run", model="tiny", steps=3, settings=settings_of(kind)
+        )
+    )
     model, _ = load_model(tmp_path / "run" / "model")
     assert model.config.encoder.family == kind
     assert model.config.encoder.position_offset == (tokenizer.pad_id + 1) * ("roberta" in kind)
@@ -82,7 +86,9 @@ def test_a_classifier_goes_on_as_a_language_model(
     encoder = encoder_of("distilbert", "tiny", tokenizer.size, longest=61)
     config = ModelConfig(encoder=encoder, predicts="class", labels=("a", "b"))
     save_model(tmp_path / "classifier", build_model(config, seed=1), tokenizer)
-    again = pretrain(store, out=tmp_path / "run", parent=tmp_path / "classifier", steps=2)
+    again = pretrain(
+        PretrainConfig(store=store, out=tmp_path / "run", from_=tmp_path / "classifier", steps=2)
+    )
     model, _ = load_model(again.folder / "model")
     assert model.config == ModelConfig(encoder=encoder, pooler=False, masked_lm=True)
     same_as_theirs(model, again.folder / "model")
@@ -93,7 +99,11 @@ def test_pairs_are_refused(store: Path, tmp_path: Path, kind: FamilyName) -> Non
     settings = settings_of(kind)
     paired = replace(settings, samples=replace(settings.samples, text="next_sentence"))
     with pytest.raises(ConfigError, match="no next-sentence head"):
-        pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=paired)
+        pretrain(
+            PretrainConfig(
+                store=store, out=tmp_path / "run", model="tiny", steps=3, settings=paired
+            )
+        )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +131,9 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
         network=replace(settings.network, **changes),
         samples=replace(settings.samples, left_to_right=left_to_right),
     )
-    first = pretrain(store, out=tmp_path / "run", model="tiny", steps=3, settings=settings)
+    first = pretrain(
+        PretrainConfig(store=store, out=tmp_path / "run", model="tiny", steps=3, settings=settings)
+    )
     said = " ".join(capsys.readouterr().err.split())
     before, _ = said.split("pre-training", 1)
     assert "model_type bertsmith, which only bertsmith loads: " in before
@@ -136,6 +148,8 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
     (tmp_path / "asked.txt").write_text(text + "\n", encoding="utf-8")
     assert main(["predict", str(first.folder / "model"), str(tmp_path / "asked.txt")]) == 0
     assert "ba" in capsys.readouterr().out.lower()
-    again = pretrain(store, out=tmp_path / "more", parent=first.folder / "model", steps=2)
+    again = pretrain(
+        PretrainConfig(store=store, out=tmp_path / "more", from_=first.folder / "model", steps=2)
+    )
     assert again.model.config.encoder.family == kind
     assert again.model.config.encoder.positions == model.config.encoder.positions

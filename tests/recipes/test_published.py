@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from transformers import AutoModel, AutoModelForPreTraining
 
-from bertsmith.batches.pretraining import Phase
+from bertsmith.batches.config import Phase
+from bertsmith.cli.commands import pretrain as verb
+from bertsmith.cli.commands import recipe_settings
 from bertsmith.cli.main import main
-from bertsmith.cli.verbs import VERBS
-from bertsmith.cli.verbs import pretrain as verb
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.encoder import encoder_of
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import (
     RECIPES,
     albert,
@@ -25,10 +26,9 @@ from bertsmith.recipes.pretrain.published import (
     roberta,
 )
 from bertsmith.recipes.pretrain.recipe import pretrain
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model
 from invented import invented_documents, tokenizer
 
@@ -48,21 +48,25 @@ def test_bert_is_the_papers() -> None:
     """Devlin et al. 2018, section 3.1 and appendix A.2."""
     run = paper("base", BUDGET)
     samples, network, optimiser = run.samples, run.network, run.optimiser
-    assert (samples.masking.share, samples.masking.as_mask, samples.masking.as_random) == (
+    assert (samples.masking.probability, samples.masking.as_mask, samples.masking.as_random) == (
         0.15, 0.8, 0.1,
     )  # fmt: skip
     assert (samples.masking.unit, samples.text, samples.copies) == ("token", "next_sentence", 10)
-    assert run.phases == (Phase(share=0.9, longest=128, tokens_per_batch=4096),)
-    assert samples.longest == 512
+    assert run.phases == (Phase(share=0.9, max_length=128, tokens_per_batch=4096),)
+    assert samples.max_length == 512
     # 256 sequences a step in both phases
-    assert run.accumulate * 4096 == 256 * 128
-    assert run.accumulate * samples.tokens_per_batch == 256 * 512
-    assert (network.position_start, network.dropout, network.attention_dropout) == (
+    assert run.gradient_accumulation * 4096 == 256 * 128
+    assert run.gradient_accumulation * samples.tokens_per_batch == 256 * 512
+    assert (network.position_initialisation, network.hidden_dropout, network.attention_dropout) == (
         "random", 0.1, 0.1,
     )  # fmt: skip
-    assert (optimiser.method, optimiser.matrices, optimiser.rate) == ("adamw", "same", 1e-4)
+    assert (optimiser.algorithm, optimiser.matrices, optimiser.learning_rate) == (
+        "adamw",
+        "same",
+        1e-4,
+    )
     assert (optimiser.beta_1, optimiser.beta_2, optimiser.weight_decay) == (0.9, 0.999, 0.01)
-    assert (run.schedule.warm_up, run.schedule.decay) == (10_000 / 1_000_000, "linear")
+    assert (run.schedule.warmup, run.schedule.decay) == (10_000 / 1_000_000, "linear")
 
 
 def test_roberta_is_the_papers() -> None:
@@ -70,27 +74,31 @@ def test_roberta_is_the_papers() -> None:
     for size, rate, warm_up in (("base", 6e-4, 24_000), ("large", 4e-4, 30_000)):
         run = roberta(size, BUDGET)
         assert run.network.family == "roberta"
-        assert (run.optimiser.rate, run.schedule.warm_up) == (rate, warm_up / 500_000)
+        assert (run.optimiser.learning_rate, run.schedule.warmup) == (rate, warm_up / 500_000)
         assert (run.samples.copies, run.samples.text) == (0, "across_documents")
         assert not run.samples.pairs
-        assert (run.phases, run.samples.longest) == ((), 512)
-        assert run.accumulate * run.samples.tokens_per_batch == 8192 * 512
+        assert (run.phases, run.samples.max_length) == ((), 512)
+        assert run.gradient_accumulation * run.samples.tokens_per_batch == 8192 * 512
         optimiser = run.optimiser
-        assert (optimiser.method, optimiser.beta_1, optimiser.beta_2) == ("adamw", 0.9, 0.98)
-        assert (optimiser.epsilon, optimiser.weight_decay, run.clip) == (1e-6, 0.01, 0.0)
-        assert (run.network.dropout, run.network.attention_dropout) == (0.1, 0.1)
+        assert (optimiser.algorithm, optimiser.beta_1, optimiser.beta_2) == ("adamw", 0.9, 0.98)
+        assert (optimiser.epsilon, optimiser.weight_decay, run.max_gradient_norm) == (
+            1e-6,
+            0.01,
+            0.0,
+        )
+        assert (run.network.hidden_dropout, run.network.attention_dropout) == (0.1, 0.1)
 
 
 def test_albert_is_the_papers() -> None:
     """Lan et al. 2019, section 4.1."""
     run = albert("base", BUDGET)
     assert (run.network.family, run.network.activation) == ("albert", "gelu_tanh")
-    assert (run.network.dropout, run.network.attention_dropout) == (0.0, 0.0)
-    assert (run.optimiser.method, run.optimiser.rate) == ("lamb", 0.00176)
+    assert (run.network.hidden_dropout, run.network.attention_dropout) == (0.0, 0.0)
+    assert (run.optimiser.algorithm, run.optimiser.learning_rate) == ("lamb", 0.00176)
     assert (run.samples.text, run.samples.masking.unit) == ("sentence_order", "ngram")
-    assert (run.samples.longest, run.samples.short) == (512, 0.1)
-    assert run.accumulate * run.samples.tokens_per_batch == 4096 * 512
-    assert run.schedule.warm_up == 3125 / 125_000
+    assert (run.samples.max_length, run.samples.short_sequences) == (512, 0.1)
+    assert run.gradient_accumulation * run.samples.tokens_per_batch == 4096 * 512
+    assert run.schedule.warmup == 3125 / 125_000
 
 
 def test_modernbert_is_the_papers() -> None:
@@ -98,15 +106,19 @@ def test_modernbert_is_the_papers() -> None:
     for size, rate in (("base", 8e-4), ("large", 5e-4)):
         run = modern(size, BUDGET)
         network, optimiser = run.network, run.optimiser
-        assert (network.family, network.positions, network.longest) == ("modernbert", None, 8192)
+        assert (network.family, network.positions, network.max_positions) == (
+            "modernbert",
+            None,
+            8192,
+        )
         assert encoder_of(network.family, size, 99).positions == "rotary"
-        assert (run.samples.text, run.samples.masking.share) == ("within_documents", 0.3)
-        assert run.accumulate * run.samples.tokens_per_batch == 4608 * 1024
-        assert (optimiser.rate, optimiser.beta_1, optimiser.beta_2) == (rate, 0.9, 0.98)
-        assert optimiser.rate * optimiser.weight_decay == pytest.approx(1e-5)
+        assert (run.samples.text, run.samples.masking.probability) == ("within_documents", 0.3)
+        assert run.gradient_accumulation * run.samples.tokens_per_batch == 4608 * 1024
+        assert (optimiser.learning_rate, optimiser.beta_1, optimiser.beta_2) == (rate, 0.9, 0.98)
+        assert optimiser.learning_rate * optimiser.weight_decay == pytest.approx(1e-5)
         # 3 of 1,719 billion tokens up, 50 of 2,000 down
-        assert run.schedule.warm_up == pytest.approx(3 / 1719, rel=0.03)
-        assert 1 - run.schedule.warm_up - run.schedule.hold == pytest.approx(50 / 2000)
+        assert run.schedule.warmup == pytest.approx(3 / 1719, rel=0.03)
+        assert 1 - run.schedule.warmup - run.schedule.hold == pytest.approx(50 / 2000)
 
 
 def test_a_recipe_that_is_not_there() -> None:
@@ -134,7 +146,7 @@ def test_help_shows_the_settings_of_the_recipe(capsys: pytest.CaptureFixture[str
         said[name] = " ".join(capsys.readouterr().out.split())
     rate = "Peak learning rate of AdamW or LAMB. (default: "
     for name, page in said.items():
-        assert f"{rate}{RECIPES[name]('small', BUDGET).optimiser.rate}" in page
+        assert f"{rate}{RECIPES[name]('small', BUDGET).optimiser.learning_rate}" in page
     with pytest.raises(SystemExit):
         main(["pretrain", "--help"])
     assert " ".join(capsys.readouterr().out.split()) == said["quick"]
@@ -145,19 +157,18 @@ def test_help_shows_the_settings_of_the_recipe(capsys: pytest.CaptureFixture[str
 
 
 def test_defaults_follow_recipe_size_and_budget() -> None:
-    assert VERBS["pretrain"].defaults is not None
-    defaults = VERBS["pretrain"].defaults
-    assert defaults({}) == RECIPES["quick"]("small", Budget(minutes=30.0))
+    quick = RECIPES["quick"]("small", Budget(minutes=30.0))
+    assert recipe_settings({}) == {"settings": quick.to_dict()}
     given = {"recipe": "roberta", "model": "large", "steps": 9}
-    assert defaults(given) == roberta("large", Budget(steps=9))
+    assert recipe_settings(given) == {"settings": roberta("large", Budget(steps=9)).to_dict()}
 
 
-SMALL = ["--accumulate", "2", "--samples.tokens_per_batch", "190", "--samples.longest", "61"]
+SMALL = ["--gradient-accumulation", "2", "--tokens-per-batch", "190", "--max-length", "61"]
 
 
-def settings_of(folder: Path) -> PretrainConfig:
+def settings_of(folder: Path) -> PretrainSettings:
     content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    return PretrainConfig.from_dict(content["settings"]["settings"])
+    return PretrainSettings.from_dict(content["settings"]["settings"])
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -166,15 +177,15 @@ def test_each_runs_and_options_win(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["pretrain", str(store), "--recipe", name, "--out", "run", "--model", "tiny"]
-    phases = '[{"share": 0.5, "longest": 31, "tokens_per_batch": 90}]'
+    phases = '[{"share": 0.5, "max_length": 31, "tokens_per_batch": 90}]'
     changes = [*SMALL, *(["--phases", phases] if name == "paper" else [])]
     assert main([*given, "--steps", "4", *changes]) == 0
     found = settings_of(Path("run"))
     recipe = RECIPES[name]("tiny", Budget(steps=4))
-    samples = replace(recipe.samples, longest=61, tokens_per_batch=190)
-    expected = replace(recipe, accumulate=2, samples=samples, phases=found.phases)
+    samples = replace(recipe.samples, max_length=61, tokens_per_batch=190)
+    expected = replace(recipe, gradient_accumulation=2, samples=samples, phases=found.phases)
     assert found == expected
-    assert [phase.longest for phase in found.phases] == [31] * (name == "paper")
+    assert [phase.max_length for phase in found.phases] == [31] * (name == "paper")
     result = json.loads(Path("run/result.json").read_text(encoding="utf-8"))
     assert result["state"]["step"] == 4
     assert {each.rsplit("_", 1)[0] for each in result["held_out"]} == {
@@ -196,9 +207,13 @@ def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     store: Path, tmp_path: Path
 ) -> None:
     settings = albert("tiny", Budget(steps=3))
-    samples = replace(settings.samples, longest=61, tokens_per_batch=500)
-    settings = replace(settings, samples=samples, accumulate=1)
-    first = pretrain(store, out=tmp_path / "first", model="mini", steps=3, settings=settings)
+    samples = replace(settings.samples, max_length=61, tokens_per_batch=500)
+    settings = replace(settings, samples=samples, gradient_accumulation=1)
+    first = pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "first", model="mini", steps=3, settings=settings
+        )
+    )
     _, told = AutoModelForPreTraining.from_pretrained(
         tmp_path / "first" / "model", output_loading_info=True
     )
@@ -208,7 +223,11 @@ def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     config = model.config.encoder
     assert (config.layers, config.embedding, config.groups) == (4, 128, 1)
     assert (config.dropout, config.attention_dropout) == (0.0, 0.0)
-    again = pretrain(store, out=tmp_path / "second", parent=tmp_path / "first" / "model", steps=2)
+    again = pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "second", from_=tmp_path / "first" / "model", steps=2
+        )
+    )
     assert again.model.config.encoder == config
     assert "sentence_order_loss" in again.held_out
     assert first.state.step == 3

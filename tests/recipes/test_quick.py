@@ -13,18 +13,19 @@ import torch
 from transformers import BertForMaskedLM
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import paper, quick
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import SYLLABLES, tokenizer
@@ -39,7 +40,7 @@ BUDGET = Budget(steps=STEPS)
 def sizes() -> Iterator[None]:
     """A size that trains in no time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BERT.sizes, "least", usual(2, 128))
+        patch.setitem(BERT.sizes, "tiny", usual(2, 128))
         yield
 
 
@@ -62,25 +63,27 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Pat
     return folder
 
 
-def small(settings: PretrainConfig) -> PretrainConfig:
+def small(settings: PretrainSettings) -> PretrainSettings:
     """The same recipe on short sequences and small batches."""
-    samples = replace(settings.samples, longest=32, tokens_per_batch=512, copies=0)
-    return replace(settings, samples=samples, phases=(), accumulate=1, measurements=0)
+    samples = replace(settings.samples, max_length=32, tokens_per_batch=512, copies=0)
+    return replace(settings, samples=samples, phases=(), gradient_accumulation=1, measurements=0)
 
 
-def run(store: Path, out: Path, settings: PretrainConfig) -> PretrainOutcome:
-    return pretrain(store, out=out, model="least", steps=STEPS, settings=small(settings))
+def run(store: Path, out: Path, settings: PretrainSettings) -> PretrainOutcome:
+    return pretrain(
+        PretrainConfig(store=store, out=out, model="tiny", steps=STEPS, settings=small(settings))
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(store: Path, tmp_path_factory: pytest.TempPathFactory, sizes: None) -> PretrainOutcome:
-    return run(store, tmp_path_factory.mktemp("quick") / "run", quick("least", BUDGET))
+    return run(store, tmp_path_factory.mktemp("quick") / "run", quick("tiny", BUDGET))
 
 
 def test_the_folder_is_a_plain_bert(
     trained: PretrainOutcome, store: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    published = run(store, tmp_path / "run", paper("least", BUDGET))
+    published = run(store, tmp_path / "run", paper("tiny", BUDGET))
     ours, theirs = (outcome.folder / "model" for outcome in (trained, published))
     names = {path.name for path in ours.iterdir()}
     assert names == {path.name for path in theirs.iterdir()}
@@ -89,7 +92,7 @@ def test_the_folder_is_a_plain_bert(
     assert json.loads((ours / "config.json").read_text(encoding="utf-8"))["model_type"] == "bert"
     held_out = TokenStore(store).held_out()
     assert held_out is not None
-    batches = PretrainingBatches(held_out, tokenizer, SampleConfig(longest=32), seed=0)
+    batches = PretrainingBatches(held_out, tokenizer, SampleConfig(max_length=32), seed=0)
     batch, _ = batches.next_batch(DataPosition())
     model, _ = load_model(ours)
     rival = BertForMaskedLM.from_pretrained(ours).eval()
@@ -106,9 +109,12 @@ def test_the_folder_is_a_plain_bert(
 def test_it_learns_sooner_than_from_random_weights(
     trained: PretrainOutcome, store: Path, tmp_path: Path
 ) -> None:
-    settings = quick("least", BUDGET)
+    settings = quick("tiny", BUDGET)
     random = replace(
-        settings, network=replace(settings.network, start="random", position_start="sinusoidal")
+        settings,
+        network=replace(
+            settings.network, initialisation="random", position_initialisation="sinusoidal"
+        ),
     )
     other = run(store, tmp_path / "run", random).held_out["masked_lm_loss"]
     assert trained.held_out["masked_lm_loss"] < other - 0.3
@@ -117,7 +123,7 @@ def test_it_learns_sooner_than_from_random_weights(
 def test_the_first_weights_are_a_pure_function_of_the_run(
     store: Path, tokenizer: Tokenizer
 ) -> None:
-    wanted = resolve(store, "least", BUDGET, small(quick("least", BUDGET)))
+    wanted = resolve(store, "tiny", BUDGET, small(quick("tiny", BUDGET)))
     one, two = (start(wanted, tokenizer).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     changed = replace(wanted, settings=replace(wanted.settings, seed=1))
@@ -128,5 +134,5 @@ def test_the_first_weights_are_a_pure_function_of_the_run(
 def test_an_albert_is_refused_with_the_remedy(store: Path, tokenizer: Tokenizer) -> None:
     settings = small(quick("base", BUDGET))
     albert = replace(settings, network=replace(settings.network, family="albert"))
-    with pytest.raises(ConfigError, match=r"network\.start"):
+    with pytest.raises(ConfigError, match="--initialisation random"):
         start(resolve(store, "base", BUDGET, albert), tokenizer)

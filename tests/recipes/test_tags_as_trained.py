@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
-from bertsmith.tasks.reading import Reading
-from bertsmith.text.examples.formats.conll_columns import TagColumns
+from bertsmith.tasks.config import Reading
+from bertsmith.text.config import TagColumns
 
-QUICK = FinetuneConfig(epochs=1, batch=16, precision="fp32", dropout=0.0, baseline=False)
+QUICK = FinetuneSettings(epochs=1, batch_size=16, precision="fp32", dropout=0.0, baseline=False)
 COLUMNS = "\n".join(f"{{n}} {word} {tag} {other}" for word, tag, other in
     [("word1", "DET", "O"), ("good", "NOUN", "B-X"), ("bad", "VERB", "I-X")]) + "\n\n"  # fmt: skip
 JOINED = "word1|DET good|NOUN bad_x|VERB\n"
@@ -38,10 +41,18 @@ def learned(folder: Path, model: Path, name: str) -> tuple[FinetuneOutcome, Path
     files = [folder / f"{part}.{kind}" for part in ("train", "dev")]
     for file, text, times in zip(files, (train, dev), (20, 4), strict=True):
         file.write_text(text.replace("{n}", "7") * times, encoding="utf-8")
-    settings = replace(QUICK, tags=tags)
+    settings = replace(QUICK, reading=Reading(tags=tags))
     run = folder / "run"
     return finetune(
-        model, files[0], task="tag", out=run, dev=files[1], seeds=1, settings=settings
+        FinetuneConfig(
+            model=model,
+            train=files[0],
+            task="tag",
+            out=run,
+            dev=files[1],
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
     ), files[1]
 
 
@@ -50,17 +61,17 @@ def test_a_model_is_asked_as_it_was_trained(
     name: str, base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome, dev = learned(tmp_path, base_folder, name)
-    scores = evaluate(outcome.model, dev)["scores"]
+    scores = evaluate(EvaluateConfig(model=outcome.model, file=dev))["scores"]
     assert {key: each["value"] for key, each in scores.items()} == outcome.best.scores
     capsys.readouterr()
-    predict(outcome.model, str(dev), format="jsonl")
+    predict(PredictConfig(model=outcome.model, file=str(dev), format="jsonl"))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(said) == 4
     assert said[0]["text"] == ("word1 good bad_x" if name == "joined" else "word1 good bad")
     # texts without tags are texts
     raw = tmp_path / "raw.txt"
     raw.write_text("word1 word2 good bad\nbad word1\n", encoding="utf-8")
-    predict(outcome.model, str(raw), format="jsonl")
+    predict(PredictConfig(model=outcome.model, file=str(raw), format="jsonl"))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["text"] for each in said] == raw.read_text(encoding="utf-8").splitlines()
 
@@ -70,12 +81,14 @@ def test_columns_that_are_named_count_and_other_files_are_read_as_usual(
 ) -> None:
     outcome, dev = learned(tmp_path, base_folder, "columns")
     with pytest.raises(ExampleError, match="'O' is none of the model's"):
-        evaluate(outcome.model, dev, reading=Reading(tags=TagColumns(word=1)))
+        evaluate(
+            EvaluateConfig(model=outcome.model, file=dev, reading=Reading(tags=TagColumns(word=1)))
+        )
     narrow = tmp_path / "narrow.conll"
     narrow.write_text("word1 DET\ngood NOUN\n\n" * 3, encoding="utf-8")
-    assert evaluate(outcome.model, narrow)["rows"] == 3
+    assert evaluate(EvaluateConfig(model=outcome.model, file=narrow))["rows"] == 3
     assert "is not laid out as the file on which the model was trained" in capsys.readouterr().err
     tokens = tmp_path / "tokens.jsonl"
     row = {"tokens": ["word1", "good"], "tags": ["DET", "NOUN"]}
     tokens.write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
-    assert evaluate(outcome.model, tokens)["rows"] == 3
+    assert evaluate(EvaluateConfig(model=outcome.model, file=tokens))["rows"] == 3

@@ -14,10 +14,11 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.evaluation.spans import squad_v1, squad_v2
 from bertsmith.objectives.texts import MultiLabel
 from bertsmith.objectives.words import Tag
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.glue.recipe import settings_of
+from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.regression import REGRESSION
@@ -152,7 +153,9 @@ def test_rare_tags_weigh_as_much_as_common_ones() -> None:
     text, spans = joined([f"word{n}" for n in range(8)])
     tags = ("O", "O", "O", "B-X", "O", "O", "I-X", "O")
     row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
-    settings = FinetuneConfig(class_weights="balanced", smoothing=0.25)
+    settings = FinetuneSettings(
+        label_loss=LabelLoss(class_weights="balanced", label_smoothing=0.25)
+    )
     labels = ("B-X", "I-X", "O", "B-Y")
     term = TAG.learning.objective([row, row], labels, settings.label_loss).terms["tag"]
     # scikit-learn's "balanced", for the tags that there are
@@ -182,7 +185,7 @@ def test_a_label_of_all_rows_is_learned_too() -> None:
         Example(text="a", text_pair=None, label=None, labels=labels, source="m", line=1)
         for labels in (("all", "some"), ("all",), ("all",), ("all",))
     ]
-    settings = FinetuneConfig(class_weights="balanced")
+    settings = FinetuneSettings(label_loss=LabelLoss(class_weights="balanced"))
     labels = ("all", "some", "none")
     term = MULTI_LABEL.learning.objective(rows, labels, settings.label_loss).terms["classify"]
     assert isinstance(term, MultiLabel)
@@ -223,7 +226,10 @@ def test_an_interval_is_of_the_threshold_that_the_model_keeps() -> None:
 
 @pytest.mark.parametrize("name", ["regression", "rank", "choice", "span", "STS-B"])
 def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name: str) -> None:
-    for settings in (FinetuneConfig(class_weights="balanced"), FinetuneConfig(smoothing=0.1)):
+    for settings in (
+        FinetuneSettings(label_loss=LabelLoss(class_weights="balanced")),
+        FinetuneSettings(label_loss=LabelLoss(label_smoothing=0.1)),
+    ):
         with pytest.raises(ConfigError, match=f"and {name} has no classes; leave it out"):
             check_task(task_named(name), settings)
         check_task(task_named(name), settings_of(GLUE_TASKS["STS-B"], settings))

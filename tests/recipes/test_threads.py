@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.network.batch import Batch
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.recipes import room
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.preflight import speed
 from bertsmith.recipes.pretrain.preflight.speed import choose_threads
-from bertsmith.recipes.pretrain.preview import Wanted, look
+from bertsmith.recipes.pretrain.preview import look
 from bertsmith.recipes.pretrain.recipe import THREAD_SETTINGS, pretrain
-from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -29,9 +29,9 @@ from invented import invented_documents, tokenizer
 __all__ = ["tokenizer"]
 
 MOST = 4
-QUICK = PretrainConfig(
-    network=NetworkConfig(longest=40),
-    samples=SampleConfig(longest=31, tokens_per_batch=190),
+QUICK = PretrainSettings(
+    network=NetworkConfig(max_positions=40),
+    samples=SampleConfig(max_length=31, tokens_per_batch=190),
     measurements=0,
 )
 BUSY: dict[int, float] = {1: 22_900, 2: 12_000, MOST: 9_500}
@@ -80,7 +80,7 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[int, float]], list[int]]]:
     """Make a machine of four threads of given speeds; returns the threads of each step tried."""
-    monkeypatch.setitem(BERT.sizes, "least", usual(2, 64))
+    monkeypatch.setitem(BERT.sizes, "tiny", usual(2, 64))
     for name in THREAD_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     before = torch.get_num_threads()
@@ -105,10 +105,10 @@ def threads_of(run: Path) -> int:
     return int(json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["threads"])
 
 
-@pytest.mark.parametrize("model", ["least", None])
+@pytest.mark.parametrize("model", ["tiny", None])
 @pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MOST)])
 def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
-    model: str | None,
+    model: Size | None,
     speeds: dict[int, float],
     threads: int,
     machine: Callable[[dict[int, float]], list[int]],
@@ -122,14 +122,18 @@ def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
         monkeypatch.setitem(BERT.sizes, "tiny", usual(2, 64))
     tried, out = machine(speeds), tmp_path / "run"
     settings = replace(QUICK, log_every=1)
-    pretrain(store, out=out, model=model, steps=1, settings=settings, force=True)
+    pretrain(
+        PretrainConfig(store=store, out=out, model=model, steps=1, settings=settings, force=True)
+    )
     assert set(tried) == {1, 2, MOST}
     assert threads_of(out) == torch.get_num_threads() == threads
     assert ("1 thread of 4: " in capsys.readouterr().err) == (threads == 1)
     # the other way round by now
     del tried[:]
     tried = machine(BUSY if speeds is QUIET else QUIET)
-    pretrain(store, out=out, model=model, steps=1, settings=settings, force=True)
+    pretrain(
+        PretrainConfig(store=store, out=out, model=model, steps=1, settings=settings, force=True)
+    )
     assert not set(tried) - {threads}
     assert threads_of(out) == torch.get_num_threads() == threads
 
@@ -144,14 +148,18 @@ def test_a_number_of_threads_that_is_set_holds(
 ) -> None:
     tried = machine(BUSY)
     monkeypatch.setenv(name, str(MOST))
-    pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK, force=True)
+    pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK, force=True
+        )
+    )
     assert set(tried) == {MOST}
     assert threads_of(tmp_path / "run") == MOST
 
 
-@pytest.mark.parametrize("model", ["least", None])
+@pytest.mark.parametrize("model", ["tiny", None])
 def test_a_damaged_store_is_refused_before_any_step_is_tried(
-    model: str | None,
+    model: Size | None,
     machine: Callable[[dict[int, float]], list[int]],
     store: Path,
     tmp_path: Path,
@@ -161,10 +169,10 @@ def test_a_damaged_store_is_refused_before_any_step_is_tried(
     tokens = damaged / "tokens-00000.bin"
     tokens.write_bytes(b"\xff" * tokens.stat().st_size)
     with pytest.raises(StoreError, match=r"tokens-00000\.bin: is damaged"):
-        pretrain(damaged, out=out, model=model, steps=1, settings=QUICK)
-    wanted = Wanted(store=damaged, out=out, model=model, steps=1, settings=QUICK)
+        pretrain(PretrainConfig(store=damaged, out=out, model=model, steps=1, settings=QUICK))
+    config = PretrainConfig(store=damaged, out=out, model=model, steps=1, settings=QUICK)
     with pytest.raises(StoreError, match=r"tokens-00000\.bin: is damaged"):
-        look(wanted)
+        look(config)
     assert not tried
     assert not out.exists()
 
@@ -174,7 +182,11 @@ def test_a_model_that_is_too_slow_to_be_tried_keeps_all_threads(
 ) -> None:
     # a step takes longer than the second that there is
     tried = machine({threads: tokens / 1e6 for threads, tokens in BUSY.items()})
-    pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK, force=True)
+    pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK, force=True
+        )
+    )
     assert threads_of(tmp_path / "run") == MOST
     assert set(tried) == {1, MOST}
 
@@ -188,6 +200,8 @@ def test_a_network_without_room_is_refused_before_it_is_tried(
     tried = machine(BUSY)
     monkeypatch.setattr(room, "free_memory", lambda device: 2**20)
     with pytest.raises(UserError, match="memory"):
-        pretrain(store, out=tmp_path / "run", model="least", steps=1, settings=QUICK)
+        pretrain(
+            PretrainConfig(store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK)
+        )
     assert not tried
     assert not (tmp_path / "run").exists()

@@ -9,26 +9,20 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
-from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.recipes.config import VocabularySettings
 from bertsmith.recipes.prepare import describe as describe_store
-from bertsmith.recipes.prepare import prepare
-from bertsmith.recipes.vocabulary import (
-    VocabularySettings,
-    describe,
-    in_pieces,
-    learn_from,
-    learn_vocabulary,
-)
+from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.opening import TextFile
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
+from verbs import learn_vocabulary, prepare
 
 __all__ = ["tokenizer"]
 
-SMALL = VocabularySettings(size=150)
+SMALL = {"size": 150}
 VOCABULARY_FILES = {
     "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 }  # fmt: skip
@@ -62,7 +56,7 @@ def test_a_vocabulary_of_the_size_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "below" / "vocab"
-    learned = learn_vocabulary([str(corpus)], out=out, settings=SMALL)
+    learned = learn_vocabulary([str(corpus)], out=out, **SMALL)
     assert learned.size == 150
     assert {path.name for path in out.iterdir()} == VOCABULARY_FILES
     assert Tokenizer.load(out).fingerprint == learned.fingerprint
@@ -79,7 +73,8 @@ def test_a_text_with_few_pieces_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     learned = learn_vocabulary(
         [str(tmp_path / "a.txt")],
         out=tmp_path / "vocab",
-        settings=VocabularySettings(size=1000, cased=True),
+        size=1000,
+        cased=True,
     )
     assert not learned.lowercase
     assert learned.pieces("Ada") != learned.pieces("ada")
@@ -93,18 +88,16 @@ def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"body": "gabo gabo dela dela.", "text": "moti moti moti"}] * 3
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    body = learn_vocabulary(
-        [str(path)], out=tmp_path / "1", settings=SMALL, reading=CorpusReading(text_column="body")
-    )
-    text = learn_vocabulary([str(path)], out=tmp_path / "2", settings=SMALL)
+    body = learn_vocabulary([str(path)], out=tmp_path / "1", **SMALL, text_column="body")
+    text = learn_vocabulary([str(path)], out=tmp_path / "2", **SMALL)
     assert ("gabo" in body.vocabulary, "moti" in body.vocabulary) == (True, False)
     assert ("gabo" in text.vocabulary, "moti" in text.vocabulary) == (False, True)
     with pytest.raises(CorpusError, match="column"):
         learn_vocabulary(
             [str(path)],
             out=tmp_path / "3",
-            settings=SMALL,
-            reading=CorpusReading(text_column="title"),
+            **SMALL,
+            text_column="title",
         )
     assert not (tmp_path / "3").exists()
 
@@ -113,12 +106,12 @@ def test_a_folder_with_something_in_it_is_kept(corpus: Path, tmp_path: Path) -> 
     (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
     for out in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(VocabularyError, match="exists already; choose another --out"):
-            learn_vocabulary([str(corpus)], out=out, settings=SMALL)
+            learn_vocabulary([str(corpus)], out=out, **SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
-    learn_vocabulary([str(corpus)], out=tmp_path, settings=SMALL)
+    learn_vocabulary([str(corpus)], out=tmp_path, **SMALL)
     assert {path.name for path in tmp_path.iterdir()} == VOCABULARY_FILES
 
 
@@ -194,10 +187,10 @@ def test_a_model_folder_is_a_vocabulary_too(
 
 def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_path: Path) -> None:
     out = tmp_path / "store"
-    with pytest.raises(ConfigError, match="workers is 0"):
+    with pytest.raises(ConfigError, match="--workers is 0"):
         prepare([str(corpus)], vocab=vocab, out=out, workers=0)
     for share in (1.0, -0.1):
-        with pytest.raises(ConfigError, match="held_out is"):
+        with pytest.raises(ConfigError, match="--held-out is"):
             prepare([str(corpus)], vocab=vocab, out=out, held_out=share)
     with pytest.raises(CorpusError, match="does not exist"):
         prepare([str(tmp_path / "nowhere")], vocab=vocab, out=out, workers=1)
@@ -222,7 +215,7 @@ def test_a_corpus_that_shrinks_leaves_nothing(
 
     monkeypatch.setattr(TextFile, "blocks", shrinking)
     make: dict[str, Callable[[], object]] = {
-        "vocab learn": lambda: learn_vocabulary([str(path)], out=tmp_path / "out", settings=SMALL),
+        "vocab learn": lambda: learn_vocabulary([str(path)], out=tmp_path / "out", **SMALL),
         "prepare": lambda: prepare([str(path)], vocab=vocab, out=tmp_path / "out", workers=2),
     }
     with pytest.raises(CorpusError, match=r"a\.txt: changed while it was read"):
@@ -248,8 +241,8 @@ def ideographs(tmp_path: Path) -> Path:
 def test_what_is_left_out_of_an_alphabet_is_said(
     ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = VocabularySettings(size=1000, character_coverage=0.75)
-    learned = learn_vocabulary([str(ideographs)], out=tmp_path / "v", settings=settings)
+    settings = {"size": 1000, "character_coverage": 0.75}
+    learned = learn_vocabulary([str(ideographs)], out=tmp_path / "v", **settings)
     _, alphabet, fit, size, _ = said(capsys)
     kept = sum("\u4e00" <= piece < "\ua000" for piece in learned.vocabulary)
     assert 600 < kept < 700
@@ -271,7 +264,7 @@ def store_tokens(learned: Tokenizer, path: Path) -> int:
 def test_an_alphabet_that_leaves_little_room(
     ideographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learn_vocabulary([str(ideographs)], out=tmp_path / "v", settings=VocabularySettings(size=928))
+    learn_vocabulary([str(ideographs)], out=tmp_path / "v", size=928)
     warning = said(capsys)[-2]
     assert re.match(r"warning: the alphabet takes 92\d of 928 .*--size 1900 would do", warning)
 
@@ -281,7 +274,7 @@ def test_a_decision_about_accents_goes_with_the_vocabulary(
 ) -> None:
     path = tmp_path / "hi.txt"
     path.write_text("नदी के किनारे गाँव है। हवा मीठी है।\n\nगाँव की हवा मीठी है।\n" * 9, "utf-8")
-    learned = learn_vocabulary([str(path)], out=tmp_path / "v", settings=SMALL)
+    learned = learn_vocabulary([str(path)], out=tmp_path / "v", **SMALL)
     assert said(capsys)[0].startswith("accents: kept (strip_accents is false), stripping would")
     store = prepare([str(path)], vocab=tmp_path / "v", out=tmp_path / "s", held_out=0.0, workers=1)
     assert store.index.fingerprint == learned.fingerprint

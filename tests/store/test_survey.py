@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
-from bertsmith.batches.segments import Text
+from bertsmith.batches.config import SampleConfig, Text
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.recipes.pretrain.preflight.corpus import coverage
 from bertsmith.store import preparing, writing
 from bertsmith.store import survey as surveying
@@ -115,13 +115,15 @@ def test_likeness_is_that_of_jaccard(tokenizer: Tokenizer, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["within_documents", "across_documents", "sentence_order"])
 def test_windows_leave_nothing_out(store: TokenStore, text: Text) -> None:
-    assert coverage(store, SampleConfig(longest=41, text=text), seed=3).hidden == 0.0
+    assert coverage(store, SampleConfig(max_length=41, text=text), seed=3).hidden == 0.0
 
 
 def test_what_short_sequences_leave_out_is_measured(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
-    config = SampleConfig(longest=41, tokens_per_batch=900, text="within_documents", short=0.4)
+    config = SampleConfig(
+        max_length=41, tokens_per_batch=900, text="within_documents", short_sequences=0.4
+    )
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
     shown, place = 0, DataPosition()
     while place.epoch == 0:
@@ -133,7 +135,7 @@ def test_what_short_sequences_leave_out_is_measured(
 
 
 def test_sequences_without_a_label_are_counted(store: TokenStore, tokenizer: Tokenizer) -> None:
-    config = SampleConfig(longest=23, tokens_per_batch=900)
+    config = SampleConfig(max_length=23, tokens_per_batch=900)
     batches = PretrainingBatches(store, tokenizer, config, seed=3)
     labels, place = 0, DataPosition()
     while place.epoch == 0:

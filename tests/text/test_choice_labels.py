@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import describe_choices, read_choices
 from bertsmith.text.examples.recognising import recognise
 
@@ -40,7 +40,7 @@ def test_what_labels_count_from(
     path = write(tmp_path / "a.tsv", *labels)
     assert recognise(path).task == "choice"
     if expected is None:
-        match = r"a\.tsv:2: the labels may count from 0 or from 1: .*--columns.label_start 0 or"
+        match = r"a\.tsv:2: the labels may count from 0 or from 1: .*--label-start 0 or"
         with pytest.raises(ExampleError, match=match):
             list(read_choices(path, need_label=True))
         columns = Columns(label_start="1")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.text.config import TagColumns
 from bertsmith.text.examples.formats.conll import read_tagged, tag_scheme
-from bertsmith.text.examples.formats.conll_columns import TagColumns
 from bertsmith.text.examples.tagged import (
     BadTag,
     Entity,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, CorpusError, ExampleError
+from bertsmith.text.config import Columns, codec_named
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.encodings import codec_named, judge
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.encodings import judge
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.opening import TextFile
 

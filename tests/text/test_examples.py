@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.reading import Example, read_examples
 
 Read = list[tuple[str, str | None, str | None]]

@@ -11,14 +11,13 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.recipes.predict.rows import Texts
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.config import Columns, TagColumns
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
-from bertsmith.text.examples.formats.conll_columns import TagColumns
 from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.examples.recognising import recognise

@@ -8,7 +8,7 @@ import pytest
 from bertsmith.core.errors import ExampleError
 from bertsmith.evaluation.metrics import METRICS
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions

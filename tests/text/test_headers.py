@@ -9,8 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.core.errors import CorpusError, ExampleError
+from bertsmith.text.config import Columns
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.examples.columns import USUAL_NAMES, Columns
+from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.reading import Kind, read_examples, without_header
 from bertsmith.text.examples.recognising import recognise
 from bertsmith.text.headers import detect_header

@@ -9,7 +9,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.reading import Example, Kind, read_examples
 
 

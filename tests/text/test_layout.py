@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.corpus.documents import Layout, documents_of_lines, measure
+from bertsmith.text.config import Layout
+from bertsmith.text.corpus.documents import documents_of_lines, measure
 from bertsmith.text.corpus.files import Corpus
 
 PROSE = [

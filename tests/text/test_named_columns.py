@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.recipes.predict.rows import Texts
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import read_choices
 from bertsmith.text.examples.formats.conll import read_tagged
 from bertsmith.text.examples.formats.squad import read_questions
@@ -101,11 +101,11 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
 @pytest.mark.parametrize(
     ("reader", "name", "content", "columns", "message"),
     [
-        ("choice", "a.csv", QUIZ, Columns(group="nr"), "columns.group does not apply to multi"),
+        ("choice", "a.csv", QUIZ, Columns(group="nr"), "group-column does not apply to multi"),
         ("choice", "a.xml", COPA, Columns(label="x"), "--label-column does not apply to COPA's"),
         ("choice", "a.jsonl", '{"question": "x", "choices": ["y", "z"], "label": "A"}',
          Columns(header="no"), "--header no does not apply to JSON"),
-        ("span", "a.csv", ASKED, Columns(labels=("found",)), "--columns.labels does not apply to"),
+        ("span", "a.csv", ASKED, Columns(labels=("found",)), "--label-columns does not apply to"),
         ("span", "a.json", SQUAD, Columns(text="context"), "--text-column does not apply to SQuAD"),
         ("tag", "a.conll", "Ann B-PER\n", Columns(text="0"), "--tags.word and --tags.tag name"),
         ("tag", "a.txt", "Ann_N ran_V\n" * 3, Columns(header="yes"), "--header does not apply to"),

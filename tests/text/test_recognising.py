@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.text.examples.columns import USUAL, Columns
+from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.recognising import recognise
 from mutated import good_files
 

@@ -12,7 +12,8 @@ import pytest
 import zstandard
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import Document, Layout, documents_of_lines, measure_start
+from bertsmith.text.config import Layout
+from bertsmith.text.corpus.documents import Document, documents_of_lines, measure_start
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.corpus.sections import Position, Section, cut_text
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.bad_rows import BadRows
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.examples.formats.conll import read_tagged
-from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS, TagColumns
 from bertsmith.text.examples.recognising import recognise
 
 SENTENCES = [
@@ -177,9 +176,7 @@ def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
         read(lists)
     endless = write(tmp_path / "c.csv", [["word", "tag"], *[["a", "X"], ["b", "Y"]] * 600])
     assert recognise(endless).task == "tag"
-    with pytest.raises(
-        ExampleError, match=r"the ends of sentences are not marked.*--columns.group"
-    ):
+    with pytest.raises(ExampleError, match=r"the ends of sentences are not marked.*--group-column"):
         read(endless)
 
 

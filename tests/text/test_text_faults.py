@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bertsmith.core.errors import CorpusError, ExampleError
-from bertsmith.text.corpus.documents import Layout
+from bertsmith.text.config import Layout
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.examples.reading import read_examples
 

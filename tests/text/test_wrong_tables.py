@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.examples.recognising import label_separator, recognise
 
@@ -82,5 +82,5 @@ def test_commas_between_several_labels(tmp_path: Path) -> None:
     path.write_bytes(table("text,labels", ['"Paris, France|x"', "x"] * 10))
     assert label_separator(path, Columns()) == "|"
     path.write_bytes(table("text,labels", ['"a, b"', "c"] * 10))
-    with pytest.raises(ExampleError, match=r"state the separator of labels: --columns\.label_"):
+    with pytest.raises(ExampleError, match=r"state the separator of labels: --label-"):
         label_separator(path, Columns())

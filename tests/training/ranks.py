@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
 from bertsmith.core.signals import Interrupted
@@ -23,12 +24,11 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.loop import fit
 from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget
 from bertsmith.weights.tensors import write_tensors
 
 STEPS = 5
@@ -80,7 +80,7 @@ def model_of(vocabulary: int) -> Model:
 
 
 def batches_of(store: TokenStore, stop: int | None) -> PretrainingBatches:
-    config = SampleConfig(longest=41, tokens_per_batch=200)
+    config = SampleConfig(max_length=41, tokens_per_batch=200)
     if stop is None:
         return PretrainingBatches(store, store.tokenizer(), config, seed=3)
     stopping = Stopping(store, store.tokenizer(), config, seed=3)
@@ -93,19 +93,19 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
     folder.mkdir(parents=True, exist_ok=True)
     batches = batches_of(store, case.stop if world.rank == 1 else None)
     optimiser = OptimiserConfig(
-        rate=2e-3,
-        method="lamb" if case.method == "lamb" else "adamw",
+        learning_rate=2e-3,
+        algorithm="lamb" if case.method == "lamb" else "adamw",
         matrices="muon" if case.method == "muon" else "same",
     )
     config = FitConfig(
         budget=Budget(steps=STEPS),
         optimiser=optimiser,
-        accumulate=4,
+        gradient_accumulation=4,
         precision="fp32",
         seed=9,
         log_every=2,
         checkpoint_minutes=1e-9,
-        clip=0.5,
+        max_gradient_norm=0.5,
         measurements=2,
         workers=case.workers if world.size > 1 else 0,
     )

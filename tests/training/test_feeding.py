@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import Phase, PhasedBatches, SampleConfig
+from bertsmith.batches.config import Phase, SampleConfig
+from bertsmith.batches.pretraining import PhasedBatches
 from bertsmith.core.errors import StoreError, WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.store.store import TokenStore
@@ -18,8 +19,8 @@ from bertsmith.training.loading import feeding
 
 @pytest.fixture
 def batches(store: TokenStore, tokenizer: Tokenizer) -> PhasedBatches:
-    config = SampleConfig(longest=41, tokens_per_batch=300)
-    return PhasedBatches(store, tokenizer, config, [Phase(share=0.5, longest=24)], seed=3)
+    config = SampleConfig(max_length=41, tokens_per_batch=300)
+    return PhasedBatches(store, tokenizer, config, [Phase(share=0.5, max_length=24)], seed=3)
 
 
 def same(one: Batch, other: Batch) -> bool:

@@ -13,28 +13,24 @@ import pytest
 import torch
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import Precision
 from bertsmith.network.encoder import EncoderConfig, encoder_of
-from bertsmith.network.model import (
-    Model,
-    ModelConfig,
-    Precision,
-    build_model,
-    start_positions_as_sinusoids,
-)
+from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
+from bertsmith.training.loop import fit
+from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget
 from bounds import close_after_training
 from invented import SYLLABLES
 
@@ -58,14 +54,14 @@ def small_model(vocabulary: int, seed: int = 5, dropout: float = 0.1) -> Model:
 
 
 def small_batches(store: TokenStore, tokenizer: Tokenizer, tokens: int = 300) -> PretrainingBatches:
-    config = SampleConfig(longest=41, tokens_per_batch=tokens)
+    config = SampleConfig(max_length=41, tokens_per_batch=tokens)
     return PretrainingBatches(store, tokenizer, config, seed=3)
 
 
 def config_of(steps: int, method: Method = "muon", **changes: Any) -> FitConfig:  # noqa: ANN401
     optimiser = OptimiserConfig(
-        rate=2e-3,
-        method="lamb" if method == "lamb" else "adamw",
+        learning_rate=2e-3,
+        algorithm="lamb" if method == "lamb" else "adamw",
         matrices="muon" if method == "muon" else "same",
     )
     config = FitConfig(budget=Budget(steps=steps), optimiser=optimiser, log_every=1, seed=9)
@@ -123,14 +119,16 @@ def test_training_learns_what_follows_what(tokenizer: Tokenizer, tmp_path: Path)
     texts = [" ".join(SYLLABLES[(n + i) % 10] for i in range(180 + n)) + "." for n in range(40)]
     documents = [Document(source="cycle", line=1, paragraphs=(text,)) for text in texts]
     prepare_store(documents, tokenizer, tmp_path / "store", held_out=0.0)
-    config = SampleConfig(longest=41, tokens_per_batch=2000, text="within_documents")
+    config = SampleConfig(max_length=41, tokens_per_batch=2000, text="within_documents")
     batches = PretrainingBatches(TokenStore(tmp_path / "store"), tokenizer, config, seed=3)
     narrow = {"hidden": 64, "heads": 2, "feed_forward": 256, "dropout": 0.0}
     encoder = encoder_of("bert", "tiny", tokenizer.size, longest=41, **narrow)
     model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=5)
     start_positions_as_sinusoids(model, 0.1)
     folder = RunFolder(tmp_path)
-    optimiser = OptimiserConfig(rate=3e-3, beta_2=0.95, matrices="muon", muon_rate=0.03)
+    optimiser = OptimiserConfig(
+        learning_rate=3e-3, beta_2=0.95, matrices="muon", muon_learning_rate=0.03
+    )
     fit(config_of(110, optimiser=optimiser), model, OBJECTIVE, batches, folder=folder)
     lines = folder.log()
     assert lines[0]["masked_lm_loss"] == pytest.approx(math.log(tokenizer.size), abs=0.2)

@@ -12,7 +12,8 @@ from transformers.trainer_pt_utils import get_parameter_names
 
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.training.optimisers import Lamb, Optimiser, OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
+from bertsmith.training.optimisers import Lamb, Optimiser
 from bertsmith.weights import names
 from bounds import close_to_float64
 
@@ -57,7 +58,12 @@ def test_lamb_is_the_papers_but_for_norms_and_biases() -> None:
     model = small()
     before = {name: each.detach().double().numpy() for name, each in model.named_parameters()}
     config = OptimiserConfig(
-        method="lamb", rate=RATE, weight_decay=DECAY, beta_1=0.9, beta_2=0.99, epsilon=EPSILON
+        algorithm="lamb",
+        learning_rate=RATE,
+        weight_decay=DECAY,
+        beta_1=0.9,
+        beta_2=0.99,
+        epsilon=EPSILON,
     )
     optimiser = Optimiser(model, config)
     drawn = [gradients(model, step, without="next_sentence") for step in range(STEPS)]
@@ -122,7 +128,7 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
         lr=RATE, betas=BETAS, eps=EPSILON, foreach=False, fused=False,
     )  # fmt: skip
     config = OptimiserConfig(
-        rate=RATE, weight_decay=DECAY, beta_1=0.9, beta_2=0.99, epsilon=EPSILON
+        learning_rate=RATE, weight_decay=DECAY, beta_1=0.9, beta_2=0.99, epsilon=EPSILON
     )
     optimiser = Optimiser(ours, config)
     for step, factor in enumerate((0.5, 1.0, 0.25)):
@@ -142,7 +148,9 @@ def test_every_layer_has_its_share_of_the_rate() -> None:
     """ELECTRA's rule (Clark et al. 2020, appendix B) by hand, for two layers and a decay of 0.5."""
     model = small()
     before = {name: each.detach().clone() for name, each in model.named_parameters()}
-    optimiser = Optimiser(model, OptimiserConfig(rate=0.01, weight_decay=0.1, layer_decay=0.5))
+    optimiser = Optimiser(
+        model, OptimiserConfig(learning_rate=0.01, weight_decay=0.1, layer_decay=0.5)
+    )
     for _, each in model.named_parameters():
         each.grad = torch.ones_like(each)
     optimiser.step(0.75)
@@ -160,7 +168,7 @@ def test_every_layer_has_its_share_of_the_rate() -> None:
 
 def test_what_is_restored_goes_on_the_same() -> None:
     for method in ("adamw", "lamb"):
-        config = OptimiserConfig(method=method, rate=RATE)
+        config = OptimiserConfig(algorithm=method, learning_rate=RATE)
         straight, halves = small(), small()
         whole, part = Optimiser(straight, config), Optimiser(halves, config)
         for step in range(4):

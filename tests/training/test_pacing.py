@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
@@ -24,10 +25,11 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.loop import FitConfig, fit
+from bertsmith.training.loop import fit
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget, Costs, Pacing, Timing
+from bertsmith.training.schedule import Costs, Pacing, Timing
 from invented import invented_documents
 
 OBJECTIVE = Objective({"masked_lm": MaskedLM()})
@@ -62,7 +64,7 @@ class Slow:
 def batches(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> PretrainingBatches:
     folder = tmp_path_factory.mktemp("paced") / "store"
     prepare_store(invented_documents(30), tokenizer, folder, held_out=0.0)
-    config = SampleConfig(longest=16, tokens_per_batch=64, text="within_documents")
+    config = SampleConfig(max_length=16, tokens_per_batch=64, text="within_documents")
     return PretrainingBatches(TokenStore(folder), tokenizer, config, seed=3)
 
 
@@ -119,7 +121,7 @@ def test_minutes_are_those_of_the_clock(
     rates = [line["rate"] for line in folder.log() if "rate" in line]
     assert rates[0] == 0
     # the last step is made with what is left of a linear decay before it
-    assert rates[-1] == pytest.approx(config.optimiser.rate / (0.9 * state.step), rel=0.5)
+    assert rates[-1] == pytest.approx(config.optimiser.learning_rate / (0.9 * state.step), rel=0.5)
     falling = rates[rates.index(max(rates)) :]
     steps = [before - after for before, after in itertools.pairwise(falling)]
     # evenly, whatever the pauses between two steps

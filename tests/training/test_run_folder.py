@@ -9,8 +9,8 @@ import pytest
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.json_files import write_json
+from bertsmith.training.config import ScheduleConfig
 from bertsmith.training.run_folder import RUN_FORMAT, RunFolder, read_record, write_record
-from bertsmith.training.schedule import ScheduleConfig
 
 
 def test_one_owner_at_a_time(tmp_path: Path) -> None:
@@ -24,24 +24,30 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 def test_claim_and_go_on(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    settings = ScheduleConfig(warm_up=0.2)
+    settings = ScheduleConfig(warmup=0.2)
     assert not folder.claim("pretrain", settings)
     assert folder.claim("pretrain", settings)
     assert folder.settings("pretrain") == settings.to_dict()
-    with pytest.raises(RunFolderError, match=r"warm_up was 0.2, now 0.3"):
-        folder.claim("pretrain", ScheduleConfig(warm_up=0.3))
+    with pytest.raises(RunFolderError, match=r"warmup was 0.2, now 0.3"):
+        folder.claim("pretrain", ScheduleConfig(warmup=0.3))
     with pytest.raises(RunFolderError, match="bertsmith pretrain"):
         folder.claim("finetune", settings)
 
 
 @pytest.mark.parametrize(
     ("found", "version"),
-    [(None, "an earlier"), (1, "an earlier"), (RUN_FORMAT + 1, "a later"), ("x", "an earlier")],
+    [
+        (None, "an earlier"),
+        (1, "an earlier"),
+        (2, "an earlier"),
+        (RUN_FORMAT + 1, "a later"),
+        ("x", "an earlier"),
+    ],
 )
 def test_a_run_of_another_version_is_refused_and_can_be_read(
     tmp_path: Path, found: object, version: str
 ) -> None:
-    folder, settings = RunFolder(tmp_path), ScheduleConfig(warm_up=0.2)
+    folder, settings = RunFolder(tmp_path), ScheduleConfig(warmup=0.2)
     folder.claim("pretrain", settings)
     content = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     assert content.pop("format") == RUN_FORMAT
@@ -116,13 +122,13 @@ def test_runs_have_identities_and_copies_keep_them(tmp_path: Path) -> None:
     for folder in (one, other):
         folder.path.mkdir()
         assert folder.identity == ""
-        folder.claim("pretrain", ScheduleConfig(warm_up=0.2))
+        folder.claim("pretrain", ScheduleConfig(warmup=0.2))
     assert one.identity != other.identity
     shutil.copytree(one.path, tmp_path / "copy")
     assert RunFolder(tmp_path / "copy").identity == one.identity
     seeds = [RunFolder(one.path / "seeds" / f"seed-{seed}", part_of=one) for seed in (0, 1)]
     assert [each.identity for each in seeds] == [f"{one.identity}/seeds/seed-{n}" for n in (0, 1)]
-    one.claim("pretrain", ScheduleConfig(warm_up=0.2))
+    one.claim("pretrain", ScheduleConfig(warmup=0.2))
     assert one.identity == RunFolder(tmp_path / "copy").identity
 
 

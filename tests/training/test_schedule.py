@@ -15,20 +15,20 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.config import Budget, ScheduleConfig
 
 shares = st.floats(0, 1)
 
 
 def test_linear_warm_up_and_decay() -> None:
-    schedule = ScheduleConfig(warm_up=0.1)
+    schedule = ScheduleConfig(warmup=0.1)
     assert [schedule.factor(p) for p in (0, 0.05, 0.1, 0.55, 1)] == pytest.approx(
         [0, 0.5, 1, 0.5, 0]
     )
 
 
 def test_hold_and_cosine() -> None:
-    schedule = ScheduleConfig(warm_up=0.0, hold=0.5, decay="cosine")
+    schedule = ScheduleConfig(warmup=0.0, hold=0.5, decay="cosine")
     assert [schedule.factor(p) for p in (0, 0.5, 0.75, 1)] == pytest.approx([1, 1, 0.5, 0])
     assert schedule.factor(0.625) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
     assert ScheduleConfig(decay="none").factor(1.0) == 1.0
@@ -36,7 +36,7 @@ def test_hold_and_cosine() -> None:
 
 def test_root() -> None:
     """Hägele et al. 2024, section 3: 1 less the root of the share of the decay that is over."""
-    schedule = ScheduleConfig(warm_up=0.1, hold=0.5, decay="root")
+    schedule = ScheduleConfig(warmup=0.1, hold=0.5, decay="root")
     found = [schedule.factor(p) for p in (0.05, 0.1, 0.6, 0.7, 0.96, 1)]
     assert found == pytest.approx([0.5, 1, 1, 0.5, 1 - math.sqrt(0.9), 0])
 
@@ -49,7 +49,7 @@ def test_root() -> None:
 )
 def test_factors_are_shares(warm_up: float, hold: float, progress: float, decay: str) -> None:
     if warm_up + hold <= 1:
-        schedule = ScheduleConfig(warm_up=warm_up, hold=hold, decay=decay)  # type: ignore[arg-type]
+        schedule = ScheduleConfig(warmup=warm_up, hold=hold, decay=decay)  # type: ignore[arg-type]
         assert 0 <= schedule.factor(progress) <= 1
 
 
@@ -59,7 +59,7 @@ def test_budgets() -> None:
         with pytest.raises(ConfigError):
             Budget(**wrong)
     with pytest.raises(ConfigError):
-        ScheduleConfig(warm_up=0.7, hold=0.4)
+        ScheduleConfig(warmup=0.7, hold=0.4)
 
 
 def idle() -> torch.optim.Optimizer:
@@ -70,24 +70,24 @@ def idle() -> torch.optim.Optimizer:
     ("schedule", "theirs"),
     [
         (
-            ScheduleConfig(warm_up=0.1, decay="linear"),
+            ScheduleConfig(warmup=0.1, decay="linear"),
             get_linear_schedule_with_warmup(idle(), 20, 200),
         ),
         (
-            ScheduleConfig(warm_up=0.1, decay="cosine"),
+            ScheduleConfig(warmup=0.1, decay="cosine"),
             get_cosine_schedule_with_warmup(idle(), 20, 200),
         ),
         (
-            ScheduleConfig(warm_up=0.1, decay="none"),
+            ScheduleConfig(warmup=0.1, decay="none"),
             get_constant_schedule_with_warmup(idle(), 20),
         ),
         # constant, then decay
         (
-            ScheduleConfig(warm_up=0.1, hold=0.6, decay="linear"),
+            ScheduleConfig(warmup=0.1, hold=0.6, decay="linear"),
             get_wsd_schedule(idle(), 20, 60, 200, decay_type="linear"),
         ),
         (
-            ScheduleConfig(warm_up=0.1, hold=0.6, decay="cosine"),
+            ScheduleConfig(warmup=0.1, hold=0.6, decay="cosine"),
             get_wsd_schedule(idle(), 20, 60, 200, decay_type="cosine"),
         ),
     ],

@@ -9,23 +9,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import TrainingDiverged
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain.settings import PretrainConfig
+from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import loop
 from bertsmith.training.checkpoints import Checkpoints
-from bertsmith.training.loop import FitConfig, fit
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
+from bertsmith.training.loop import fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget, ScheduleConfig
 from bertsmith.training.stepping import Gradient, Watch
 
 STEPS = 24
@@ -36,7 +36,7 @@ class Run:
     """A small run that may be shown one unfit gradient."""
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, place: Path) -> None:
-        samples = SampleConfig(longest=41, tokens_per_batch=300)
+        samples = SampleConfig(max_length=41, tokens_per_batch=300)
         encoder = EncoderConfig(
             vocabulary=tokenizer.size, hidden=28, layers=2, heads=7, feed_forward=37, longest=41
         )
@@ -49,14 +49,14 @@ class Run:
     def fit(self, spoil: Callable[[Losses, int], Losses], **changes: object) -> int:
         config = FitConfig(
             budget=Budget(steps=STEPS),
-            optimiser=OptimiserConfig(rate=2e-3, matrices="muon"),
-            schedule=ScheduleConfig(decay="none", warm_up=0),
+            optimiser=OptimiserConfig(learning_rate=2e-3, matrices="muon"),
+            schedule=ScheduleConfig(decay="none", warmup=0),
             precision="fp32",
-            accumulate=2,
+            gradient_accumulation=2,
             log_every=1,
             spike=10.0,
             checkpoint_minutes=1e-9,
-            keep=3,
+            keep_checkpoints=3,
         )
         calls = 0
 
@@ -130,11 +130,11 @@ def test_an_unfit_step_changes_nothing_and_is_counted(run: Run, factor: float) -
 
 def test_tenfold_is_told_from_what_is_usual(run: Run) -> None:
     """The gradient of any ordinary step, times ten, is refused; twice as much is not."""
-    assert run.fit(scaled(10.0, *range(18, 24, 2)), spike=PretrainConfig().spike) == 3
+    assert run.fit(scaled(10.0, *range(18, 24, 2)), spike=PretrainSettings().spike) == 3
 
 
 def test_twice_as_much_is_no_spike(run: Run) -> None:
-    assert run.fit(scaled(2.0, 18, 21), spike=PretrainConfig().spike) == 0
+    assert run.fit(scaled(2.0, 18, 21), spike=PretrainSettings().spike) == 0
     norms = sorted(line["gradient_norm"] for line in run.folder.log())
     assert norms[-1] < 5 * norms[len(norms) // 2]
 

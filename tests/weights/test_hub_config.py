@@ -11,8 +11,7 @@ import pytest
 from transformers import BertConfig
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.network.block import Activation
-from bertsmith.network.embeddings import Positions
+from bertsmith.network.config import Activation, Positions
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights.config.reading import HubConfig
 from bertsmith.weights.config.settings import architecture, hub_config

@@ -18,7 +18,7 @@ from bertsmith.batches import DataPosition
 from bertsmith.batches.fitting import Ids, Segments, fitted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.preprocessing import Fit
+from bertsmith.network.config import Fit
 from bertsmith.tokens.tokenizer import Tokenizer
 
 # MiniLM on one CPU thread: 512 to 4,096 tokens are equally fast, 16,384 are 18 % slower

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.network.preprocessing import Fit
+from bertsmith.network.config import Fit
 from bertsmith.tokens.vocabulary import TokenInventory
 
 Tokens = NDArray[np.integer]

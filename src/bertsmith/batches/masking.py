@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.core.config import Config
+from bertsmith.batches.config import MaskingConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.streams import Bits, below, bits, uniform
 from bertsmith.tokens.vocabulary import TokenInventory
@@ -17,34 +16,6 @@ Numbers = NDArray[np.int64]
 
 # Joshi et al. 2019, section 3.1; Lan et al. 2019, section 4.1
 _LONGEST_SPAN, _LONGEST_NGRAM = 10, 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingConfig(Config):
-    """The share of the tokens to predict, and their replacements."""
-
-    share: float = 0.15
-    """Share of the tokens to predict."""
-    as_mask: float = 0.8
-    """Share of these replaced by [MASK]."""
-    as_random: float = 0.1
-    """Share of these replaced by a random token; the rest stay as they are."""
-    unit: Literal["token", "word", "ngram", "span"] = "token"
-    """What is chosen at once: tokens, whole words, one to three words as ALBERT's (n of them with a
-    probability in proportion to 1/n), or spans of words as SpanBERT's."""
-    span: float = 5.0
-    """Mean of the geometric lengths of spans, in words; lengths above ten are not drawn, so that
-    SpanBERT's 5 comes to spans of 3.8."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ConfigError(f"the masked share is {self.share}", remedy="it must be in (0, 1)")
-        if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
-            raise ConfigError(
-                f"as_mask {self.as_mask} and as_random {self.as_random} are not shares of one whole"
-            )
-        if self.span < 1:
-            raise ConfigError(f"span is {self.span}", remedy="it must be at least 1 word")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +92,7 @@ class Masking:
         tokens = np.bincount(owner, size, sequences)
         sizes, owners = size[order], owner[order]
         before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
-        missing = tokens[owners] * self.config.share - before
+        missing = tokens[owners] * self.config.probability - before
         selected = np.empty(len(size), bool)
         selected[order] = uniform(keys, -1)[owners] * sizes < missing
         return selected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -12,31 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches import DataPosition
+from bertsmith.batches.config import Phase, SampleConfig
 from bertsmith.batches.fitting import encode_pair
-from bertsmith.batches.masking import Masking, MaskingConfig, following
-from bertsmith.batches.segments import PAIRED, Cuts, Sample, Segments, Text
-from bertsmith.core.config import Config
+from bertsmith.batches.masking import Masking, following
+from bertsmith.batches.segments import Cuts, Sample, Segments
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.core.streams import Purpose, bits, permuted, stream, uniform
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.vocabulary import TokenInventory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase(Config):
-    """A share of the budget in which sequences have another length."""
-
-    share: float
-    """Share of the steps or minutes."""
-    longest: int
-    """Tokens a sequence at most."""
-    tokens_per_batch: int | None = None
-    """Tokens a batch at most; None for as many as in the rest of the run."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ConfigError(f"a phase's share is {self.share}", remedy="it must be in (0, 1)")
 
 
 class PhasedBatches:
@@ -84,65 +68,13 @@ class PhasedBatches:
 
 
 def _in_phase(config: SampleConfig, phase: Phase) -> SampleConfig:
-    if phase.longest > config.longest:
+    if phase.max_length > config.max_length:
         raise ConfigError(
-            f"a phase has sequences of {phase.longest} tokens, more than longest ({config.longest})"
+            f"a phase has sequences of {phase.max_length} tokens, more than --max-length "
+            f"({config.max_length})"
         )
     tokens = phase.tokens_per_batch or config.tokens_per_batch
-    return replace(config, longest=phase.longest, tokens_per_batch=tokens)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleConfig(Config):
-    """The composition of training sequences and batches."""
-
-    longest: int = 128
-    """Tokens a sequence at most, [CLS] and [SEP] included."""
-    tokens_per_batch: int = 8192
-    """Tokens a batch at most."""
-    text: Text = "next_sentence"
-    """Two segments with next_sentence or sentence_order as an objective; or one segment, from one
-    document (within_documents) or going on into the next (across_documents)."""
-    left_to_right: bool = False
-    """Predict every token from those before it, instead of masked ones from both sides."""
-    replaced_tokens: bool = False
-    """Predict of every token whether a small generator, trained beside the model, replaced it
-    (ELECTRA: Clark et al. 2020); the masked tokens are the generator's."""
-    short: float = 0.0
-    """Share of the sequences that end at a random earlier sentence, so that the model meets short
-    ones too; the rest of their text is left out of the epoch. ALBERT has 0.1."""
-    copies: int = 0
-    """Copies of the text, each cut, paired and masked in its own way, that epochs take in turn;
-    0 makes a new one each epoch. The paper has 10."""
-    masking: MaskingConfig = field(default_factory=MaskingConfig)
-    """Which tokens are masked."""
-
-    def __post_init__(self) -> None:
-        if self.longest < 8:
-            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 8 tokens")
-        if self.tokens_per_batch < self.longest:
-            raise ConfigError(
-                f"tokens_per_batch ({self.tokens_per_batch}) holds no sequence of {self.longest}"
-            )
-        if not 0 <= self.short < 1:
-            raise ConfigError(f"short is {self.short}", remedy="it must be in [0, 1)")
-        if self.copies < 0:
-            raise ConfigError(f"copies is {self.copies}", remedy="it must be 0 or more")
-        if self.left_to_right and self.replaced_tokens:
-            raise ConfigError(
-                "a generator of replaced tokens reads from both sides",
-                remedy="leave left_to_right or replaced_tokens out",
-            )
-        if self.left_to_right and self.pairs:
-            raise ConfigError(
-                f"left to right, [CLS] sees no text to tell {self.text} from",
-                remedy="let text be within_documents or across_documents",
-            )
-
-    @property
-    def pairs(self) -> bool:
-        """Return whether sequences have two segments and an objective that relates them."""
-        return self.text in PAIRED
+    return replace(config, max_length=phase.max_length, tokens_per_batch=tokens)
 
 
 class PretrainingBatches:
@@ -158,12 +90,12 @@ class PretrainingBatches:
                 "holds one document, and a random next sentence needs another",
                 where=store.folder,
                 remedy="put blank lines between documents, or pre-train with "
-                "--samples.text within_documents",
+                "--sequences within_documents",
             )
         if inventory.sep_id is None and (config.pairs or config.text == "across_documents"):
             raise ConfigError(
                 f"the inventory of tokens has no separator, which {config.text} needs",
-                remedy="pre-train with --samples.text within_documents",
+                remedy="pre-train with --sequences within_documents",
             )
         self.store = store
         self.config = config
@@ -175,10 +107,10 @@ class PretrainingBatches:
         self._segments = Segments(
             store,
             config.text,
-            config.longest,
+            config.max_length,
             inventory.continues,
             seed,
-            config.short,
+            config.short_sequences,
             specials=inventory.specials_around(pair=config.pairs),
         )
 
@@ -211,7 +143,7 @@ class PretrainingBatches:
     def _filling(self, place: DataPosition) -> tuple[NDArray[np.int64], int, Cuts]:
         """Return the sequences that fill the token budget: their indices, copy and cuts."""
         budget, specials = self.config.tokens_per_batch, self._segments.specials
-        guess = 8 + budget * 5 // (4 * self.config.longest)
+        guess = 8 + budget * 5 // (4 * self.config.max_length)
         while True:
             index = np.arange(place.index, min(place.index + guess, self.sequences))
             index, copy = self._in_copy(index, place.epoch)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.batches.config import Text
 from bertsmith.core.streams import Purpose, below, bits, permuted, stream, uniform
 from bertsmith.store.store import TokenStore
 
@@ -163,10 +163,6 @@ class Windows:
         return list(pairwise(edges))
 
 
-Text = Literal["next_sentence", "sentence_order", "within_documents", "across_documents"]
-
-PAIRED: tuple[Text, ...] = ("next_sentence", "sentence_order")
-"""The kinds of text with two segments and a label."""
 IS_NEXT, IS_RANDOM = 0, 1
 IN_ORDER, EXCHANGED = 0, 1
 

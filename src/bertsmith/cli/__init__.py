@@ -1,5 +1,6 @@
-"""The command `bertsmith`: a module a group of verbs; `command` makes typed functions of them.
+"""The command `bertsmith`: one table of verbs, each a config and a function of it.
 
-`main` is the program and turns errors into exit statuses; `verbs` is the table of all verbs.
-Reading options imports no torch.
+`commands` is the table, `command` makes syntax and help of a config, `config_files` reads files of
+options and prints them, and `main` is the program, which turns errors into exit statuses. Reading
+options imports no torch: configs lie in modules called `config`, which do not know it.
 """

@@ -1,346 +1,327 @@
-"""A typed function as a verb of the command line: signature as syntax, docstring as help.
+"""A config and a function as a verb of the command line.
 
-Parameters before the ``*`` become positional arguments (a list takes one or more), the others
-options; an underscore at the end of a name, where Python keeps the word for itself, is left out.
-A parameter named ``settings`` takes a `Config`, whose fields become dotted options and whose values
-can also come from a file by ``--config``.
+The options of the config (core/options.py) are the syntax: `POSITIONAL` ones in their order, the
+others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between; a switch
+has none, and ``--no-name`` turns it off. The function's docstring is the description in the help.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import json
 import re
-import tomllib
+import shutil
+import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsmith.core.config import Config
+from bertsmith.cli.config_files import config_lines, locate, parse_yaml, read_config
+from bertsmith.core.config import Config, described_type
 from bertsmith.core.errors import ConfigError, UserError
-from bertsmith.core.json_files import parse_json
+from bertsmith.core.options import (
+    REQUIRED,
+    Defaults,
+    Option,
+    configured,
+    effective_values,
+    missing_options,
+    nested_values,
+    no_defaults,
+    options_of,
+    unknown_option,
+)
 from bertsmith.core.output import print_line
 
-if typing.TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
-
-_LARGEST_CONFIG = 2**20
-_CONFIG = 'write TOML (clip = 1.0) in a .toml file, JSON ({"clip": 1.0}) in any other'
+CONFIG, PRINT_CONFIG, HELP = "config", "print-config", "help"
+_COLUMN = 24
+"""Column of the explanations in the help."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Short:
-    """A short option for a setting, given by its path; `several` has commas between its values."""
+class Command:
+    """Something the command line can do: `run` of the config that the arguments make."""
 
-    setting: str
-    several: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verb:
-    """Something the command line can do; `settings` imports its class when the verb is used.
-
-    `defaults` makes of the arguments given the settings that others are changes to; without it
-    they are those of the class. `short` has settings that users need often, by their options.
-    """
-
-    function: Callable[..., object]
+    config: type[Config]
+    run: Callable[[Any], object]
     examples: tuple[str, ...]
-    settings: Callable[[], type[Config]] | None = None
-    defaults: Callable[[Mapping[str, Any]], Config] | None = None
-    short: Mapping[str, Short] = field(default_factory=dict)
+    defaults: Defaults = no_defaults
+
+    @property
+    def description(self) -> str:
+        """The docstring of the function."""
+        return inspect.getdoc(self.run) or ""
 
     @property
     def summary(self) -> str:
-        """The first line of the function's docstring."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+        """The first line of the description."""
+        return self.description.partition("\n")[0]
 
 
-def read_arguments(name: str, verb: Verb, arguments: Sequence[str]) -> dict[str, Any]:
-    """The keyword arguments for the verb's function; `ConfigError` when they do not fit.
+def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Config:
+    """Return the config that arguments make; raises `ConfigError` when they do not fit.
 
-    Prints the verb's help and raises `SystemExit` when that is asked for.
+    Prints the help or the config and raises `SystemExit` when that is asked for.
     """
-    parser = _parser(name, verb)
-    _check_paths(name, verb, parser, arguments)
-    if not {"-h", "--help"}.isdisjoint(arguments):
-        if verb.defaults is not None:
-            _show_defaults(parser, verb, arguments)
-        # not by the parser, which would pass over an output that cannot be written
-        for line in parser.format_help().removesuffix("\n").split("\n"):
-            print_line(line)
+    if not {"-h", f"--{HELP}"}.isdisjoint(arguments):
+        _print_help(name, command, arguments)
         raise SystemExit(0)
-    try:
-        given = parser.parse_args(_spelled(parser, verb, arguments), defaults=False)
-    except argparse.ArgumentError as error:
-        what = _plain_message(str(error), verb)
-        raise ConfigError(what, remedy=f"see: bertsmith {name} --help") from error
-    values = vars(given.as_flat())
-    file = values.pop("config", None)
-    known = inspect.signature(verb.function).parameters
-    overrides = {key: _plain(values.pop(key)) for key in set(values) - set(known)}
-    # without defaults, a positional left out comes as None all the same
-    values = {key: value for key, value in values.items() if value is not None}
-    if verb.settings is not None and (file is not None or overrides):
-        defaults = verb.defaults(values) if verb.defaults else verb.settings()()
-        values["settings"] = _settings(defaults, file, overrides)
-    return values
+    asked = _split(name, command, arguments)
+    options = options_of(command.config)
+    given = {each: typed_text(text, options[each]) for each, text in asked.values.items()}
+    if asked.file is not None:
+        given = read_config(asked.file, command.config) | given
+    missing = missing_options(command.config, given)
+    if asked.print_config and missing:
+        data = nested_values(command.config, given)
+    elif missing:
+        shown = ", ".join(option.shown for option in missing)
+        raise ConfigError(f"missing: {shown}", remedy=f"see: bertsmith {name} --help")
+    else:
+        try:
+            config = configured(command.config, given, defaults=command.defaults)
+        except ConfigError as error:
+            raise error if asked.file is None else locate(error, asked.file, asked.values) from None
+        data = config.to_dict()
+    if not asked.print_config:
+        return config
+    values = effective_values(command.config, data, command.defaults)
+    for line in config_lines(missing, values).split("\n"):
+        print_line(line)
+    raise SystemExit(0)
 
 
-def _check_paths(name: str, verb: Verb, parser: ArgumentParser, arguments: Sequence[str]) -> None:
-    """Raise `ConfigError` for an empty path, which would be that of the working folder."""
-    actions = parser._option_string_actions
-    hints = typing.get_type_hints(verb.function)
-    before = ""
-    for argument in arguments:
-        option, sign, value = argument.partition("=")
-        if option not in actions or not sign:
-            option, value = before, argument
-        action = actions.get(option)
-        hint = None if action is None else hints.get(action.dest)
-        takes_path = action is None or hint is Path or Path in typing.get_args(hint)
-        if not value.strip() and takes_path:
-            shown = "a path" if action is None else option
-            remedy = f"name a file or a folder; see: bertsmith {name} --help"
-            raise ConfigError(f"{shown} is empty", remedy=remedy)
-        before = argument
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The texts of options, the config file, and whether the config is to be printed."""
+
+    values: dict[str, str | list[str] | bool]
+    file: Path | None
+    print_config: bool
 
 
-def _show_defaults(parser: ArgumentParser, verb: Verb, arguments: Sequence[str]) -> None:
-    """Let the help show the settings that the other arguments lead to."""
-    assert verb.defaults is not None
-    required = [action for action in parser._actions if action.required]
-    others = [each for each in arguments if each not in ("-h", "--help")]
-    try:
-        for action in required:
-            action.required = False
-        given = vars(parser.parse_args(_spelled(parser, verb, others), defaults=False).as_flat())
-        settings = verb.defaults({k: v for k, v in given.items() if v is not None})
-        parser.set_defaults(_flat(settings.to_dict()))
-    except (argparse.ArgumentError, UserError):
-        return  # help is shown whatever else is wrong
-    finally:
-        for action in required:
-            action.required = True
-
-
-def _spelled(parser: ArgumentParser, verb: Verb, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments as the parser wants them.
-
-    Options may have dashes for underscores, and some take values with commas between.
-    """
-    known = parser._option_string_actions
-    several = {option for option, short in verb.short.items() if short.several}
-    spelled: list[str] = []
-    for argument in arguments:
-        if spelled and spelled[-1] in several:
-            spelled.append(_listed(argument))
+def _split(name: str, command: Command, arguments: Sequence[str]) -> _Asked:
+    """Take arguments apart into options and their texts."""
+    options = options_of(command.config)
+    known = {each: option for each, option in options.items() if not option.positional}
+    values: dict[str, str | list[str] | bool] = {}
+    places, rest = [], list(arguments)
+    file, print_config = None, False
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            places += rest
+            break
+        if not re.match(r"--?[A-Za-z]", argument):
+            places.append(argument)
             continue
-        option, sign, value = argument.partition("=")
-        alike = "--" + option.removeprefix("--").replace("-", "_")
-        if option.startswith("--") and option not in known and alike in known:
-            option = alike
-        if sign and option in several:
-            value = _listed(value)
-        spelled.append(f"{option}{sign}{value}")
-    return spelled
-
-
-def _listed(value: str) -> str:
-    """Return values with commas between as a JSON list."""
-    return json.dumps([part.strip() for part in value.split(",") if part.strip()])
-
-
-def _usage(name: str, verb: Verb) -> str:
-    """One line: what must be given, the rest as options."""
-    shown = [f"bertsmith {name}"]
-    for parameter in inspect.signature(verb.function).parameters.values():
-        word = parameter.name.upper()
-        required = parameter.default is inspect.Parameter.empty
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            shown += [f"{_option(parameter.name)} {word}"] if required else []
-        elif "list" in str(parameter.annotation):
-            shown.append(f"{word} [{word} ...]")
+        flag, sign, value = argument.partition("=")
+        own = flag.removeprefix("--")
+        switched = own.removeprefix("no-") if own not in known else own
+        if own == PRINT_CONFIG:
+            print_config = True
+        elif switched in known and _is_switch(known[switched]):
+            if sign:
+                raise _misuse(name, f"{flag} takes no value")
+            values[switched] = switched == own
+        elif own not in (*known, CONFIG) or not flag.startswith("--"):
+            names = (*known, CONFIG, PRINT_CONFIG)
+            raise unknown_option(flag, {each: f"--{each}" for each in names})
+        elif not sign and (not rest or rest[0].partition("=")[0].removeprefix("--") in known):
+            raise _misuse(name, f"{flag} has no value")
         else:
-            shown.append(word if required else f"[{word}]")
-    return " ".join([*shown, "[options]"])
+            value = value if sign else rest.pop(0)
+            if own == CONFIG:
+                file = Path(value)
+            else:
+                values[own] = value
+    return _Asked(
+        values=_placed(name, options, places) | values, file=file, print_config=print_config
+    )
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """A value of an option, with the settings inside a list as `Config` wants them."""
-    if isinstance(value, argparse.Namespace):
-        return {key: _plain(each) for key, each in vars(value).items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+def _is_switch(option: Option) -> bool:
+    return option.hint is bool
 
 
-def help_page(verbs: Mapping[str, Verb], description: str) -> str:
+def _misuse(name: str, what: str) -> ConfigError:
+    return ConfigError(what, remedy=f"see: bertsmith {name} --help")
+
+
+def _placed(
+    name: str, options: Mapping[str, Option], places: list[str]
+) -> dict[str, str | list[str] | bool]:
+    """Return the texts of positional options; one that is a list takes all that are left."""
+    found: dict[str, str | list[str] | bool] = {}
+    for option in options.values():
+        if option.positional and places:
+            several = typing.get_origin(option.hint) is tuple
+            found[option.name] = places[:] if several else places[0]
+            places = [] if several else places[1:]
+    if places:
+        raise _misuse(name, f"there is no place for {places[0]!r}")
+    return found
+
+
+def typed_text(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
+    """Return the value of an option that a text stands for; raises `ConfigError`."""
+    if isinstance(text, bool):
+        return text
+    if isinstance(text, list):
+        (hint, *_) = typing.get_args(option.hint)
+        return tuple(_value(each, hint, option) for each in text)
+    return _value(text, option.hint, option)
+
+
+def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
+    """Return the value of a type that a text stands for."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        if text.lstrip().startswith("["):
+            return parse_yaml(text)
+        parts = [part.strip() for part in text.split(",")]
+        return tuple(_value(part, arguments[0], option) for part in parts if part)
+    if hint is Path and not text.strip():
+        raise ConfigError(f"{option.shown} is empty", remedy="name a file or a folder")
+    if origin is None and hint is not bool:
+        with suppress(ValueError):
+            return hint(text)
+    elif hint is bool and text in ("true", "false"):
+        return text == "true"
+    if text == "null" and type(None) in arguments:
+        return None
+    for each in arguments:
+        if origin is typing.Literal:
+            if str(each) == text:
+                return each
+        elif each is not type(None):
+            with suppress(ConfigError):
+                return _value(text, each, option)
+    what = f"{option.shown} is {text!r}"
+    raise ConfigError(what, remedy=f"it must be {described_type(option.hint)}")
+
+
+def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
+    """Print the help, with the defaults that the other arguments lead to."""
+    others = [each for each in arguments if each not in ("-h", f"--{HELP}")]
+    defaults: dict[str, Any] = {}
+    try:
+        asked = _split(name, command, others)
+        options = options_of(command.config)
+        given = {each: typed_text(text, options[each]) for each, text in asked.values.items()}
+        if asked.file is not None:
+            given = read_config(asked.file, command.config) | given
+        data = nested_values(command.config, given)
+        defaults = effective_values(command.config, data, command.defaults)
+        for each in given:
+            defaults.pop(each, None)
+    except UserError:
+        pass  # help is shown whatever else is wrong
+    for line in help_of(name, command, defaults):
+        print_line(line)
+
+
+def help_page(commands: Mapping[str, Any], description: str) -> str:
     """Return what ``bertsmith --help`` prints."""
-    width = max(map(len, verbs))
+    width = max(map(len, commands))
     lines = [description, "", "usage: bertsmith VERB ...", "", "verbs:"]
-    lines += [f"  {name:<{width}}  {verb.summary}" for name, verb in verbs.items()]
+    lines += [f"  {name:<{width}}  {command.summary}" for name, command in commands.items()]
     lines += ["", "examples:"]
-    lines += [f"  bertsmith {name} {verb.examples[0]}".rstrip() for name, verb in verbs.items()]
+    lines += [
+        f"  bertsmith {name} {command.examples[0]}".rstrip() for name, command in commands.items()
+    ]
     lines += [
         "",
-        "bertsmith VERB --help tells the options of a verb; bertsmith --version the version.",
+        "bertsmith VERB --help shows the options of a verb; bertsmith --version the version.",
     ]
     return "\n".join(lines)
 
 
-def _parser(name: str, verb: Verb) -> ArgumentParser:
-    import docstring_parser
-    import jsonargparse
-
-    class Help(argparse.RawDescriptionHelpFormatter, jsonargparse.DefaultHelpFormatter):
-        """Defaults in the help, but no types: the names and examples say those."""
-
-        def _get_help_string(self, action: argparse.Action) -> str:
-            if action.required and action.option_strings:
-                return f"{action.help} (required)"
-            # a default of 0 is worth saying, that of a flag is not
-            shown = not any(action.default is no for no in (None, False, argparse.SUPPRESS))
-            return (action.help or "") + (" (default: %(default)s)" if shown else "")
-
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    documentation = docstring_parser.parse(inspect.getdoc(verb.function) or "")
-    parser = jsonargparse.ArgumentParser(
-        prog=f"bertsmith {name}",
-        usage=_usage(name, verb),
-        description=documentation.description or "",
-        epilog="\n".join(
-            ["examples:", *(f"  bertsmith {name} {e}".rstrip() for e in verb.examples)]
-        ),
-        formatter_class=Help,
-        exit_on_error=False,
-        allow_abbrev=False,
+def help_of(name: str, command: Command, defaults: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a verb's help, with these defaults by the names of options."""
+    options = list(options_of(command.config).values())
+    yield f"usage: {' '.join(_usage(name, options))}"
+    yield from ("", *command.description.split("\n"))
+    if places := [option for option in options if option.positional]:
+        yield from ("", "positional arguments:")
+        for option in places:
+            yield from _entry(option.shown, option.explanation)
+    yield from ("", "options:")
+    yield from _entry("-h, --help", "show this help and stop")
+    for option in options:
+        if option.group is command.config and not option.positional:
+            yield from _option(option, defaults)
+    yield from _entry("--config FILE", "YAML, TOML or JSON file of options by name")
+    yield from _entry("--print-config", "print all options as YAML for --config, and stop")
+    groups = dict.fromkeys(option.group for option in options)
+    groups.pop(command.config, None)
+    for group in groups:
+        yield from ("", f"{_title(group)}:")
+        for option in options:
+            if option.group is group:
+                yield from _option(option, defaults)
+    yield from (
+        "",
+        "examples:",
+        *(f"  bertsmith {name} {each}".rstrip() for each in command.examples),
     )
-    explained = {one.arg_name: one.description for one in documentation.params}
-    hints = typing.get_type_hints(verb.function)
-    for parameter in inspect.signature(verb.function).parameters.values():
-        if parameter.name != "settings":
-            _add(parser, parameter, hints[parameter.name], explained.get(parameter.name) or "")
-    if verb.settings is not None:
-        parser.add_argument("--config", type=Path, help="TOML or JSON file of the settings below")
-        parser.add_class_arguments(verb.settings(), as_group=True)
-    for option, short in verb.short.items():
-        action = next(each for each in parser._actions if each.dest == short.setting)
-        parser._option_string_actions[option] = action
-        action.option_strings = [option]
-    return parser
 
 
-def _add(
-    parser: ArgumentParser,
-    parameter: inspect.Parameter,
-    hint: Any,  # noqa: ANN401
-    explanation: str,
-) -> None:
-    """Add the argument for one parameter."""
-    required = parameter.default is inspect.Parameter.empty
-    several = typing.get_origin(hint) is list
-    settings: dict[str, Any] = {"help": explanation}
-    if not required:
-        settings["default"] = parameter.default
-    if hint is bool:
-        settings["action"] = "store_true"
+def _usage(name: str, options: list[Option]) -> Iterator[str]:
+    """Yield what must be given, the rest as options."""
+    yield f"bertsmith {name}"
+    for option in options:
+        required, word = option.default is REQUIRED, option.name.upper()
+        if option.positional and typing.get_origin(option.hint) is tuple:
+            yield f"{word} [{word} ...]"
+        elif option.positional:
+            yield word if required else f"[{word}]"
+        elif required:
+            yield f"{option.shown} {word}"
+    yield "[options]"
+
+
+def _title(group: type[Config]) -> str:
+    return (group.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _option(option: Option, defaults: Mapping[str, Any]) -> Iterator[str]:
+    default = defaults.get(option.name, option.default)
+    note = f" (default: {_shown(default)})"
+    if option.hint is bool:
+        flag = f"{option.shown}, --no-{option.name}" if default is True else option.shown
+        yield from _entry(flag, option.explanation)
+        return
+    if option.default is REQUIRED:
+        note = " (required)"
+    elif default in (None, "", (), []):
+        note = ""
+    yield from _entry(f"{option.shown} {_metavar(option)}", option.explanation + note)
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _metavar(option: Option) -> str:
+    kinds = [option.hint, *typing.get_args(option.hint)]
+    choices = next((kind for kind in kinds if typing.get_origin(kind) is typing.Literal), None)
+    if choices is not None and not {int, float, str} & set(kinds):
+        return "{" + ",".join(map(str, typing.get_args(choices))) + "}"
+    if bool in kinds:
+        return "{true,false}"
+    word = option.name.rpartition(".")[2].upper()
+    return f"{word},..." if typing.get_origin(option.hint) is tuple else word
+
+
+def _entry(flag: str, explanation: str) -> Iterator[str]:
+    """Yield the lines of an option and its explanation, which begins in a column of its own."""
+    width = max(40, shutil.get_terminal_size().columns - 2)
+    lines = textwrap.wrap(explanation, width - _COLUMN)
+    if len(flag) + 4 > _COLUMN or not lines:
+        yield f"  {flag}"
     else:
-        settings["type"] = typing.get_args(hint)[0] if several else hint
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-        if required:
-            settings["required"] = True
-        if parameter.name.endswith("_"):
-            settings["metavar"] = parameter.name.removesuffix("_").upper()
-        parser.add_argument(_option(parameter.name), dest=parameter.name, **settings)
-    else:
-        settings["metavar"] = parameter.name.upper()
-        if several or not required:
-            settings["nargs"] = "+" if several else "?"
-        parser.add_argument(parameter.name, **settings)
-
-
-def _plain_message(message: str, verb: Verb) -> str:
-    """Return the parser's complaint in the user's terms."""
-    parameters = inspect.signature(verb.function).parameters
-    missing = "the following arguments are required: "
-    if message.startswith(missing):
-        names = message.removeprefix(missing).split(", ")
-        options = [n for n in names if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY]
-        return "missing: " + ", ".join(_option(n) if n in options else n.upper() for n in names)
-    found = re.match(r'Parser key "([^"]+)":.*value: ([^\n]*)', message, re.DOTALL)
-    if found is None:
-        return message
-    name = _option(found[1]) if found[1] in parameters else f"--{found[1]}"
-    expected = re.findall(r"Expected a (.+?)(?:\. Got|$)", message, re.MULTILINE)
-    kinds = [_plain_kind(kind) for kind in expected if "None" not in kind]
-    return f"{name} is {found[2]!r}, not {' or '.join(dict.fromkeys(kinds))}"
-
-
-def _plain_kind(kind: str) -> str:
-    """A type as the parser prints it, in words."""
-    if "Literal[" in kind:
-        return "one of " + ", ".join(re.findall(r"'([^']*)'", kind))
-    name = kind.removeprefix("<class '").removesuffix("'>")
-    return {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(name, name)
-
-
-def _option(name: str) -> str:
-    return "--" + name.removesuffix("_").replace("_", "-")
-
-
-def _settings(settings: Config, file: Path | None, overrides: dict[str, Any]) -> Config:
-    """The settings: defaults, below a file's values, below the options given."""
-    if file is not None:
-        try:
-            settings = settings.override(**_flat(_read(file)))
-        except ConfigError as error:
-            raise ConfigError(
-                error.what, where=error.where or file, line=error.line, remedy=error.remedy
-            ) from error
-    return settings.override(**overrides)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """The values in a TOML or JSON file."""
-    try:
-        with file.open("rb") as stream:
-            # a pipe is welcome, a device without an end is not
-            content = stream.read(_LARGEST_CONFIG + 1)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigError(what, where=file, remedy="check the path") from error
-    if len(content) > _LARGEST_CONFIG:
-        raise ConfigError("is over 1 MiB", where=file, remedy="name a file of settings")
-    try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-        values = tomllib.loads(text) if file.suffix == ".toml" else parse_json(text)
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r" \(at line (\d+).*\)$", str(error))
-        what = "not TOML: " + str(error).removesuffix(at[0] if at else "")
-        line = int(at[1]) if at else None
-        raise ConfigError(what, where=file, line=line, remedy=_CONFIG) from error
-    except json.JSONDecodeError as error:
-        what, remedy = f"not JSON: {error.msg}", _CONFIG
-        raise ConfigError(what, where=file, line=error.lineno, remedy=remedy) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("is not UTF-8", where=file, remedy="save it as UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        # numbers of thousands of digits, thousands of levels
-        raise ConfigError(f"cannot be read: {error}", where=file, remedy=_CONFIG) from error
-    if not isinstance(values, dict):
-        raise ConfigError("holds no JSON object", where=file, remedy=_CONFIG)
-    return values
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested groups as dotted paths."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+        yield f"  {flag:<{_COLUMN - 2}}{lines.pop(0)}"
+    yield from (" " * _COLUMN + line for line in lines)

@@ -13,15 +13,16 @@ closed, full or read by nobody any more ends nothing.
 
 from __future__ import annotations
 
+import difflib
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 
 from bertsmith import __doc__ as promise
-from bertsmith.cli.command import Verb, help_page, read_arguments
-from bertsmith.cli.verbs import VERBS
+from bertsmith.cli.command import Command, help_page, read_arguments
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.core import VERSION
 from bertsmith.core.clock import command_from, process_start
 from bertsmith.core.errors import ConfigError, DiskError, UserError, out_of_memory
@@ -35,7 +36,7 @@ _REPORT = (
 )
 
 
-def main(arguments: Sequence[str] | None = None, verbs: Mapping[str, Verb] = VERBS) -> int:
+def main(arguments: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
     """Run the command line; returns the exit status, and raises only what is a bug of ours.
 
     Without `arguments` it is the program: it takes those of the process, and shows a bug itself.
@@ -48,16 +49,16 @@ def main(arguments: Sequence[str] | None = None, verbs: Mapping[str, Verb] = VER
         arguments = sys.argv[1:]
     try:
         with termination_as_interrupt(), command_from(began):
-            return _ended(list(arguments), verbs)
+            return _ended(list(arguments), commands)
     finally:
         give_up_lost_streams()
 
 
-def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
+def _ended(arguments: list[str], commands: Mapping[str, Command]) -> int:
     """Run a verb; whatever ends it that is no bug becomes a line and a status."""
     try:
         try:
-            status = _run(arguments, verbs)
+            status = _run(arguments, commands)
         except SystemExit:
             # help was asked for
             flush()
@@ -82,21 +83,32 @@ def _ended(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
     return status
 
 
-def _run(arguments: list[str], verbs: Mapping[str, Verb]) -> int:
+def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        for line in help_page(verbs, (promise or "").partition("\n")[0]).split("\n"):
+        for line in help_page(commands, (promise or "").partition("\n")[0]).split("\n"):
             (print_line if arguments else say)(line)
         return 0 if arguments else 2
     if arguments[0] == "--version":
         print_line(f"bertsmith {VERSION}")
         return 0
-    for name, verb in verbs.items():
+    for name, command in commands.items():
         words = name.split()
         if arguments[: len(words)] == words:
-            verb.function(**read_arguments(name, verb, arguments[len(words) :]))
+            rest = arguments[len(words) :]
+            command.run(read_arguments(name, command, rest))
             return 0
-    meant = [name for name in verbs if name.split()[0] == arguments[0]] or verbs
-    raise ConfigError(f"there is no verb {arguments[0]!r}", remedy=f"there is: {', '.join(meant)}")
+    raise _unknown_verb(arguments, commands)
+
+
+def _unknown_verb(arguments: list[str], verbs: Collection[str]) -> ConfigError:
+    """Return the error for a verb that does not exist, with the one that may be meant."""
+    meant = [name for name in verbs if name.split()[0] == arguments[0]]
+    close = difflib.get_close_matches(" ".join(arguments[:2]), verbs, n=1)
+    close += difflib.get_close_matches(arguments[0], verbs, n=1)
+    remedy = f"there is: {', '.join(meant or verbs)}"
+    if close and not meant:
+        remedy = f"did you mean {close[0]}?"
+    return ConfigError(f"there is no verb {arguments[0]!r}", remedy=remedy)
 
 
 def _interruption_before(error: BaseException) -> KeyboardInterrupt | None:

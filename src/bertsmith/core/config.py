@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +14,19 @@ from bertsmith.core.json_files import read_json
 
 _LARGEST = 2**20
 
+POSITIONAL: Mapping[str, Any] = {"positional": True}
+"""Metadata of a field that the command line takes by its position."""
+INLINE: Mapping[str, Any] = {"inline": True}
+"""Metadata of a nested config whose options stand beside those of the config around it."""
+
+NO_OPTION: Mapping[str, Any] = {"option": False}
+"""Metadata of a field that others than the user set."""
+
+
+def named(name: str) -> Mapping[str, Any]:
+    """Return the metadata of a field whose option has another name than the field."""
+    return {"name": name}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -21,11 +34,12 @@ class Config:
 
     Subclasses are frozen keyword-only dataclasses whose fields are numbers, strings, booleans,
     ``None``, literals, tuples of these, or other configs. ``__post_init__`` may raise, never alter.
+    Those that a verb takes are options of the command line too (core/options.py).
     """
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values, nested as the configs are."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {f.name: plain_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], *, where: str | Path | None = None) -> Self:
@@ -65,20 +79,27 @@ class Config:
         return type(self).from_dict(data)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def plain_value(value: Any) -> Any:  # noqa: ANN401
+    """Return a value as plain JSON values."""
     if isinstance(value, Config):
         return value.to_dict()
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value
 
 
-def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> Any:  # noqa: ANN401
+def typed_value(  # noqa: PLR0912
+    value: Any,  # noqa: ANN401
+    hint: Any,  # noqa: ANN401
+    key: str,
+    where: str | Path | None,
+) -> Any:  # noqa: ANN401
     """Return a value as the type that a hint asks for; raises `ConfigError`.
 
-    A string may stand for a path, an integer for a float, a dictionary for a config.
+    A string may stand for a path, an integer for a float, a dictionary for a config, and a single
+    value for a tuple of one.
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -90,21 +111,72 @@ def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> An
             except ConfigError:
                 continue
     elif origin is typing.Literal:
-        if value in arguments:
+        if any(value == known and type(value) is type(known) for known in arguments):
             return value
-        options = ", ".join(repr(a) for a in arguments)
-        raise ConfigError(f"{key} is {value!r}", where=where, remedy=f"it can be {options}")
-    elif origin in (tuple, Sequence) and isinstance(value, list | tuple):
-        return tuple(typed_value(item, arguments[0], key, where) for item in value)
+    elif origin in (tuple, Sequence):
+        if isinstance(value, list | tuple):
+            return tuple(typed_value(item, arguments[0], key, where) for item in value)
+        if isinstance(value, str | Path | int | float):
+            return (typed_value(value, arguments[0], key, where),)
     elif isinstance(hint, type):
         if issubclass(hint, Config) and isinstance(value, dict):
             return hint.from_dict(value, where=where)
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
-        if hint is Path and isinstance(value, str):
+        if hint is Path and isinstance(value, str) and value.strip():
             return Path(value)
         # a bool is an int to Python, never to a reader of a config file
         if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
             return value
-    name = getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{key} is {value!r}", where=where, remedy=f"it must be of type {name}")
+    raise ConfigError(
+        f"{key} is {value!r}", where=where, remedy=f"it must be {described_type(hint)}"
+    )
+
+
+_KINDS: Mapping[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path",
+}  # fmt: skip
+
+
+def described_type(hint: Any) -> str:  # noqa: ANN401
+    """Return the values that a type has in plain words, such as "a whole number"."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kinds = (described_type(each) for each in arguments if each is not type(None))
+        return " or ".join(dict.fromkeys(kinds))
+    if origin is typing.Literal:
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
+    if origin in (tuple, Sequence):
+        return f"a list, each {described_type(arguments[0])}"
+    if isinstance(hint, type) and issubclass(hint, Config):
+        return f"a group of {', '.join(field.name for field in dataclasses.fields(hint))}"
+    return _KINDS.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def check_least(config: Config, bounds: Mapping[str, float], *, group: str = "") -> None:
+    """Raise `ConfigError` for a field that is less than its bound; None passes.
+
+    `group` precedes the names of options in the message.
+    """
+    for name, bound in bounds.items():
+        value = getattr(config, name)
+        if value is not None and not value >= bound:
+            raise _outside(group + name, value, f"at least {bound}")
+
+
+def check_range(config: Config, names: Iterable[str], interval: str, *, group: str = "") -> None:
+    """Raise `ConfigError` for a field that is not in an interval, as "(0, 1]"; None passes."""
+    low, high = map(float, interval[1:-1].split(","))
+    for name in names:
+        value = getattr(config, name)
+        if value is None:
+            continue
+        above = value >= low if interval[0] == "[" else value > low
+        below = value <= high if interval[-1] == "]" else value < high
+        if not (above and below):
+            raise _outside(group + name, value, f"in {interval}")
+
+
+def _outside(name: str, value: object, remedy: str) -> ConfigError:
+    option = "--" + name.replace("_", "-")
+    return ConfigError(f"{option} is {value}", remedy=f"it must be {remedy}")

@@ -13,8 +13,9 @@ from torch import Tensor
 from bertsmith.batches.examples import TOKENS_PER_BATCH, EncodedExamples, evaluation_batches
 from bertsmith.core.shapes import TagLogits
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import Precision
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.model import Model, forward_only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

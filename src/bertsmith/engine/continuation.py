@@ -12,10 +12,10 @@ from torch import Tensor
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids
-from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
+from bertsmith.engine.config import ContinuationConfig
 from bertsmith.engine.predictor import Request
 from bertsmith.engine.sequences import text_length
 from bertsmith.network.model import Model
@@ -24,29 +24,6 @@ from bertsmith.tokens.tokenizer import Tokenizer
 
 # texts whose logits over the whole vocabulary are computed at once
 _TEXTS = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContinuationConfig(Config):
-    """The options of continuing texts."""
-
-    tokens: int = 20
-    """Tokens that follow a text, fewer where the model's positions end."""
-    temperature: float = 0.0
-    """0 takes the likeliest token each time; above, tokens are drawn, the rarer ones more often
-    the higher it is."""
-    seed: int = 0
-    """Of what is drawn."""
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ConfigError(f"tokens is {self.tokens}", remedy="it must be at least 1")
-        if not 0 <= self.temperature <= 100:
-            raise ConfigError(
-                f"temperature is {self.temperature}", remedy="it must be from 0 to 100"
-            )
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}", remedy="it must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +89,7 @@ class TextContinuation:
             )
             for request in requests
         ]
-        for _ in range(self._config.tokens):
+        for _ in range(self._config.max_new_tokens):
             _extend(model, self._tokenizer, texts, draws, self._config, forward)
         return texts
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertsmith.batches.examples import EncodedExamples
-from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward
+from bertsmith.engine.config import MERGING, FeatureConfig, Merging, Words
 from bertsmith.engine.predictor import Outputs, Predictor, Request, by_request, joined
-from bertsmith.engine.sequences import ROWS, Long, ReadText, read_text, text_length
+from bertsmith.engine.sequences import ROWS, ReadText, read_text, text_length
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import VectorPooling
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
-from bertsmith.network.pooling import POOLINGS, LayerMix, Pooling, pooled
+from bertsmith.network.pooling import LayerMix, pooled
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.basic import CJK_RANGES, is_punctuation
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -107,9 +108,6 @@ def _checked(mix: LayerMix, name: str, layers: int) -> LayerMix:
     return mix
 
 
-Words = Literal["blanks", "marks"]
-Merging = Literal["mean", "first", "sum"]
-
 _STRETCH = re.compile(r"\S+")
 
 
@@ -165,68 +163,16 @@ def merged(
     return np.divide(sums, counts[:, None], dtype=np.float32), spans
 
 
-Unit = Literal["text", "token", "word"]
-
-_MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
 # bytes of token vectors that are held at once so that they come in the order of the texts
 _HELD = 2**27
 _NO_SPANS = np.zeros((0, 2), np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureConfig(Config):
-    """The unit and the layers of vectors."""
-
-    layer: str = "last"
-    """A layer's number from 0 (embeddings), a name as in `layer_names`, or mix:FILE."""
-    pool: str = "auto"
-    """Of a text: auto, the folder's own, or else the mean, or of a model that reads from left to
-    right its last token; cls, mean, max, mean-sqrt-length,
-    weighted-mean, last-token, several with + end to end; pooler, the model's own. Of each token:
-    token. Of each word: word-mean, word-first or word-sum of its pieces."""
-    words: Words = "blanks"
-    """Words are parted by blanks, or marks are words too."""
-    normalize: bool = False
-    """Whether every vector is brought to length 1."""
-    longest: int | None = None
-    """Tokens a sequence, special ones included; None for the model's limit."""
-    long: Long = "cut"
-    """Longer texts are cut, or read in windows whose vectors are averaged by their tokens."""
-    lowercase: bool = False
-    """Whether texts are lower-cased before they are encoded, whatever the vocabulary."""
-    prompt: str = ""
-    """Written before every text."""
-
-    def __post_init__(self) -> None:
-        known = ("auto", *POOLINGS, "pooler", "token", *_MERGING)
-        parts = self.pool.split("+")
-        if any(part not in known or (len(parts) > 1 and part not in POOLINGS) for part in parts):
-            raise ConfigError(
-                f"there is no pooling {self.pool!r}",
-                remedy=f"it can be {', '.join(known)}, or several with + between them "
-                "from cls to last-token",
-            )
-        if self.pool == "pooler" and self.layer != "last":
-            raise ConfigError("the pooler reads the last layer", remedy="leave the layer out")
-        if self.longest is not None and self.longest < 5:
-            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 5 tokens")
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The poolings whose results stand end to end."""
-        assert self.pool != "auto", "what auto is depends on the model: see `for_model`"
-        return tuple(self.pool.split("+"))
-
-    def for_model(self, model: Model) -> FeatureConfig:
-        """Return the config with the pooling that suits a model in place of auto."""
-        if self.pool != "auto":
-            return self
-        return replace(self, pool="last-token" if model.config.encoder.causal else "mean")
-
-    @property
-    def unit(self) -> Unit:
-        """The unit that has a vector: a text, a token or a word."""
-        return "token" if self.pool == "token" else "word" if self.pool in _MERGING else "text"
+def for_model(config: FeatureConfig, model: Model) -> FeatureConfig:
+    """Return the config with the pooling that suits a model in place of auto."""
+    if config.pool != "auto":
+        return config
+    return replace(config, pool="last-token" if model.config.encoder.causal else "mean")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +215,7 @@ def features(
 
 def width(model: Model, config: FeatureConfig, after: Sequence[nn.Module] = ()) -> int:
     """The length of the vectors; raises `ConfigError` as `features` does."""
-    config, encoder = config.for_model(model), model.config.encoder
+    config, encoder = for_model(config, model), model.config.encoder
     mix = layer_mix(config.layer, encoder.layers)
     size = encoder.hidden * mix.parts * len(config.kinds)
     for layer in after:
@@ -288,12 +234,12 @@ class Features:
         after: Sequence[nn.Module],
     ) -> None:
         """`after` are layers on top of pooled vectors; raises `ConfigError` as `features` does."""
-        config = config.for_model(model)
+        config = for_model(config, model)
         self._tokenizer, self._config, self._after = tokenizer, config, after
         encoder = model.config.encoder
         self._mix: LayerMix = layer_mix(config.layer, encoder.layers)
         self._width = encoder.hidden * self._mix.parts
-        self._longest = min(config.longest or encoder.longest, encoder.longest)
+        self._longest = min(config.max_length or encoder.longest, encoder.longest)
         if config.pool == "pooler" and model.pooler is None:
             raise ConfigError("the model has no pooler", remedy="take another pooling: mean, say")
         lowered = config.lowercase and not tokenizer.lowercase
@@ -320,7 +266,7 @@ class Features:
                 self._tokenizer,
                 self._as_read(example),
                 longest=self._longest,
-                long=self._config.long,
+                long=self._config.truncation,
                 spans=self._config.unit != "text",
             )
             for example in examples
@@ -377,7 +323,7 @@ class Features:
         hidden = self._mix.mixed(model.encoder(batch, at=nowhere, taps=taps).states)
         if self._config.unit != "text":
             return hidden
-        return pooled(cast("tuple[Pooling, ...]", self._config.kinds), hidden, batch.offsets)
+        return pooled(cast("tuple[VectorPooling, ...]", self._config.kinds), hidden, batch.offsets)
 
     def _of_texts(
         self,
@@ -404,7 +350,7 @@ class Features:
         """The features of a text's tokens or words."""
         assert text.spans is not None
         inner = np.concatenate([vectors[1:-1] for vectors in own])
-        merging = _MERGING.get(self._config.pool)
+        merging = MERGING.get(self._config.pool)
         if merging is not None:
             words = word_spans(example.text, self._config.words)
             vectors, spans = merged(inner, text.spans, words, merging)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import encode_examples
 from bertsmith.batches.fitting import Ids, Segments, encode_pair
 from bertsmith.core.errors import ExampleError
+from bertsmith.engine.config import Long
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -39,9 +40,6 @@ def windows(rows: Iterable[T], most: int, characters: Callable[[T], int]) -> Ite
 def text_length(example: Example) -> int:
     """The characters of a text or pair."""
     return len(example.text) + len(example.text_pair or "")
-
-
-Long = Literal["cut", "windows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

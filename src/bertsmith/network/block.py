@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -11,6 +9,7 @@ from torch import Tensor, nn
 from bertsmith.core.shapes import AtPlaces, Hidden, Places
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.attention.reference import weighted_values
+from bertsmith.network.config import Activation, Norm
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Inside
 
@@ -72,9 +71,6 @@ class SelfAttention(nn.Module):
         return mixed.unbind(1)
 
 
-Activation = Literal["gelu", "gelu_tanh"]
-
-
 class FeedForward(nn.Module):
     """Two linear layers around a GELU (Hendrycks & Gimpel 2016), exact or by its tanh formula.
 
@@ -103,9 +99,6 @@ class FeedForward(nn.Module):
             return self.down(F.gelu(self.up(inputs), approximate=self.approximate))  # type: ignore[no-any-return]
         up, gate = together(inputs, self.up, self.gate).chunk(2, -1)
         return self.down(F.gelu(up, approximate=self.approximate) * gate)  # type: ignore[no-any-return]
-
-
-Norm = Literal["after", "before"]
 
 
 class Block(nn.Module):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from bertsmith.core.shapes import Hidden, TokenIds
+from bertsmith.network.config import Positions
 from bertsmith.network.dropout import Dropout
-
-Positions = Literal["learned", "sinusoidal", "rotary", "none"]
 
 
 def sinusoidal_table(longest: int, hidden: int) -> Tensor:

@@ -14,8 +14,9 @@ from bertsmith.core.shapes import Hidden, Places
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.attention.rotary import Rotation, rotation
 from bertsmith.network.batch import Batch
-from bertsmith.network.block import Activation, Block, Norm
-from bertsmith.network.embeddings import Embeddings, Positions
+from bertsmith.network.block import Block
+from bertsmith.network.config import Activation, Norm, Positions
+from bertsmith.network.embeddings import Embeddings
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName

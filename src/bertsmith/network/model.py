@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import nn
@@ -26,6 +25,7 @@ from bertsmith.core.shapes import (
 )
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import Precision
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
@@ -292,9 +292,6 @@ def start_positions_as_sinusoids(model: Model, scale: float) -> None:
     positions = model.encoder.embeddings.positions
     if isinstance(positions, nn.Embedding):
         positions.weight.copy_(sinusoidal_table(*positions.weight.shape) * scale)
-
-
-Precision = Literal["bf16", "fp32"]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,11 +14,10 @@ from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.core.shapes import Hidden, Offsets, TokenVectors, Vectors
+from bertsmith.network.config import VectorPooling
 
-Pooling = Literal["cls", "max", "mean", "mean-sqrt-length", "weighted-mean", "last-token"]
 
-
-def pooled(kinds: Sequence[Pooling], hidden: Hidden, offsets: Offsets) -> Vectors:
+def pooled(kinds: Sequence[VectorPooling], hidden: Hidden, offsets: Offsets) -> Vectors:
     """One vector a sequence, (sequences, kinds x hidden): what each kind makes of it, end to end.
 
     `hidden` is (tokens, hidden), `offsets` (sequences + 1,); special tokens count as others do.
@@ -61,7 +59,7 @@ def _reduced(hidden: Tensor, how: str, offsets: Tensor) -> Tensor:
     return reduced
 
 
-POOLINGS: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
+POOLINGS: dict[VectorPooling, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": _first,
     "max": _largest,
     "mean": _mean,

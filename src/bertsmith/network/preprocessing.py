@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.text.examples.formats.conll_columns import TagColumns
-
-Fit = Literal["head", "tail", "head+tail", "windows"]
+from bertsmith.network.config import Fit
+from bertsmith.text.config import TagColumns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -27,6 +27,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.model import Model, forward_only
+from bertsmith.recipes.config import ConvertConfig
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.weights import names
 from bertsmith.weights.conversion.fairseq import find_fairseq, read_fairseq
@@ -97,7 +98,6 @@ def _drawn(one: Model, other: Model) -> Batch:
 
 REPORT_FILE = "conversion.json"
 
-Format = Literal["bertsmith", "tensorflow"]
 _SHOWN = 6
 
 
@@ -125,20 +125,19 @@ class Conversion:
         }
 
 
-def convert(
-    source: Path, out: Path, *, to: Format = "bertsmith", reference: Path | None = None
-) -> Conversion:
+def convert(config: ConvertConfig) -> Conversion:
     """Convert a model into a new folder, with a report in it; returns the content of the report.
 
     `reference` is a folder of the same model, whose outputs for some fixed ids are compared. Raises
     `ModelFolderError` for what cannot be read or must not be, and other `UserError` children.
     """
+    out, reference = config.out, config.reference
     if is_taken(out):
         raise ModelFolderError("exists already", where=out, remedy="choose another folder")
-    source = model_folder(source, "conversion")
+    source = model_folder(config.source, "conversion")
     if not source.exists() and find_checkpoint(source) is None:
         raise ModelFolderError("no such file or folder", where=source)
-    make = _to_tensorflow if to == "tensorflow" else _to_bertsmith
+    make = _to_tensorflow if config.to == "tensorflow" else _to_bertsmith
     with new_folder(out) as fresh, staging_folder(out) as staged:
         kind, moves, made = make(source, fresh, staged)
         differences = {} if reference is None else _compared(made, model_folder(reference))

@@ -4,61 +4,39 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from bertsmith.core.config import Config
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, printable
 from bertsmith.hub.models import model_folder
-from bertsmith.text.corpus.documents import Document, Layout
+from bertsmith.recipes.config import CorpusConfig, PrepareConfig
+from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus, shown_kinds
-from bertsmith.text.encodings import AUTO, check_encoding
-from bertsmith.text.headers import HeaderOption
 from bertsmith.text.opening import kind_of
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, kw_only=True)
-class CorpusReading(Config):
-    """Where the text of a corpus stands in its files, and how it is written there."""
+def open_corpus(config: CorpusConfig) -> Corpus:
+    """Return the corpus of files, folders and globs, and print what is skipped in folders.
 
-    text_column: str = "text"
-    """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
-    header: HeaderOption = "auto"
-    """Whether the first line of a CSV or TSV names its columns; auto looks at its first lines."""
-    layout: Layout = "auto"
-    """What lines and blank lines mean in plain text."""
-    encoding: str = AUTO
-    """Encoding of the files by name; auto finds it out, file by file."""
-    text_files: tuple[str, ...] = ()
-    """Patterns of names, such as *.py, of files that are read as plain text."""
-
-    def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-
-    def open(self, paths: Sequence[str | Path]) -> Corpus:
-        """Return the corpus of files, folders and globs, and print what is skipped in folders.
-
-        Raises `CorpusError`.
-        """
-        corpus = Corpus(
-            paths,
-            text_column=self.text_column,
-            header=self.header,
-            layout=self.layout,
-            encoding=self.encoding,
-            text_files=self.text_files,
+    Raises `CorpusError`.
+    """
+    corpus = Corpus(
+        config.corpus,
+        text_column=config.text_column,
+        header=config.header,
+        layout=config.layout,
+        encoding=config.encoding,
+        text_files=config.text_files,
+    )
+    if corpus.skipped.total():
+        files = "file" if len(corpus.files) == 1 else "files"
+        say(
+            f"corpus: {len(corpus.files):,} {files}; skipped: {shown_kinds(corpus.skipped)} "
+            "(--text-files '*.ext' reads others as text)"
         )
-        if corpus.skipped.total():
-            files = "file" if len(corpus.files) == 1 else "files"
-            say(
-                f"corpus: {len(corpus.files):,} {files}; skipped: {shown_kinds(corpus.skipped)} "
-                "(--text-files '*.ext' reads others as text)"
-            )
-        return corpus
+    return corpus
 
 
 _DOCUMENTS = 2
@@ -66,10 +44,12 @@ _PARAGRAPHS = 2
 _TOKENS = 12
 
 
-def dry_run(corpus: Corpus, vocab: str | Path) -> None:
+def dry_run(config: PrepareConfig) -> Corpus:
     """Show what `prepare` would read and how the vocabulary tokenizes it, and write nothing."""
-    tell_corpus(corpus, Tokenizer.load(model_folder(vocab, "vocabulary")))
+    corpus = open_corpus(config.text)
+    tell_corpus(corpus, Tokenizer.load(model_folder(config.vocab, "vocabulary")))
     say("dry run: nothing was written")
+    return corpus
 
 
 def tell_corpus(corpus: Corpus, tokenizer: Tokenizer) -> None:

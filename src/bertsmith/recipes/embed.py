@@ -21,13 +21,15 @@ from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.core.printable import counted
-from bertsmith.engine.features import FeatureConfig, TextFeatures, Unit, features, width
+from bertsmith.engine.config import FeatureConfig, Unit
+from bertsmith.engine.features import TextFeatures, features, for_model, width
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import Dense, UnitLength
+from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import Texts
-from bertsmith.text.examples.columns import USUAL, Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -288,7 +290,7 @@ def open_embedder(
         loaded = load_model(folder if settings is None else settings.network)
     model, tokenizer = loaded
     embedder = Embedder(
-        model=model, tokenizer=tokenizer, config=config.for_model(model), after=after
+        model=model, tokenizer=tokenizer, config=for_model(config, model), after=after
     )
     _check_width(embedder, folder)
     return embedder
@@ -299,11 +301,11 @@ def _by_folder(
 ) -> FeatureConfig:
     """The config with what the folder says where nothing else is asked for."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
-    limits = [each for each in (config.longest, settings.longest) if each is not None]
+    limits = [each for each in (config.max_length, settings.longest) if each is not None]
     return replace(
         config,
         pool=pool,
-        longest=min(limits) if limits else None,
+        max_length=min(limits) if limits else None,
         lowercase=config.lowercase or settings.lowercase,
         prompt=config.prompt or (settings.prompt(prompt) if config.unit == "text" else ""),
     )
@@ -336,26 +338,18 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
     return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
 
-def embed(
-    model: str | Path,
-    file: str | Path = "-",
-    *,
-    out: str | Path,
-    config: FeatureConfig | None = None,
-    prompt: str | None = None,
-    columns: Columns = USUAL,
-    device: str = "auto",
-) -> None:
+def embed(config: EmbedConfig) -> None:
     """Write the vectors of texts, in their order, to an .npy, .parquet or .jsonl file.
 
     Memory does not grow with the number of texts. How many were cut is told at the end.
     """
-    file, out = str(file), Path(out)
+    file, out = config.file, config.out
+    columns = Columns(**config.columns.to_dict())
     check_kind(out)
     if file != "-" and out.resolve() == Path(file).resolve():
         raise ConfigError("--out is the file of the texts", remedy="name another")
-    place = device_named(device)
-    embedder = open_embedder(model, config, prompt=prompt)
+    place = device_named(config.device)
+    embedder = open_embedder(config.model, config.features, prompt=config.prompt)
     embedder.model.to(place)
     texts, told = Texts(file, columns), _Told(embedder)
     reading = _Reading(texts)
@@ -419,11 +413,12 @@ class _Told:
             f"{seconds:.1f} s"
         )
         if self._cut:
-            limit = min(config.longest or encoder.longest, encoder.longest)
+            limit = min(config.max_length or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)
             say(
                 f"{self._cut:,} of {counted(self._texts, 'text')} were longer than {limit} tokens "
-                f"and were cut, {100 * share:.1f} % of all tokens; --long windows reads them whole"
+                f"and were cut, {100 * share:.1f} % of all tokens; "
+                "--truncation windows reads them whole"
             )
         if texts.blank:
             told = "" if out.suffix != ".npy" else ": rows are those of the others"

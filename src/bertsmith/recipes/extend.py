@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from bertsmith.core import VERSION
-from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
+from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
@@ -23,7 +23,8 @@ from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.recipes.config import ExtendConfig
+from bertsmith.recipes.corpora import open_corpus
 from bertsmith.recipes.vocabulary import watched_learning
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.text.corpus.documents import Document
@@ -81,27 +82,19 @@ class ExtendOutcome:
     held_out: str
 
 
-def extend(
-    model: str | Path,
-    corpus: list[str],
-    *,
-    add: int,
-    out: Path,
-    reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
-) -> ExtendOutcome:
+def extend(config: ExtendConfig) -> ExtendOutcome:
     """Add the `add` pieces to a model's vocabulary that save most in a corpus; save it in `out`.
 
     A twentieth of the corpus is held out to measure with: documents, or paragraphs if there are
     fewer than twenty documents. Each new row of the token table, and of the masked-LM bias, starts
     as the mean of those it replaces. Raises `UserError` children.
     """
-    if add < 1:
-        raise ConfigError(f"add is {add}", remedy="it must be at least 1")
+    out = config.out
     with made_folder(out.parent), claimed(out):
         if is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
-        outcome = _extended(model, reading.open(corpus), add, out)
-    _tell(outcome, add)
+        outcome = _extended(config.model, open_corpus(config.text), config.add, out)
+    _tell(outcome, config.add)
     return outcome
 
 

@@ -11,7 +11,6 @@ of its input. Every mistake in what is asked is a `UserError`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,25 +26,21 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
+from bertsmith.core.options import configured, in_python
 from bertsmith.engine.answers import Forward
-from bertsmith.engine.continuation import ContinuationConfig
-from bertsmith.engine.features import FeatureConfig, Features
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.features import Features
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.hub.models import model_folder
-from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.embed import open_embedder
 from bertsmith.recipes.predict.evaluate import evaluate_predictor
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
-from bertsmith.tasks.answering import (
-    AnsweringConfig,
-    Presented,
-    PretrainedAnswering,
-    TaskAnswering,
-    answering_of,
-)
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
+from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -54,7 +49,6 @@ from bertsmith.weights.sentence_folder import read_sentence_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_OF_CONTINUATION = frozenset(each.name for each in dataclasses.fields(ContinuationConfig))
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
@@ -123,7 +117,7 @@ class LoadedModel:
         An example is a text, a pair of texts as a tuple, or a dictionary of the fields that a row
         of the task's JSONL has: ``{"question": ..., "context": ...}``, ``{"text": ...,
         "choices": [...]}``, ``{"tokens": [...]}``. `options` are those of `AnsweringConfig`, such
-        as ``top=3``, and of `ContinuationConfig` for a model that continues texts. Raises
+        as ``top=3``, or ``max_new_tokens=9`` for a model that continues texts. Raises
         `ConfigError` and `ExampleError`.
         """
         answering = self._answering(options)
@@ -169,7 +163,7 @@ class LoadedModel:
         or ``normalize=True``; by default vectors are what the folder says, else means over tokens.
         Raises `ConfigError`.
         """
-        config = FeatureConfig.from_dict(options)
+        config = configured(FeatureConfig, options, spelled=in_python)
         if config.unit != "text":
             raise ConfigError(
                 f"pool is {config.pool!r}, which gives a text several vectors",
@@ -196,10 +190,7 @@ class LoadedModel:
             return evaluate_predictor(predictor, file, where=self.name, reading=reading)
 
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
-        given = {name: options.pop(name) for name in _OF_CONTINUATION & set(options)}
-        config = AnsweringConfig.from_dict(options)
-        if given:
-            config = dataclasses.replace(config, continuation=ContinuationConfig.from_dict(given))
+        config = configured(AnsweringConfig, options, spelled=in_python)
         return answering_of(self.model, self.tokenizer, config, where=self.name)
 
     def _predictor(self, answering: Answering[Any, Any]) -> Predictor[Any, Any]:

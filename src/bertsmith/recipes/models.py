@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from rich.box import SIMPLE_HEAD
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
 from bertsmith.core.log import Table
 from bertsmith.core.output import print_table
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.families.catalog import PRESETS
 from bertsmith.network.model import Model, ModelConfig, preset_config
 from bertsmith.recipes.room import need
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
 
 TOKENS = 4096
 """Tokens of the batch for which memory is given, 32 sequences of 128."""
@@ -113,7 +113,7 @@ def _living(encoder: EncoderConfig) -> int:
 def _facts(name: str) -> ModelFacts:
     config = preset_config(name)
     encoder = config.encoder
-    samples = SampleConfig(longest=_LONGEST, tokens_per_batch=TOKENS)
+    samples = SampleConfig(max_length=_LONGEST, tokens_per_batch=TOKENS)
     trained = dataclasses.replace(config, masked_lm=True)
     return ModelFacts(
         name=name,

@@ -19,6 +19,7 @@ from bertsmith.hub.client import hub_api
 from bertsmith.hub.models import PREFIX, hub_name
 from bertsmith.hub.transfers import index_file, send, settings_files, weights_files
 from bertsmith.network.model import Model
+from bertsmith.recipes.config import PushConfig
 from bertsmith.reports.model_card import base_of, head_of, read_card, read_head, with_head
 from bertsmith.weights.folder import CARD_FILE, load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
@@ -36,34 +37,28 @@ class Parcel:
     card: str
 
 
-def push(
-    model: Path,
-    repository: str,
-    *,
-    private: bool = False,
-    revision: str | None = None,
-    message: str = "",
-    license: str | None = None,
-    language: tuple[str, ...] = (),
-    datasets: tuple[str, ...] = (),
-    dry_run: bool = False,
-) -> str | None:
+def push(config: PushConfig) -> str | None:
     """Check a model folder, complete its README.md, and send both to the hub as one commit.
 
     Only files that belong to the model are sent. Returns the commit's address, None with `dry_run`,
     which writes and sends nothing but lists the files, and prints the card. Raises `UserError`
     children.
     """
+    model, repository, revision = config.model, config.repository, config.revision
     name = hub_name(f"{PREFIX}{repository.removeprefix(PREFIX)}")
     if name is None or "/" not in name.repository or "@" in repository:
         raise HubError(
             "is not a repository on the hub", where=repository, remedy="write owner/name"
         )
     if revision is not None and (not _BRANCH.fullmatch(revision) or ".." in revision):
-        raise ConfigError(f"revision is {revision!r}", remedy="it must be the name of a branch")
-    if not dry_run:
+        raise ConfigError(f"--revision is {revision!r}", remedy="it must be the name of a branch")
+    if not config.dry_run:
         hub_api()
-    given = {"license": license, "language": list(language), "datasets": list(datasets)}
+    given = {
+        "license": config.license,
+        "language": list(config.language),
+        "datasets": list(config.datasets),
+    }
     sentences = read_sentence_folder(model)
     loaded, _ = load_model(model if sentences is None else sentences.network)
     parcel = _packed(
@@ -73,7 +68,7 @@ def push(
         sentences=sentences is not None,
     )
     _tell(parcel)
-    if dry_run:
+    if config.dry_run:
         for line in parcel.card.replace("\r\n", "\n").removesuffix("\n").split("\n"):
             print_line(line)
         return None
@@ -83,9 +78,9 @@ def push(
             model,
             parcel.files,
             name.repository,
-            private=private,
+            private=config.private,
             revision=revision,
-            message=message or f"Model made by bertsmith {VERSION}",
+            message=config.message or f"Model made by bertsmith {VERSION}",
         )
     say(f"sent: {address}")
     say(f"next: bertsmith predict {PREFIX}{name.repository}{f'@{revision}' if revision else ''}")

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
+from bertsmith.network.config import Precision
 from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, Precision
+from bertsmith.network.model import Model, ModelConfig
 from bertsmith.objectives.replaced_tokens import generator_config
 from bertsmith.recipes.findings import Finding, judged
-from bertsmith.training.optimisers import OptimiserConfig
+from bertsmith.training.config import OptimiserConfig
 
 WORKING_ROOM = 250_000_000
-_REMEDY = "take a smaller --model, or half of --samples.tokens_per_batch with twice --accumulate"
+_REMEDY = "take a smaller --model, or half of --tokens-per-batch with twice --gradient-accumulation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +79,14 @@ def need(
 def _activations(config: ModelConfig, samples: SampleConfig, *, half: bool) -> int:
     """Return the bytes kept for the backward pass of a batch; matrix products in half precision."""
     encoder, width = config.encoder, 2 if half else 4
-    share = 1.0 if samples.left_to_right else samples.masking.share
+    share = 1.0 if samples.left_to_right else samples.masking.probability
     # logits, their float32, log-probabilities, gradients and the copy for the maximum
     head = share * encoder.vocabulary * (2 * width + 4 * 4)
     if samples.left_to_right:
         head = 0.0  # made in slices
-    layers = layer_activations(encoder, samples.longest, half=half)
+    layers = layer_activations(encoder, samples.max_length, half=half)
     if samples.replaced_tokens:
-        layers += layer_activations(generator_config(encoder), samples.longest, half=half)
+        layers += layer_activations(generator_config(encoder), samples.max_length, half=half)
     return int(samples.tokens_per_batch * (layers + head))
 
 

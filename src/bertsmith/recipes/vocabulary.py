@@ -9,23 +9,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Literal
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.core.files import is_taken
 from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.recipes.corpora import CorpusReading
+from bertsmith.recipes.config import StripAccents, VocabularyConfig, VocabularySettings
+from bertsmith.recipes.corpora import open_corpus
 from bertsmith.text.corpus.documents import Document
+from bertsmith.tokens.config import KindName
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.counting import AccentDecision, Alphabet, LearningObserver
 from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import KindName
 
 
 class WatchedLearning(LearningObserver):
@@ -68,51 +67,10 @@ def watched_learning() -> Iterator[WatchedLearning]:
         yield WatchedLearning(shown)
 
 
-StripAccents = Literal["auto", "yes", "no"]
-SpecialsName = Literal["albert", "xlm-roberta"]
-
 _FIT_PARAGRAPHS = 2000
 _FIT_CHARACTERS = 2000
 _ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
 _STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
-
-
-@dataclass(frozen=True, kw_only=True)
-class VocabularySettings:
-    """What kind of vocabulary to learn."""
-
-    size: int = 30_000
-    """Entries, special tokens included."""
-    kind: KindName = "wordpiece"
-    """How words are cut."""
-    cased: bool = False
-    """Keep capitals and accents; byte-bpe always does."""
-    strip_accents: StripAccents = "auto"
-    """Drop combining marks; auto decides from the text. See `tokens.accents`."""
-    character_coverage: float | None = None
-    """Share of the text's characters to know. See `tokens.alphabet`."""
-    specials: SpecialsName = "albert"
-    """Special tokens of a unigram vocabulary, and its rules: ALBERT's, or XLM-RoBERTa's, which
-    keep capitals and accents."""
-
-    def __post_init__(self) -> None:
-        plain = self.kind == "unigram" and self.strip_accents != "yes"
-        if self.specials == "xlm-roberta" and not plain:
-            raise VocabularyError(
-                "--specials xlm-roberta is for --kind unigram, and keeps accents",
-                remedy="leave it or the other option out",
-            )
-        if self.kind != "byte-bpe":
-            return
-        for option, given in (
-            ("--strip-accents yes", self.strip_accents == "yes"),
-            ("--character-coverage", self.character_coverage is not None),
-        ):
-            if given:
-                raise VocabularyError(
-                    f"{option} is not for byte-bpe, which keeps and knows every character",
-                    remedy="leave it out, or choose --kind wordpiece or unigram",
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,18 +84,13 @@ class LearnedVocabulary:
     alphabet: Alphabet | None
 
 
-def learn_vocabulary(
-    corpus: list[str],
-    *,
-    out: Path,
-    settings: VocabularySettings = VocabularySettings(),
-    reading: CorpusReading = CorpusReading(),  # noqa: B008 (frozen)
-) -> Tokenizer:
+def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
     """Learn a vocabulary from a corpus and save it in a new folder."""
+    out, settings = config.out, config.settings
     if is_taken(out):
         raise VocabularyError("exists already", where=out, remedy="choose another --out")
     with new_folder(out) as partial:
-        opened = reading.open(corpus)
+        opened = open_corpus(config.text)
         learned = learn_from(
             opened, total=opened.total_bytes, read=lambda: opened.bytes_read, settings=settings
         )

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
-from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
-from bertsmith.engine.continuation import Continuation, ContinuationConfig, TextContinuation
+from bertsmith.engine.config import ContinuationConfig
+from bertsmith.engine.continuation import Continuation, TextContinuation
 from bertsmith.engine.fill_mask import Filled, MaskFilling
 from bertsmith.engine.predictor import (
     Answering,
@@ -28,7 +28,7 @@ from bertsmith.engine.predictor import (
 from bertsmith.engine.sequences import text_length
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.network.preprocessing import Fit
+from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tasks.table import task_of
 from bertsmith.tasks.task import (
     UNTUNED,
@@ -57,37 +57,6 @@ class Presented(Answering[R, Any], Protocol[R]):
     def lines(self, row: R, record: Record, brief: Brief) -> Iterator[str]:
         """Yield an example and its answer for people to read."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnsweringConfig(Config):
-    """The options of answering, in so far as the model's folder does not state them."""
-
-    top: int = 5
-    """Answers to give for each example."""
-    longest: int | None = None
-    """Tokens of a text that are read at once; None for as in training."""
-    long: Fit | None = None
-    """The part of longer texts that is read; None for as in training."""
-    stride: int | None = None
-    """Tokens that two windows share; None for as in training."""
-    no_answer: float | None = None
-    """For spans: the doubt over which there is no answer; None for what was tuned in training."""
-    min_confidence: float | None = None
-    """For classes and choices: the probability below which none is given; None as in training."""
-    continuation: ContinuationConfig | None = None
-    """How texts are continued, by a model that continues them."""
-
-    def __post_init__(self) -> None:
-        if self.top < 1:
-            raise ConfigError(f"top is {self.top}", remedy="it must be at least 1")
-        if self.longest is not None and self.longest < 8:
-            raise ConfigError(f"longest is {self.longest}", remedy="it must be at least 8 tokens")
-        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
-            raise ConfigError(
-                f"min_confidence is {self.min_confidence}",
-                remedy="it is a probability, from 0 to 1",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +216,7 @@ def answering_of(
     config = model.config
     if options.continuation is not None and not continues(config):
         raise ConfigError(
-            "--tokens, --temperature and --seed are for a model that continues texts",
+            "--max-new-tokens, --temperature and --seed are for a model that continues texts",
             remedy="leave them out",
         )
     if config.predicts is not None:
@@ -257,7 +226,7 @@ def answering_of(
             tokenizer=tokenizer,
             labels=config.labels,
             room=Room.of_model(
-                config, longest=options.longest, long=options.long, stride=options.stride
+                config, longest=options.max_length, long=options.truncation, stride=options.stride
             ),
             tuned=_thresholds(task, config, options),
             top=options.top,

@@ -16,8 +16,8 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import option_scores
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Choose
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import choice_evidence, confidence_notes, right_choices, tune_confidence
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     Answers,
     Brief,
@@ -33,7 +33,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.text.examples.formats.choices import (
     Choice,
     describe_choices,
@@ -88,7 +87,7 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], room: Room) -> Encoded
     """Encode a question as a unit, its options as pairs with the text."""
     if room.long == "windows":
         raise ConfigError(
-            "--long windows is not for multiple choice", remedy="take head, tail or head+tail"
+            "--truncation windows is not for multiple choice", remedy="take head, tail or head+tail"
         )
     return encode_examples(
         tokenizer,

@@ -16,6 +16,7 @@ from bertsmith.engine.answers import class_probabilities
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Classify
+from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.labels import (
     balanced_weights,
     check_labels,
@@ -42,7 +43,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
@@ -123,7 +123,8 @@ def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> 
     """Return cross-entropy."""
     balanced = settings.class_weights == "balanced"
     weights = balanced_weights(classes_of(rows, labels), len(labels)) if balanced else ()
-    return Objective(terms={"classify": Classify(smoothing=settings.smoothing, weights=weights)})
+    term = Classify(smoothing=settings.label_smoothing, weights=weights)
+    return Objective(terms={"classify": term})
 
 
 # measuring

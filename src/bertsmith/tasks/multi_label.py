@@ -17,8 +17,8 @@ from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import exact_match, multi_label_f1
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import MultiLabel
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import check_labels, check_texts, count_labels, order_labels
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     Answers,
     Brief,
@@ -34,7 +34,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import (
     check_rows,
     describe_texts,
@@ -136,7 +135,8 @@ def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> 
         # a label that none has, or all have, as if one row were otherwise
         least = 1 / len(rows)
         weights = tuple((np.maximum(1 - there, least) / np.maximum(there, least)).tolist())
-    return Objective(terms={"classify": MultiLabel(smoothing=settings.smoothing, weights=weights)})
+    term = MultiLabel(smoothing=settings.label_smoothing, weights=weights)
+    return Objective(terms={"classify": term})
 
 
 # measuring

@@ -14,6 +14,7 @@ from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Relevance
+from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.regression import decode_number, number_truth, numbers_of
 from bertsmith.tasks.task import (
     Answers,
@@ -29,7 +30,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import check_rows, encode_texts, text_inputs, text_reader
 from bertsmith.text.examples.example import Example
 

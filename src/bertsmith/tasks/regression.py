@@ -19,6 +19,7 @@ from bertsmith.evaluation.metrics import pearson, spearman
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.texts import Regress
+from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.task import (
     Answers,
     Brief,
@@ -33,7 +34,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,

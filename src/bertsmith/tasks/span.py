@@ -21,7 +21,7 @@ from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import score_v1, score_v2
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Span
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.task import (
     UNTUNED,
     Answers,
@@ -40,7 +40,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.text.examples.formats.squad import Question, is_table, read_questions
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding

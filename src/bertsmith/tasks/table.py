@@ -13,14 +13,14 @@ from bertsmith.core.printable import printable
 from bertsmith.network.model import ModelConfig
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.classify import CLASSIFY, glue_classification
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.regression import REGRESSION, glue_regression
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.recognising import recognise
 

@@ -21,8 +21,8 @@ from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import EntityScores, score_entities, scores_by_type
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.words import Tag
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import balanced_weights, count_labels, order_labels, require_labels
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import (
     UNTUNED,
     Answers,
@@ -41,7 +41,6 @@ from bertsmith.tasks.task import (
     Task,
     Tuned,
 )
-from bertsmith.tasks.weighing import LabelLoss
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged, tag_scheme
 from bertsmith.text.examples.formats.conll_columns import has_names
@@ -310,7 +309,7 @@ def _objective(rows: Sequence[Tagged], labels: Labels, settings: LabelLoss) -> O
     weights: tuple[float, ...] = ()
     if settings.class_weights == "balanced":
         weights = balanced_weights(np.concatenate(_numbers(rows, labels)), len(labels))
-    return Objective(terms={"tag": Tag(smoothing=settings.smoothing, weights=weights)})
+    return Objective(terms={"tag": Tag(smoothing=settings.label_smoothing, weights=weights)})
 
 
 # measuring

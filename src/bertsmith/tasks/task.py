@@ -30,12 +30,11 @@ from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.evaluation.spans import EntityScores
+from bertsmith.network.config import Fit
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.network.preprocessing import Fit
 from bertsmith.objectives.objective import Objective
-from bertsmith.tasks.reading import Reading
-from bertsmith.tasks.weighing import LabelLoss
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 

@@ -11,8 +11,8 @@ from typing import Any
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.sequences import text_length
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.task import Labels, Reader, Room
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import GlueTask, read_glue, task_of

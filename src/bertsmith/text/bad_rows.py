@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 from bertsmith.core.errors import BlankText, UserError
 from bertsmith.core.files import writing
 from bertsmith.core.printable import counted
+from bertsmith.text.config import OnBad
 from bertsmith.text.opening import TextFile
 
-OnBad = Literal["fail", "skip", "quarantine"]
 Refuse = Callable[[UserError, str], None]
 """A function of a row's error and of the row as it is in the file."""
 

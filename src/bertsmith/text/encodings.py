@@ -19,6 +19,7 @@ from pathlib import Path
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
+from bertsmith.text.config import UTF8, codec_named
 
 _TYPOGRAPHY = frozenset("€‚„…‹‘’“”•–—›™\xa0¡£§©«®°²³´·º»½¼¾¿×ª±№\u00ad")
 _BETWEEN_LETTERS = frozenset("’–—…\u00ad\xa0·´")
@@ -213,8 +214,6 @@ def _misplaced(word: str, language: _Language) -> int:
     return count
 
 
-AUTO = "auto"
-UTF8 = "utf-8"
 OPTION = "--encoding"
 EXAMINED_BYTES = 1 << 26
 """Bytes of a file examined for its encoding; later bytes that do not fit it are an error."""
@@ -238,7 +237,6 @@ _BROWSER_CODECS = {
     "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "cp950",
 }  # fmt: skip
 # codecs of Python that are not encodings of files
-_NOT_OF_FILES = {"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
 _WIDE = ("utf-16", "utf-32")
 
 
@@ -257,25 +255,6 @@ class Verdict:
 
 
 @cache
-def codec_named(name: str) -> str:
-    """Return Python's name of an encoding. Raises `ConfigError` if it is unknown."""
-    try:
-        info = codecs.lookup(name)
-    except (LookupError, ValueError):
-        info = None
-    # Python itself uses this attribute to refuse decoding text with "hex"
-    if info is None or not info._is_text_encoding or info.name in _NOT_OF_FILES:
-        remedy = "name one such as utf-8, latin-1, cp1252, utf-16, gb18030, shift_jis, or auto"
-        raise ConfigError(f"unknown text encoding {name!r}", remedy=remedy)
-    return UTF8 if info.name == "utf-8-sig" else info.name
-
-
-def check_encoding(name: str) -> None:
-    """Raise `ConfigError` unless `name` is ``auto`` or a text encoding."""
-    if name != AUTO:
-        codec_named(name)
-
-
 def is_wide(codec: str) -> bool:
     """Return whether characters have at least two bytes, some of them zero."""
     return codec.startswith(_WIDE)

@@ -20,12 +20,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
 from bertsmith.core.errors import UserError
+from bertsmith.text.config import HeaderOption
 from bertsmith.text.opening import TextFile
-
-HeaderOption = Literal["auto", "yes", "no"]
 
 _SHOWN = 30
 _LONG_TEXT = 20

@@ -15,18 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.text.encodings import (
-    AUTO,
-    OPTION,
-    UTF8,
-    Guesses,
-    Verdict,
-    codec_named,
-    is_wide,
-    judge,
-    resolve,
-    tell_guess,
-)
+from bertsmith.text.config import AUTO, UTF8, codec_named
+from bertsmith.text.encodings import OPTION, Guesses, Verdict, is_wide, judge, resolve, tell_guess
 
 COMPRESSED = (".gz", ".zst")
 BLOCK_BYTES = 1 << 20

@@ -18,11 +18,10 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.json_files import parse_json
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse, fail
-from bertsmith.text.encodings import AUTO
+from bertsmith.text.config import AUTO, HeaderOption
 from bertsmith.text.headers import (
     NAMED,
     Header,
-    HeaderOption,
     check_unique,
     column_of,
     described_columns,

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
+from bertsmith.tokens.config import KindName
 from bertsmith.tokens.modern import ModernRules, ModernText
 from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
 from bertsmith.tokens.unigram import UnigramText
-from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, KindName, Stretch
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS, UNIGRAM_SPECIALS, Stretch
 from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
 
 # XLM-RoBERTa's PlainRules are UnigramRules too

@@ -21,6 +21,7 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import text_hash
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import ByteRules
+from bertsmith.tokens.config import KindName
 from bertsmith.tokens.folder import bpe as byte_folder
 from bertsmith.tokens.folder import modern, xlm
 from bertsmith.tokens.folder import unigram as unigram_folder
@@ -31,7 +32,6 @@ from bertsmith.tokens.modern import ModernRules
 from bertsmith.tokens.normalisation import PlainRules, UnigramRules
 from bertsmith.tokens.vocabulary import (
     Encoding,
-    KindName,
     TokenInventory,
     check_vocabulary,
     is_placeholder,

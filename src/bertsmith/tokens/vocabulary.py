@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import VocabularyError
 
-KindName = Literal["wordpiece", "byte-bpe", "unigram"]
-"""The kinds of vocabularies, defined in `bertsmith.tokens.kinds`."""
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")

@@ -7,23 +7,21 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
-from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import Bar, progress
 from bertsmith.core.signals import Interrupted
-from bertsmith.network.model import Model, Precision
+from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.config import FitConfig
 from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.loading import BatchSource, feeding
-from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.schedule import Budget, Pacing, ScheduleConfig, Timing
+from bertsmith.training.schedule import Pacing, Timing
 from bertsmith.training.state import Measure, Measuring, Saver, TrainState, saving
 from bertsmith.training.stepping import Watch, gradient_of
 
@@ -46,50 +44,6 @@ def keep_large_blocks() -> bool:
     return False
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitConfig(Config):
-    """The settings of a training run."""
-
-    budget: Budget
-    """How long."""
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    """What changes the weights."""
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """How the learning rate moves."""
-    clip: float = 1.0
-    """Largest norm of the gradient; it is scaled down to this. 0 for no limit."""
-    spike: float = 0.0
-    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never."""
-    patience: int = 10
-    """Skipped steps in a row that end the training; one is skipped too where it is no number."""
-    accumulate: int = 1
-    """Batches whose gradients make one step, those of all processes together."""
-    precision: Precision = "bf16"
-    """bf16 (autocast, float32 weights) or fp32."""
-    seed: int = 0
-    """Seed of dropout."""
-    log_every: int = 20
-    """Steps between two lines of the log."""
-    checkpoint_minutes: float = 10.0
-    """Minutes of training between two checkpoints; one is always made at the end."""
-    keep: int = 2
-    """Newest checkpoints that are kept, besides the best."""
-    measurements: int = 0
-    """Measurements on held-out text, evenly over the budget; minutes pay for them too."""
-    stop_after: int = 0
-    """Measurements in a row without a better one after which training ends; 0 for never."""
-    workers: int = 0
-    """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
-
-    def __post_init__(self) -> None:
-        for name in ("accumulate", "log_every", "patience", "keep"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1")
-        for name in ("spike", "measurements", "stop_after", "workers"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must be 0 or more")
-
-
 def _stay(place: DataPosition, progress: float) -> DataPosition:
     return place
 
@@ -97,14 +51,14 @@ def _stay(place: DataPosition, progress: float) -> DataPosition:
 def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> Checkpoints | None:
     if folder is None:
         return None
-    return Checkpoints(folder.checkpoints, config.keep, world, run=folder.identity)
+    return Checkpoints(folder.checkpoints, config.keep_checkpoints, world, run=folder.identity)
 
 
 def _keep_up(now: TrainState, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
     """Advance the progress bar, and write the log and a checkpoint when they are due."""
     bar.move_to(now.spent)
     if now.state.step % config.log_every == 0 or now.spent >= 1:
-        bar.note(now.log(rate=config.optimiser.rate * factor))
+        bar.note(now.log(rate=config.optimiser.learning_rate * factor))
     if now.state.seconds - now.saved_at > 60 * config.checkpoint_minutes:
         now.save(saver)
 
@@ -133,7 +87,7 @@ def fit(
     timing = timing or Timing(clock=Clock())
     keep_large_blocks()
     checkpoints = _checkpoints(folder, config, world)
-    watch, own = Watch(config.spike, config.patience), world.share(config.accumulate)
+    watch, own = Watch(config.spike, config.patience), world.share(config.gradient_accumulation)
     peak = functools.partial(matrix_peak, config.precision, model.device)
     replica = Replica(model, objective, config.precision, world)
     measuring = Measuring(measure, config.measurements, config.stop_after)
@@ -155,7 +109,9 @@ def fit(
                 continue
             began, seed, step = pacing.now(), config.seed, now.state.step
             drawn, place = feed.draw(enter(now.state.place, now.spent), own)
-            gradient = gradient_of(replica, drawn, seed, step, clip=config.clip, stopping=stopping)
+            gradient = gradient_of(
+                replica, drawn, seed, step, clip=config.max_gradient_norm, stopping=stopping
+            )
             if gradient is None:
                 break
             factor = config.schedule.factor(now.spent)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError
+from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.replicas import shared_as, whole
 
 
@@ -171,43 +169,6 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 _BLOCKS = "encoder.blocks."
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimiserConfig(Config):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), alone or beside Muon."""
-
-    method: Literal["adamw", "lamb"] = "adamw"
-    """AdamW, or LAMB (You et al. 2020) where thousands of sequences make one step."""
-    rate: float = 1e-4
-    """Peak learning rate of AdamW or LAMB."""
-    weight_decay: float = 0.01
-    """Decay of matrices; biases and norms are never decayed."""
-    beta_1: float = 0.9
-    """Decay of the first moment."""
-    beta_2: float = 0.999
-    """Decay of the second moment."""
-    epsilon: float = 1e-6
-    """Added to the root of the second moment."""
-    matrices: Literal["same", "muon"] = "same"
-    """What trains the matrices of the encoder's layers: the same as all else, or Muon (Jordan
-    2024)."""
-    muon_rate: float = 0.02
-    """Peak learning rate of Muon."""
-    muon_momentum: float = 0.95
-    """Momentum of Muon."""
-
-    layer_decay: float = 1.0
-    """What a layer's rate is of that of the layer above it, embeddings lowest (Howard & Ruder 2018,
-    section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
-
-    def __post_init__(self) -> None:
-        if self.rate <= 0 or self.muon_rate <= 0:
-            raise ConfigError("a learning rate must be above 0")
-        if not 0 < self.layer_decay <= 1:
-            raise ConfigError(
-                f"layer_decay is {self.layer_decay}", remedy="it must be above 0 and at most 1"
-            )
-
-
 class Optimiser:
     """One or two torch optimisers stepped together, with learning rates scaled by one factor."""
 
@@ -229,7 +190,7 @@ class Optimiser:
             self.parts.append(
                 Muon(
                     orthogonal,
-                    lr=config.muon_rate,
+                    lr=config.muon_learning_rate,
                     weight_decay=config.weight_decay,
                     momentum=config.muon_momentum,
                 )
@@ -277,19 +238,21 @@ def _adam(
     Norms and biases, which are not matrices, are neither decayed nor scaled by LAMB.
     """
     betas = (config.beta_1, config.beta_2)
-    lamb = config.method == "lamb"
+    lamb = config.algorithm == "lamb"
     groups: list[dict[str, Any]] = [
         {
             "params": parameters,
-            "lr": config.rate * scale,
+            "lr": config.learning_rate * scale,
             "weight_decay": config.weight_decay if matrices else 0.0,
             **({"trust": False} if lamb and not matrices else {}),
         }
         for (scale, matrices), parameters in kinds.items()
     ]
     if lamb:
-        return Lamb(groups, lr=config.rate, betas=betas, eps=config.epsilon)
-    return torch.optim.AdamW(groups, lr=config.rate, betas=betas, eps=config.epsilon, fused=True)
+        return Lamb(groups, lr=config.learning_rate, betas=betas, eps=config.epsilon)
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True
+    )
 
 
 def _as_memory_of(parameter: Tensor, tensor: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from bertsmith.core.files import replaced_file, text_hash, user_cache
 from bertsmith.core.json_files import read_json
 from bertsmith.core.ownership import unfinished
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.network.model import Precision
+from bertsmith.network.config import Precision
 
 # square products from one that fits a core's cache to one that fills an accelerator
 _SIDES = (256, 512, 1024, 2048, 4096, 8192)

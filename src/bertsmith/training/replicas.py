@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, Precision, build_model
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
 

@@ -28,13 +28,13 @@ from bertsmith.core.files import (
 from bertsmith.core.json_files import other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import owned
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 """The format version of a run's saved state, in run.json and in each checkpoint.
 
 A resumed run must reach the result that it would have had without the interruption. If a later
 version would draw other random numbers, or interpret the same files differently, the number is
 raised, and runs that were begun before are refused. In version 1, not recorded, streams of
-different purposes could coincide.
+different purposes could coincide; in version 2 settings had other names.
 """
 
 _HASH = "sha256"
@@ -180,13 +180,13 @@ class RunFolder:
     def check_version(self) -> None:
         """Raise `RunFolderError` for a run that another version began, which nobody can go on with.
 
-        Its settings and results can be read all the same.
+        Its results can be read all the same.
         """
         if not self._run.exists():
             return
         if version := other_version(self._stored().get("format"), RUN_FORMAT):
             raise RunFolderError(
-                f"belongs to a run that {version} began, and would go on with other random numbers",
+                f"belongs to a run that {version} began, with other names or random numbers",
                 where=self._run,
                 remedy="choose another --out, or end the run with that version",
             )

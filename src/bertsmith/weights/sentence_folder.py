@@ -21,8 +21,9 @@ from bertsmith.core.files import is_taken
 from bertsmith.core.json_files import read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
+from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model
-from bertsmith.network.pooling import ACTIVATIONS, Dense, Pooling, UnitLength
+from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import check_file, save_model
 from bertsmith.weights.tensors import TensorFile, write_tensors
@@ -30,7 +31,7 @@ from bertsmith.weights.tensors import TensorFile, write_tensors
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
-POOLINGS: dict[str, Pooling] = {
+POOLINGS: dict[str, VectorPooling] = {
     "cls": "cls",
     "max": "max",
     "mean": "mean",
@@ -69,7 +70,7 @@ class SentenceSettings:
     """
 
     network: Path
-    pool: tuple[Pooling, ...] = ("mean",)
+    pool: tuple[VectorPooling, ...] = ("mean",)
     after: tuple[Dense | UnitLength, ...] = ()
     longest: int | None = None
     lowercase: bool = False
@@ -136,7 +137,7 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
     return known[2], place
 
 
-def _pooling(path: Path, folder: Path) -> tuple[tuple[Pooling, ...], int]:
+def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
     """The kinds of pooling in their order, and how wide what they give is."""
     said = _settings(_inside(path, folder))
     given = said.get("pooling_mode")

@@ -11,11 +11,12 @@ from scipy.stats import binomtest
 
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.compare import compare
+from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import Difference, difference_of, from_constant
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneRun
+from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Evidence
-from bertsmith.training.run_folder import write_record
+from bertsmith.training.run_folder import RUN_FORMAT, write_record
 
 LABELS = ("x", "y")
 
@@ -88,10 +89,10 @@ def ended_run(folder: Path, seeds: list[Evidence], score: float) -> Path:
     run = FinetuneRun(
         task="span", model=Path("m"), model_hash="m", train=Path("t"), train_hash="t", dev=None,
         dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
-        baselines=False, threads=1, device="cpu", settings=FinetuneConfig(),
+        baselines=False, threads=1, device="cpu", settings=FinetuneSettings(),
     )  # fmt: skip
     folder.mkdir()
-    kept = {"kind": "finetune", "id": "i", "settings": run.to_dict()}
+    kept = {"format": RUN_FORMAT, "kind": "finetune", "id": "i", "settings": run.to_dict()}
     (folder / "run.json").write_text(json.dumps(kept), encoding="utf-8")
     scores = {"f1": score, "exact_match": score, "f1_at_0": 0.5}
     each = [{"seed": seed, "scores": scores} for seed in range(len(seeds))]
@@ -110,6 +111,6 @@ def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:
     doubtful = questions + np.array([0, 0, 10, 0])
     one = ended_run(tmp_path / "one", [questions, questions], 1.0)
     other = ended_run(tmp_path / "other", [doubtful, doubtful], 1.0)
-    figures = compare(one, other)
+    figures = compare(CompareConfig(first=one, second=other))
     assert figures["scores"]["f1"]["second"] == 1
     assert figures["all_seeds"]["difference"] == 0

@@ -23,7 +23,7 @@ from bertsmith.network.batch import Batch, pack
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.trial import prepare_model
 from bertsmith.weights.folder import load_as, save_model, start_from
 from bounds import close_when_regrouped
@@ -63,7 +63,7 @@ def started(folder: Path, dropout: float, predicts: Predicts = "class") -> Model
     """A folder's model as fine-tuning trains it."""
     labels = LABELS[:3] if predicts in ("class", "classes", "number", "tags") else ()
     model, _ = start_from(folder, predicts=predicts, labels=labels, seed=1)
-    prepare_model(model, FinetuneConfig(dropout=dropout), 1)
+    prepare_model(model, FinetuneSettings(dropout=dropout), 1)
     return model.train()
 
 
@@ -254,7 +254,7 @@ def test_the_option_reaches_the_steps_of_a_training(
         status = main(
             ["finetune", str(folder("bert")), str(tmp_path / "rows.tsv"), "--out",
              str(tmp_path / "run"), "--seeds", "1", "--epochs", "1", "--dropout", "0.5",
-             "--baseline", "false"]
+             "--no-baseline"]
         )  # fmt: skip
     finally:
         hook.remove()

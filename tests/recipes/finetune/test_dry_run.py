@@ -13,7 +13,7 @@ import pytest
 from bertsmith.cli.main import main
 from bertsmith.recipes.predict.rows import asked_of_task
 from bertsmith.tasks.choice import CHOICE
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
 

@@ -14,14 +14,21 @@ from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.network.heads import Predicts
 from bertsmith.recipes.finetune.baselines import STATIC, TFIDF
 from bertsmith.recipes.finetune.compare import compare
+from bertsmith.recipes.finetune.config import (
+    CompareConfig,
+    ExperimentConfig,
+    FinetuneConfig,
+    FinetuneSettings,
+    SearchConfig,
+)
 from bertsmith.recipes.finetune.experiment import RANDOM, cells_of, curve_points
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
-from bertsmith.recipes.finetune.settings import SearchConfig
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.weights.folder import start_from
 
-QUICK = FinetuneConfig(
-    epochs=2, batch=16, rate=3e-3, precision="fp32", dropout=0.05,
-    search=SearchConfig(rates=(1e-5, 3e-3), batches=(16,), epochs=(1, 2)),
+QUICK = FinetuneSettings(
+    epochs=2, batch_size=16, learning_rate=3e-3, precision="fp32", dropout=0.05,
+    search=SearchConfig(learning_rates=(1e-5, 3e-3), batch_sizes=(16,), epochs=(1, 2)),
 )  # fmt: skip
 
 
@@ -33,9 +40,14 @@ def experiment(
     train = folder / "train.tsv"
     train.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
     outcome = finetune(
-        base_folder, train, out=folder / "run", seeds=2, settings=QUICK,
-        grid=True, curve=True, baselines=True,
-    )  # fmt: skip
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder / "run",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=2, grid=True, curve=True, baselines=True),
+        )
+    )
     return train, outcome
 
 
@@ -48,7 +60,7 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
     best = max(found.grid.cells, key=lambda cell: cell.result.rank)
     assert best.rate == 3e-3
     assert found.grid.settings == replace(
-        QUICK, rate=best.rate, epochs=best.epochs, longest=found.longest
+        QUICK, learning_rate=best.rate, epochs=best.epochs, max_length=found.longest
     )
     assert "were chosen on dev out of 4 cells" in found.grid.note()
     # the luck of the grid's own seed is not among those that are told
@@ -76,21 +88,34 @@ def test_the_model_comes_first_and_the_others_are_compared_with_it(
 def test_cells_are_shuffled_and_the_same_each_time() -> None:
     cells = cells_of(QUICK)
     assert cells == cells_of(QUICK)
-    assert len({(cell.rate, cell.batch, cell.epochs) for cell in cells}) == 4
+    assert len({(cell.learning_rate, cell.batch_size, cell.epochs) for cell in cells}) == 4
 
 
 def test_minutes_end_the_grid_after_its_first_cell(
     base_folder: Path, labelled: Path, tmp_path: Path
 ) -> None:
     found = finetune(
-        base_folder, labelled, out=tmp_path / "run", seeds=1, settings=QUICK, grid=True,
-        minutes=1e-6,
-    )  # fmt: skip
+        FinetuneConfig(
+            model=base_folder,
+            train=labelled,
+            out=tmp_path / "run",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=1, grid=True, minutes=1e-6),
+        )
+    )
     assert found.grid is not None
     assert len(found.grid.cells) == 1
     assert "out of 1 of 4 cells" in found.grid.note()
     with pytest.raises(ConfigError, match="--minutes are for --grid"):
-        finetune(base_folder, labelled, out=tmp_path / "other", settings=QUICK, minutes=1.0)
+        finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=labelled,
+                out=tmp_path / "other",
+                settings=QUICK,
+                experiment=ExperimentConfig(minutes=1.0),
+            )
+        )
 
 
 def test_every_contestant_is_measured(experiment: tuple[Path, FinetuneOutcome]) -> None:
@@ -141,9 +166,14 @@ def test_a_run_goes_on_in_the_middle_of_everything(
 
     monkeypatch.setattr("bertsmith.recipes.finetune.recipe.start_from", counting)
     again = finetune(
-        base_folder, train, out=folder, seeds=2, settings=QUICK, grid=True, curve=True,
-        baselines=True,
-    )  # fmt: skip
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder,
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=2, grid=True, curve=True, baselines=True),
+        )
+    )
     assert len(trained) == 3
     assert [seed.scores for seed in again.seeds] == [seed.scores for seed in found.seeds]
     assert again.grid is not None
@@ -161,10 +191,18 @@ def test_runs_on_the_same_dev_rows_are_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train, found = experiment
-    bad = replace(QUICK, rate=1e-6, baseline=False)
-    other = finetune(base_folder, train, out=tmp_path / "bad", seeds=1, settings=bad)
+    bad = replace(QUICK, learning_rate=1e-6, baseline=False)
+    other = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=tmp_path / "bad",
+            settings=bad,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     capsys.readouterr()
-    figures = compare(found.folder, other.folder)
+    figures = compare(CompareConfig(first=found.folder, second=other.folder))
     told = capsys.readouterr().err
     assert figures["rows"] == 16
     assert figures["scores"]["accuracy"]["first"] == found.best.score
@@ -178,7 +216,7 @@ def test_runs_on_the_same_dev_rows_are_compared(
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told
     assert "one seed is not enough to compare the recipes" in told
-    same = compare(found.folder, found.folder)
+    same = compare(CompareConfig(first=found.folder, second=found.folder))
     assert same["scores"]["accuracy"]["difference"] == 0
     assert same["mcnemar"]["exact"] == 1
     assert same["all_seeds"]["difference"] == 0
@@ -191,9 +229,17 @@ def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(
 ) -> None:
     _, found = experiment
     with pytest.raises(RunFolderError, match="is not a finished fine-tuning run"):
-        compare(found.folder, tmp_path)
+        compare(CompareConfig(first=found.folder, second=tmp_path))
     labelled.write_text(labelled.read_text() + "up\tword1 good\n", encoding="utf-8")
     quickest = replace(QUICK, epochs=1, baseline=False)
-    other = finetune(base_folder, labelled, out=tmp_path / "run", seeds=1, settings=quickest)
+    other = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=labelled,
+            out=tmp_path / "run",
+            settings=quickest,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     with pytest.raises(RunFolderError, match="was measured on other dev rows"):
-        compare(found.folder, other.folder)
+        compare(CompareConfig(first=found.folder, second=other.folder))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.experiment import search
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
 from bertsmith.tasks.classify import CLASSIFY
@@ -61,7 +61,7 @@ def cells(tiny_tokenizer: Tokenizer) -> list[Trial]:
         Trial(
             place=f"grid/{number}",
             title=str(number),
-            settings=FinetuneConfig(epochs=1 + number // 4),
+            settings=FinetuneSettings(epochs=1 + number // 4),
             seed=9,
             make_model=no_model,
             prepared=prepared,

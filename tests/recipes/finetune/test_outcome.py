@@ -7,9 +7,10 @@ import pytest
 
 from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
 from bertsmith.recipes.finetune.outcome import Difference, FinetuneOutcome, print_outcome
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, finetune
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.text.examples.reading import Example
@@ -85,7 +86,7 @@ def test_what_may_be_luck_wins_nothing() -> None:
 def test_a_model_that_read_less_says_so() -> None:
     told = outcome([0.70], 0.90, cut=2).verdict()
     assert "the model read at most 128 tokens of each text, which cut 100 % of them" in told
-    assert "--longest N reads more, --long windows everything" in told
+    assert "--max-length N reads more, --truncation windows everything" in told
     assert "cut" not in outcome([0.70], 0.90).verdict()
     assert "cut" not in outcome([0.70], None, cut=2).verdict()
 
@@ -113,8 +114,16 @@ def test_a_model_of_another_task_is_the_start_and_has_a_card(
     model, tokenizer = start_from(base_folder, predicts="span")
     model.config = replace(model.config, no_answer=1.5)
     save_model(tmp_path / "spans", model, tokenizer)
-    settings = FinetuneConfig(epochs=1, batch=16, longest=24)
-    made = finetune(tmp_path / "spans", labelled, out=tmp_path / "run", seeds=1, settings=settings)
+    settings = FinetuneSettings(epochs=1, batch_size=16, max_length=24)
+    made = finetune(
+        FinetuneConfig(
+            model=tmp_path / "spans",
+            train=labelled,
+            out=tmp_path / "run",
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     assert read_config(made.model).no_answer is None
     card = (made.model / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag: text-classification" in card

@@ -10,11 +10,10 @@ import torch
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
-from bertsmith.recipes.finetune.experiment import Asked
+from bertsmith.recipes.finetune.config import AtOnce, ExperimentConfig, FinetuneSettings
+from bertsmith.recipes.finetune.experiment import training_counts
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trials import (
-    AtOnce,
     Machine,
     parallel_trials,
     threads_of_torch,
@@ -111,11 +110,11 @@ def test_fewer_than_one_is_refused() -> None:
 
 
 def test_all_that_is_to_be_trained_is_counted() -> None:
-    settings = FinetuneConfig()
-    assert Asked(seeds=5).counts(settings, 144) == [5, 0]
-    everything = Asked(seeds=5, grid=True, curve=True, baselines=True)
+    settings = FinetuneSettings()
+    assert training_counts(ExperimentConfig(seeds=5), settings, 144) == [5, 0]
+    everything = ExperimentConfig(seeds=5, grid=True, curve=True, baselines=True)
     # 36 and 72 of 144 rows, with three seeds each
-    assert everything.counts(settings, 144) == [5, 5, 18, 3, 3]
+    assert training_counts(everything, settings, 144) == [5, 5, 18, 3, 3]
 
 
 def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
@@ -128,7 +127,7 @@ def prepared_rows(tokenizer: Tokenizer, words: int) -> Prepared:
 
 
 def test_larger_models_and_batches_need_more(tiny_tokenizer: Tokenizer) -> None:
-    settings = FinetuneConfig(batch=16)
+    settings = FinetuneSettings(batch_size=16)
     # as large as MiniLM but for its table
     encoder = replace(
         encoder_of("bert", "mini", 30_000), hidden=384, layers=6, heads=12, feed_forward=1536
@@ -136,11 +135,11 @@ def test_larger_models_and_batches_need_more(tiny_tokenizer: Tokenizer) -> None:
     model = build_model(ModelConfig(encoder=encoder), seed=0)
     small = build_model(ModelConfig(encoder=encoder_of("bert", "tiny", 30_000)), seed=0)
     texts = prepared_rows(tiny_tokenizer, 126)
-    usual = training_need(model, texts, replace(settings, batch=32))
+    usual = training_need(model, texts, replace(settings, batch_size=32))
     # it has been seen to grow to 1.8 to 2.6 GB
     assert 1.8 * GIGABYTE < usual < 2.8 * GIGABYTE
     assert training_need(model, texts, settings) < usual
-    assert training_need(small, texts, replace(settings, batch=32)) < usual / 2
+    assert training_need(small, texts, replace(settings, batch_size=32)) < usual / 2
     assert training_need(model, prepared_rows(tiny_tokenizer, 20), settings) < usual / 2
 
 

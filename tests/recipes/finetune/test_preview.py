@@ -9,9 +9,10 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
-from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.text.examples.columns import Columns
+from bertsmith.tasks.config import Reading
+from bertsmith.text.config import Columns
 
 
 def file(folder: Path, name: str, *lines: str) -> Path:
@@ -21,8 +22,8 @@ def file(folder: Path, name: str, *lines: str) -> Path:
 
 
 def dry(model: Path, path: Path, task: str | None = None, **columns: object) -> None:
-    settings = FinetuneConfig(columns=Columns.from_dict(columns), dev_share=0.2)
-    dry_run(model, path, task=task, settings=settings)
+    settings = FinetuneSettings(dev_share=0.2, reading=Reading(columns=Columns.from_dict(columns)))
+    dry_run(FinetuneConfig(model=model, train=path, out=Path("out"), task=task, settings=settings))
 
 
 SQUAD = {
@@ -198,4 +199,4 @@ def test_a_label_that_is_only_spelled_otherwise(base_folder: Path, tmp_path: Pat
     train = file(tmp_path, "a.csv", "text,label", *(f"text {n},{n % 2}" for n in range(12)))
     dev = file(tmp_path, "b.csv", "text,label", "one,1.0", "two,0.0")
     with pytest.raises(ExampleError, match=r"b\.csv:2: unknown label '1.0'; .*'1' is the same num"):
-        dry_run(base_folder, train, dev=dev)
+        dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "out"))

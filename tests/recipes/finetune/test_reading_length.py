@@ -1,4 +1,4 @@
-"""How many tokens of a text are read where --longest names none."""
+"""How many tokens of a text are read where --max-length names none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import reading_length
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.table import GLUE
 from bertsmith.tasks.tag import TAG
@@ -32,7 +32,7 @@ def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int,
     size = changes.pop("size", "tiny")
     encoder = encoder_of("bert", size, tokenizer.size, longest=changes.pop("limit", 512))
     config = ModelConfig(encoder=encoder, predicts="class", labels=("x", "y"), pooler=True)
-    settings = replace(FinetuneConfig(), **changes)
+    settings = replace(FinetuneSettings(), **changes)
     found = reading_length(
         task, rows(words), tokenizer, config, settings, trainings, torch.device("cpu")
     )
@@ -68,4 +68,4 @@ def test_limits(tiny_tokenizer: Tokenizer, changes: dict[str, Any], expected: in
 def test_what_would_take_hours_is_not_begun_unasked(tiny_tokenizer: Tokenizer) -> None:
     longest, told = length(tiny_tokenizer, [900] * 100, size="base", epochs=40, trainings=5)
     assert longest == 128
-    assert "more would take too much time or memory, --longest 512 reads more" in told
+    assert "more would take too much time or memory, --max-length 512 reads more" in told

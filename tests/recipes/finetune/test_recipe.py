@@ -12,12 +12,16 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, RunFolderError
 from bertsmith.recipes.finetune.baselines import TFIDF
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trial import DEV
 from bertsmith.training.run_folder import read_record, write_record
 from bertsmith.weights.folder import load_model
 
-QUICK = FinetuneConfig(epochs=4, batch=16, rate=3e-3, precision="fp32", dropout=0.05)
+QUICK = FinetuneSettings(
+    epochs=4, batch_size=16, learning_rate=3e-3, precision="fp32", dropout=0.05
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,15 @@ def outcome(
         rows.append(f"{'down' if number % 2 else 'up'}\t{' '.join(words)}")
     train = folder / "train.tsv"
     train.write_text("\n".join(rows), encoding="utf-8")
-    return train, finetune(base_folder, train, out=folder / "run", seeds=3, settings=QUICK)
+    return train, finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder / "run",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=3),
+        )
+    )
 
 
 def test_it_learns_and_every_seed_is_told(outcome: tuple[Path, FinetuneOutcome]) -> None:
@@ -93,7 +105,15 @@ def test_a_run_goes_on_with_the_seeds_that_have_no_result(
     shutil.rmtree(folder / "seeds" / "seed-1")
     marked = folder / "seeds" / "seed-0" / "result.json"
     write_record(marked, read_record(marked) | {"seconds": 12345.0})
-    again = finetune(base_folder, train, out=folder, seeds=3, settings=QUICK)
+    again = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder,
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=3),
+        )
+    )
     assert again.seeds[0].seconds == 12345.0
     assert again.seeds[1].scores == found.seeds[1].scores
     assert again.seeds[1].losses == found.seeds[1].losses
@@ -109,9 +129,14 @@ def test_a_run_that_has_ended_gets_more_seeds(
     for way, counts in ways.items():
         for seeds in counts:
             found[way] = finetune(
-                base_folder, train, out=tmp_path / way, seeds=seeds, settings=settings,
-                side_by_side=1,
-            )  # fmt: skip
+                FinetuneConfig(
+                    model=base_folder,
+                    train=train,
+                    out=tmp_path / way,
+                    settings=settings,
+                    experiment=ExperimentConfig(seeds=seeds, side_by_side=1),
+                )
+            )
     whole, grown = found["at once"], found["grown"]
     assert [each.losses for each in grown.seeds] == [each.losses for each in whole.seeds]
     weights = [each.model / "model.safetensors" for each in (whole, grown)]
@@ -122,10 +147,26 @@ def test_a_run_that_has_ended_gets_more_seeds(
     half = grown.folder / "seeds" / f"seed-{grown.best.seed}" / "model.moved"
     half.mkdir()
     (half / "config.json").write_text("{", encoding="utf-8")
-    finetune(base_folder, train, out=grown.folder, seeds=3, settings=settings, side_by_side=1)
+    finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=grown.folder,
+            settings=settings,
+            experiment=ExperimentConfig(seeds=3, side_by_side=1),
+        )
+    )
     assert not half.exists()
     with pytest.raises(RunFolderError, match="seeds was 3, now 2"):
-        finetune(base_folder, train, out=grown.folder, seeds=2, settings=settings)
+        finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=train,
+                out=grown.folder,
+                settings=settings,
+                experiment=ExperimentConfig(seeds=2),
+            )
+        )
 
 
 def test_the_folder_of_another_run_is_refused(
@@ -133,12 +174,28 @@ def test_the_folder_of_another_run_is_refused(
 ) -> None:
     train, found = outcome
     with pytest.raises(RunFolderError, match=r"settings\.epochs was 4, now 5"):
-        finetune(base_folder, train, out=found.folder, seeds=3, settings=replace(QUICK, epochs=5))
+        finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=train,
+                out=found.folder,
+                settings=replace(QUICK, epochs=5),
+                experiment=ExperimentConfig(seeds=3),
+            )
+        )
     before = train.read_text(encoding="utf-8")
     train.write_text(before + "\nup\tword1 good", encoding="utf-8")
     try:
         with pytest.raises(RunFolderError, match="train_hash"):
-            finetune(base_folder, train, out=found.folder, seeds=3, settings=QUICK)
+            finetune(
+                FinetuneConfig(
+                    model=base_folder,
+                    train=train,
+                    out=found.folder,
+                    settings=QUICK,
+                    experiment=ExperimentConfig(seeds=3),
+                )
+            )
     finally:
         train.write_text(before, encoding="utf-8")
 
@@ -153,7 +210,15 @@ def test_labels_keep_the_order_of_the_model_trained_on(
     config |= {"id2label": {"0": "up", "1": "down"}, "label2id": {"up": 0, "down": 1}}
     (shuffled / "config.json").write_text(json.dumps(config), encoding="utf-8")
     quickest = replace(QUICK, epochs=1, baseline=False)
-    again = finetune(shuffled, train, out=tmp_path / "run", seeds=1, settings=quickest)
+    again = finetune(
+        FinetuneConfig(
+            model=shuffled,
+            train=train,
+            out=tmp_path / "run",
+            settings=quickest,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     assert again.data.labels == ("up", "down")
     assert load_model(again.model)[0].config.labels == ("up", "down")
 
@@ -169,8 +234,17 @@ def test_pairs_with_a_dev_file_and_a_text_of_100_000_words(
     train, dev = tmp_path / "train.jsonl", tmp_path / "dev.jsonl"
     train.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     dev.write_text("\n".join(map(json.dumps, rows[:8])), encoding="utf-8")
-    settings = replace(QUICK, epochs=1, longest=20)
-    found = finetune(base_folder, train, out=tmp_path / "run", dev=dev, seeds=1, settings=settings)
+    settings = replace(QUICK, epochs=1, max_length=20)
+    found = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=tmp_path / "run",
+            dev=dev,
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     told = capsys.readouterr().err
     assert "8 of the dev examples have a text that is also in train" in told
     assert "2 of 48 texts (4.2 %) were longer than 20 tokens: only their beginning was read" in told
@@ -206,11 +280,13 @@ def test_bad_examples_are_named_and_nothing_is_written(
         dev_file.write_text(dev, encoding="utf-8")
     with pytest.raises(ExampleError) as raised:
         finetune(
-            base_folder,
-            train,
-            out=tmp_path / "run",
-            dev=None if dev is None else dev_file,
-            settings=QUICK,
+            FinetuneConfig(
+                model=base_folder,
+                train=train,
+                out=tmp_path / "run",
+                dev=None if dev is None else dev_file,
+                settings=QUICK,
+            )
         )
     assert message in str(raised.value)
     assert not (tmp_path / "run").exists()
@@ -218,7 +294,9 @@ def test_bad_examples_are_named_and_nothing_is_written(
 
 def test_a_folder_that_is_no_model_is_refused(labelled: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError):
-        finetune(tmp_path, labelled, out=tmp_path / "run", settings=QUICK)
+        finetune(
+            FinetuneConfig(model=tmp_path, train=labelled, out=tmp_path / "run", settings=QUICK)
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -229,6 +307,13 @@ def test_impossible_settings_are_refused(base_folder: Path, labelled: Path, tmp_
     )  # fmt: skip
     for settings in impossible:
         with pytest.raises(ConfigError):
-            FinetuneConfig.from_dict(settings)
+            FinetuneSettings.from_dict(settings)
     with pytest.raises(ConfigError, match="seeds is 0"):
-        finetune(base_folder, labelled, out=tmp_path / "run", seeds=0)
+        finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=labelled,
+                out=tmp_path / "run",
+                experiment=ExperimentConfig(seeds=0),
+            )
+        )

@@ -13,22 +13,30 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.network.preprocessing import Fit
+from bertsmith.network.config import Fit
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import check_task
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trial import DEV
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
-from bertsmith.tasks.answering import AnsweringConfig
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.table import TASKS, task_named
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.training.run_folder import read_record
 from bertsmith.weights.folder import load_model, read_config
 from bounds import metric
 
-QUICK = FinetuneConfig(
-    epochs=6, batch=16, rate=4e-3, precision="fp32", dropout=0.0, baseline=False, longest=24
+QUICK = FinetuneSettings(
+    epochs=6,
+    batch_size=16,
+    learning_rate=4e-3,
+    precision="fp32",
+    dropout=0.0,
+    baseline=False,
+    max_length=24,
 )
 Rows = list[dict[str, Any]]
 
@@ -119,7 +127,14 @@ def learned(
             dev = written(folder / "dev.jsonl", rows[240:])
             settings = replace(QUICK, epochs=EPOCHS.get(name, QUICK.epochs))
             outcome = finetune(
-                base_folder, train, out=folder / "run", dev=dev, seeds=1, settings=settings
+                FinetuneConfig(
+                    model=base_folder,
+                    train=train,
+                    out=folder / "run",
+                    dev=dev,
+                    settings=settings,
+                    experiment=ExperimentConfig(seeds=1),
+                )
             )
             made[name] = dev, outcome
         return made[name]
@@ -136,7 +151,9 @@ def test_a_task_is_recognised_learned_kept_and_scored_again(
     assert outcome.best.score >= LEAST[name], outcome.best.scores
     model, _ = load_model(outcome.model)
     assert model.config.predicts == TASKS[name].head
-    again = evaluate(outcome.model, dev, config=AnsweringConfig(longest=24))["scores"]
+    again = evaluate(
+        EvaluateConfig(model=outcome.model, file=dev, length=TextLength(max_length=24))
+    )["scores"]
     for score, value in outcome.best.scores.items():
         assert again[score]["value"] == pytest.approx(value, abs=1e-9)
         assert again[score]["low"] <= value <= again[score]["high"]
@@ -149,7 +166,14 @@ def test_predictions_are_the_answers_that_were_scored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     dev, outcome = learned(name)
-    predict(outcome.model, str(dev), format="jsonl", config=AnsweringConfig(longest=24))
+    predict(
+        PredictConfig(
+            model=outcome.model,
+            file=str(dev),
+            format="jsonl",
+            answering=AnsweringConfig(max_length=24),
+        )
+    )
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kept = json.loads(
         (outcome.folder / "seeds" / "seed-0" / "dev.json").read_text(encoding="utf-8")
@@ -163,7 +187,9 @@ def test_predictions_are_the_answers_that_were_scored(
                 assert answer == pytest.approx(value, abs=2e-5)
             elif isinstance(value, str | int):
                 assert answer == value
-    predict(outcome.model, str(dev), config=AnsweringConfig(longest=24))
+    predict(
+        PredictConfig(model=outcome.model, file=str(dev), answering=AnsweringConfig(max_length=24))
+    )
     assert len(capsys.readouterr().out.splitlines()) >= 60
 
 
@@ -184,9 +210,9 @@ def test_scores_of_tags_are_those_of_seqeval_over_the_predictions(
         lines.append("\n".join(map(" ".join, zip(tokens, tags, strict=True))))
     file = tmp_path / "test.conll"
     file.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    figures = evaluate(outcome.model, file)
+    figures = evaluate(EvaluateConfig(model=outcome.model, file=file))
     capsys.readouterr()
-    predict(outcome.model, str(file), format="jsonl")
+    predict(PredictConfig(model=outcome.model, file=str(file), format="jsonl"))
     said = []
     for line in capsys.readouterr().out.splitlines():
         answer = json.loads(line)
@@ -214,7 +240,14 @@ def test_entities_are_characters_of_raw_text(
     text = "word3, GOOD bad (word5) " + "word6 " * 60 + "good  bad."
     raw = tmp_path / "raw.txt"
     raw.write_text(text + "\n", encoding="utf-8")
-    predict(outcome.model, str(raw), format="jsonl", config=AnsweringConfig(longest=24))
+    predict(
+        PredictConfig(
+            model=outcome.model,
+            file=str(raw),
+            format="jsonl",
+            answering=AnsweringConfig(max_length=24),
+        )
+    )
     printed = capsys.readouterr()
     (found,) = [json.loads(line) for line in printed.out.splitlines()]
     assert "longer than 24 tokens: read in windows" in printed.err
@@ -230,9 +263,15 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     rows = [asked(random, number, possible=number % 3 > 0) for number in range(240)]
     train, dev = written(tmp_path / "train.jsonl", rows), written(tmp_path / "d.jsonl", rows[:90])
     outcome = finetune(
-        base_folder, train, out=tmp_path / "run", dev=dev, seeds=1,
-        settings=replace(QUICK, epochs=12),
-    )  # fmt: skip
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=tmp_path / "run",
+            dev=dev,
+            settings=replace(QUICK, epochs=12),
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     assert list(outcome.best.scores) == ["f1", "exact_match", "f1_at_0"]
     assert outcome.best.scores["f1"] >= outcome.best.scores["f1_at_0"]
     (note,) = outcome.notes
@@ -243,10 +282,12 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
 
     def said(no_answer: float | None) -> list[dict[str, Any]]:
         predict(
-            outcome.model,
-            str(dev),
-            format="jsonl",
-            config=AnsweringConfig(longest=24, no_answer=no_answer),
+            PredictConfig(
+                model=outcome.model,
+                file=str(dev),
+                format="jsonl",
+                answering=AnsweringConfig(max_length=24, no_answer=no_answer),
+            )
         )
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -262,16 +303,20 @@ def test_questions_without_an_answer_have_a_threshold_that_is_tuned_and_applied(
     assert 0 < sum(silent) < len(silent)
     assert all(each["answer"] for each in said(math.inf))
     # asked again, the model is scored at its own threshold, on other questions too
-    found = evaluate(outcome.model, dev, config=AnsweringConfig(longest=24))
+    found = evaluate(
+        EvaluateConfig(model=outcome.model, file=dev, length=TextLength(max_length=24))
+    )
     assert found["scores"]["f1"]["value"] == pytest.approx(outcome.best.scores["f1"])
     assert "the model's own; F1" in capsys.readouterr().err
     answers = {row["id"]: row["answers"]["text"] for row in rows}
     right = {each["id"]: [each["answer"]] == answers[each["id"]] for each in said(None)}
     answerable = [row for row in rows[:90] if row["answers"]["text"]]
     some = evaluate(
-        outcome.model,
-        written(tmp_path / "some.jsonl", answerable),
-        config=AnsweringConfig(longest=24),
+        EvaluateConfig(
+            model=outcome.model,
+            file=written(tmp_path / "some.jsonl", answerable),
+            length=TextLength(max_length=24),
+        )
     )
     expected = np.mean([right[row["id"]] for row in answerable])
     assert some["scores"]["exact_match"]["value"] == pytest.approx(expected)
@@ -281,7 +326,15 @@ def test_a_model_that_always_answers_keeps_no_threshold(base_folder: Path, tmp_p
     random = np.random.default_rng(3)
     rows = [asked(random, number, possible=True) for number in range(60)]
     train = written(tmp_path / "train.jsonl", rows)
-    outcome = finetune(base_folder, train, out=tmp_path / "run", seeds=1, settings=QUICK)
+    outcome = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=tmp_path / "run",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     assert list(outcome.best.scores) == ["f1", "exact_match"]
     assert read_config(outcome.model).no_answer is None
     assert not outcome.notes
@@ -294,8 +347,15 @@ def test_a_task_that_is_not_there_and_windows_of_options_are_refused(
         task_named("guess")
     rows = [choice(np.random.default_rng(n)) for n in range(40)]
     train = written(tmp_path / "train.jsonl", rows)
-    with pytest.raises(ConfigError, match="--long windows is not for multiple choice"):
-        finetune(base_folder, train, out=tmp_path / "run", settings=replace(QUICK, long="windows"))
+    with pytest.raises(ConfigError, match="--truncation windows is not for multiple choice"):
+        finetune(
+            FinetuneConfig(
+                model=base_folder,
+                train=train,
+                out=tmp_path / "run",
+                settings=replace(QUICK, truncation="windows"),
+            )
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -308,7 +368,11 @@ def test_rows_of_one_label_number_or_relevance_are_refused(
     ):
         train = written(tmp_path / f"{name}.jsonl", [row] * 40)
         with pytest.raises(ExampleError, match=message):
-            finetune(base_folder, train, task=name, out=tmp_path / "run", settings=QUICK)
+            finetune(
+                FinetuneConfig(
+                    model=base_folder, train=train, task=name, out=tmp_path / "run", settings=QUICK
+                )
+            )
 
 
 @pytest.mark.parametrize(("longest", "long"), [(12, "head+tail"), (10, "tail"), (9, "windows")])
@@ -330,23 +394,37 @@ def test_a_model_is_asked_as_it_was_trained(
     train, dev = (tmp_path / name for name in ("train.jsonl", "dev.jsonl"))
     train.write_text("\n".join(map(json.dumps, rows[:32])), encoding="utf-8")
     dev.write_text("\n".join(map(json.dumps, rows[32:])), encoding="utf-8")
-    settings = replace(QUICK, longest=longest, long=long, epochs=1)
+    settings = replace(QUICK, max_length=longest, truncation=long, epochs=1)
     settings = settings.override(**{"columns.text": "body"})
     outcome = finetune(
-        base_folder, train, out=tmp_path / "run", dev=dev, seeds=1, settings=settings
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=tmp_path / "run",
+            dev=dev,
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
     )
     kept = read_config(outcome.model).preprocessing
     assert kept is not None
     assert (kept.longest, kept.long, kept.pairs) == (longest, long, False)
-    found = evaluate(outcome.model, dev)
+    found = evaluate(EvaluateConfig(model=outcome.model, file=dev))
     assert found["scores"]["accuracy"]["value"] == outcome.best.scores["accuracy"]
     on_dev = read_record(tmp_path / "run" / "seeds" / "seed-0" / DEV)["answers"]
-    predict(outcome.model, str(dev), format="jsonl")
+    predict(PredictConfig(model=outcome.model, file=str(dev), format="jsonl"))
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for one, other in zip(told, on_dev, strict=True):
         assert one["probability"] == pytest.approx(other["probability"], abs=2e-6)
     # the other column holds other texts
-    predict(outcome.model, str(dev), format="jsonl", reading=Reading(columns=Columns(text="text")))
+    predict(
+        PredictConfig(
+            model=outcome.model,
+            file=str(dev),
+            format="jsonl",
+            reading=Reading(columns=Columns(text="text")),
+        )
+    )
     others = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["probability"] for one in told] != [one["probability"] for one in others]
 
@@ -354,16 +432,24 @@ def test_a_model_is_asked_as_it_was_trained(
 def test_a_model_abstains_below_the_confidence_chosen_on_dev(
     base_folder: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = replace(QUICK, epochs=2, rate=1e-3, target_accuracy=0.9, dev_share=0.4)
-    outcome = finetune(base_folder, labelled, out=tmp_path / "run", seeds=1, settings=settings)
+    settings = replace(QUICK, epochs=2, learning_rate=1e-3, target_accuracy=0.9, dev_share=0.4)
+    outcome = finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=labelled,
+            out=tmp_path / "run",
+            settings=settings,
+            experiment=ExperimentConfig(seeds=1),
+        )
+    )
     least = read_config(outcome.model).min_confidence
     assert least is not None
     accuracy = outcome.best.scores["accuracy"]
     capsys.readouterr()
-    scores = evaluate(outcome.model, labelled)["scores"]
+    scores = evaluate(EvaluateConfig(model=outcome.model, file=labelled))["scores"]
     assert "answers are given where the probability is at least" in capsys.readouterr().err
     assert scores["accuracy"]["value"] == pytest.approx(accuracy, abs=0.35)
-    predict(outcome.model, str(labelled), format="jsonl")
+    predict(PredictConfig(model=outcome.model, file=str(labelled), format="jsonl"))
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     # probabilities are rounded to six digits
     clear = [one for one in told if abs(one["probability"] - least) > 1e-6]

@@ -132,7 +132,7 @@ def test_what_cannot_be_done_is_left_out(tiny_tokenizer: Tokenizer) -> None:
     found = tfidf_rival(prepared(tiny_tokenizer, CLASSIFY, rows, 600), seconds=0.1)
     assert isinstance(found, LeftOut)
     assert "300 classes would take about" in str(found)
-    assert "--baseline_seconds 0 tries it all the same" in str(found)
+    assert "--baseline-seconds 0 tries it all the same" in str(found)
 
 
 def test_the_rarest_features_are_left_out_where_memory_is_short(

@@ -16,8 +16,8 @@ from torch import nn
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, check_layers, prepare
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import (
     TrialResult,
     prepare_model,
@@ -32,7 +32,7 @@ from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import start_from
 from bounds import close_after_training, close_losses
 
-CONFIG = FinetuneConfig(epochs=2, batch=8, rate=1e-3, precision="fp32", dropout=0.1)
+CONFIG = FinetuneSettings(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32", dropout=0.1)
 MakeModel = Callable[[int], Model]
 
 
@@ -128,7 +128,7 @@ def test_what_is_frozen_keeps_its_weights_and_all_else_moves(
     prepared: Prepared, make_model: MakeModel, freeze: int, kept: tuple[str, ...]
 ) -> None:
     before = dict(make_model(1).named_parameters())
-    config = replace(CONFIG, freeze=freeze)
+    config = replace(CONFIG, freeze_layers=freeze)
     after = dict(run_trial(make_model, prepared, config, 1)[2].named_parameters())
     for name, parameter in after.items():
         same = torch.equal(parameter.detach(), before[name].detach())
@@ -171,7 +171,7 @@ def test_rows_of_the_table_that_no_text_has_are_left_as_they_are(
 
 def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:
     before, model, again = make_model(1), make_model(1), make_model(1)
-    config = replace(CONFIG, reinitialise=1)
+    config = replace(CONFIG, reinitialise_layers=1)
     prepare_model(model, config, 7)
     prepare_model(again, config, 7)
     for (name, old), new, same in zip(
@@ -186,9 +186,9 @@ def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:
 def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
     model = make_model(1)
     for config, message in (
-        (replace(CONFIG, freeze=3), "freeze is 3; the model has 2 layers"),
-        (replace(CONFIG, reinitialise=3), "reinitialise is 3"),
-        (replace(CONFIG, reinitialise=1, freeze=2), "overlap"),
+        (replace(CONFIG, freeze_layers=3), "freeze is 3; the model has 2 layers"),
+        (replace(CONFIG, reinitialise_layers=3), "reinitialise is 3"),
+        (replace(CONFIG, reinitialise_layers=1, freeze_layers=2), "overlap"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_layers(model, config)
@@ -197,7 +197,7 @@ def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
 def test_training_ends_early_with_the_weights_that_were_best(
     prepared: Prepared, make_model: MakeModel, tmp_path: Path
 ) -> None:
-    config = replace(CONFIG, epochs=40, rate=2e-2, patience=2)
+    config = replace(CONFIG, epochs=40, learning_rate=2e-2, patience=2)
     folder = RunFolder(tmp_path / "early")
     result, _, _ = run_trial(make_model, prepared, config, 1, folder)
     measured = [line for line in folder.log() if "held_out_accuracy" in line]

@@ -13,12 +13,14 @@ import torch
 
 from bertsmith.core.errors import TrainingDiverged, WorkerDied
 from bertsmith.core.signals import Interrupted
-from bertsmith.recipes.finetune.recipe import FinetuneConfig, FinetuneOutcome, finetune, model_maker
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome
+from bertsmith.recipes.finetune.recipe import finetune, model_maker
 from bertsmith.recipes.finetune.trials import Trials, threads_of_torch
 from recipes.signalling import Signalling, Step
 
-QUICK = FinetuneConfig(
-    epochs=2, batch=32, rate=3e-3, precision="fp32", dropout=0.05, baseline=False
+QUICK = FinetuneSettings(
+    epochs=2, batch_size=32, learning_rate=3e-3, precision="fp32", dropout=0.05, baseline=False
 )
 # 144 rows to train on
 STEPS = 2 * 5
@@ -36,7 +38,13 @@ def run(base_folder: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
         monkeypatch.setattr("bertsmith.recipes.finetune.recipe.model_maker", maker)
         return finetune(
-            base_folder, labelled, out=out, seeds=3, settings=QUICK, side_by_side=side_by_side
+            FinetuneConfig(
+                model=base_folder,
+                train=labelled,
+                out=out,
+                settings=QUICK,
+                experiment=ExperimentConfig(seeds=3, side_by_side=side_by_side),
+            )
         )
 
     return fine_tune
@@ -64,7 +72,15 @@ def in_turn(
     folder = tmp_path_factory.mktemp("in-turn")
     train = folder / "labelled.tsv"
     train.write_text("\n".join(labelled_rows) + "\n", encoding="utf-8")
-    finetune(base_folder, train, out=folder / "run", seeds=3, settings=QUICK, side_by_side=1)
+    finetune(
+        FinetuneConfig(
+            model=base_folder,
+            train=train,
+            out=folder / "run",
+            settings=QUICK,
+            experiment=ExperimentConfig(seeds=3, side_by_side=1),
+        )
+    )
     return told(folder / "run")
 
 
@@ -136,7 +152,7 @@ def test_a_process_that_is_killed_ends_the_run_and_the_others_are_saved(
 def test_what_a_training_raises_is_raised_here(run: Run, tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged) as diverged:
         run(tmp_path / "run", 2, steps={0: Step(number=3, diverge=True)})
-    assert str(diverged.value) == "seed: the loss is no number; lower --rate"
+    assert str(diverged.value) == "seed: the loss is no number; lower --learning-rate"
     assert not (tmp_path / "run" / "results.json").exists()
 
 

@@ -10,9 +10,9 @@ import torch
 from transformers import BertConfig, BertForPreTraining, BertModel
 
 from bertsmith.cli.main import main
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
+from verbs import convert
 from weights.conversion import bundles
 from weights.conversion.reference import SIZES, arrays, google_config, varied, write_vocabulary
 

@@ -23,12 +23,12 @@ from transformers import (
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.batch import pack
 from bertsmith.network.model import forward_only
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.conversion import fairseq
 from bertsmith.weights.conversion.pickled import Unpickled
 from bertsmith.weights.conversion.unpickling import read_weights
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
+from verbs import convert
 from weights.conversion.reference import varied
 
 Tensors = dict[str, Tensor]

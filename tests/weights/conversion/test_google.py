@@ -21,11 +21,11 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.conversion.google import hub_name, variable
 from bertsmith.weights.conversion.tensor_bundle import TensorBundle
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.formats.catalog import FORMATS
+from verbs import convert
 from weights.conversion import bundles
 from weights.conversion.reference import (
     SIZES,

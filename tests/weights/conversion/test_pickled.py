@@ -20,11 +20,11 @@ from torch import Tensor
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.unpickling import Refused, read_weights
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.tensors import TensorFile
+from verbs import convert
 from weights.conversion.reference import SIZES, compared, varied, write_vocabulary
 
 Tensors = dict[str, Tensor]

@@ -22,8 +22,8 @@ from transformers import (
     BertForSequenceClassification,
 )
 
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.folder import load_model
+from verbs import convert
 from weights.conversion.reference import (
     SIZES,
     Arrays,

@@ -15,8 +15,8 @@ from transformers import BertConfig, BertForPreTraining
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.recipes.convert import convert
 from bertsmith.weights.folder import load_model
+from verbs import convert
 from weights.conversion.reference import SIZES, compared, varied, write_vocabulary
 
 VOCABULARY = ("vocab.txt",)

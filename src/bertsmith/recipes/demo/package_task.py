@@ -22,8 +22,8 @@ from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.recipes.finetune.baselines import TFIDF, Rival
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import TrialResult, run_trial
 from bertsmith.tasks.classify import CLASSIFY
@@ -35,7 +35,7 @@ from bertsmith.weights.folder import start_from
 
 CLASSES, LABELS_A_CLASS, DEV_A_CLASS, SEEDS = 8, 50, 100, 3
 LONGEST = 96
-SETTINGS = FinetuneConfig(epochs=12, batch=16, rate=1e-3)
+SETTINGS = FinetuneSettings(epochs=12, batch_size=16, learning_rate=1e-3)
 PRETRAINED, RANDOM, BASELINE = "pre-trained here", "random weights", TFIDF
 
 _SHORTEST, _LONGEST = 80, 500
@@ -132,7 +132,7 @@ def carry_out_task(
     folder: Path,
     seed: int,
     *,
-    settings: FinetuneConfig | None = None,
+    settings: FinetuneSettings | None = None,
     longest: int = LONGEST,
     title: str = "",
 ) -> TaskOutcome:
@@ -177,7 +177,7 @@ def _rows(texts: list[str], classes: NDArray[np.int64], labels: tuple[str, ...])
 def _trained(
     make_model: Callable[[int], Model],
     prepared: Prepared,
-    settings: FinetuneConfig,
+    settings: FinetuneSettings,
     first: int,
     title: str,
 ) -> list[tuple[TrialResult, Measured]]:

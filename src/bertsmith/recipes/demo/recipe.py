@@ -17,13 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
+from bertsmith.recipes.config import VocabularySettings
+from bertsmith.recipes.demo.config import DemoConfig
 from bertsmith.recipes.demo.corpus import as_documents, read_documentation, tell_corpus
 from bertsmith.recipes.demo.gaps import make_gap_task
 from bertsmith.recipes.demo.missing_word import find_missing_words, tell_missing_words
@@ -38,33 +39,38 @@ from bertsmith.recipes.demo.report import (
     write_report,
 )
 from bertsmith.recipes.demo.search import make_search, search_both_ways, tell_search
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
-from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
-from bertsmith.recipes.vocabulary import VocabularySettings, describe, in_pieces, learn_from
+from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
 from bertsmith.reports.page import require_matplotlib
 from bertsmith.store.preparing import held_out_documents, prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documentation import ModuleText
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.optimisers import OptimiserConfig
-from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 
-SIZE, PIECES, HELD_OUT = "tiny", 4096, 0.05
+SIZE: Size = "tiny"
+PIECES, HELD_OUT = 4096, 0.05
 MARKER = "demo.json"
 # measured for a few minutes of this text and size (docs/experiments/demo.md); a quarter of the
 # tokens is masked to learn from more of them, and the held-out figures are at the paper's 15 %
-SETTINGS = PretrainConfig(
+SETTINGS = PretrainSettings(
     network=NetworkConfig(
-        position_start="sinusoidal", position_scale=0.1, dropout=0.0, attention_dropout=0.0
+        position_initialisation="sinusoidal",
+        position_scale=0.1,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
     ),
-    samples=SampleConfig(masking=MaskingConfig(share=0.25)),
-    optimiser=OptimiserConfig(rate=5e-3, beta_2=0.95, matrices="muon", muon_rate=0.03),
-    schedule=ScheduleConfig(warm_up=0.02),
+    samples=SampleConfig(masking=MaskingConfig(probability=0.25)),
+    optimiser=OptimiserConfig(
+        learning_rate=5e-3, beta_2=0.95, matrices="muon", muon_learning_rate=0.03
+    ),
+    schedule=ScheduleConfig(warmup=0.02),
 )
 WORDS = ("tweeting", "documentation", "asynchronously", "tensors", "deserialization", "file")
 
 
-def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> dict[str, Any]:
+def demo(config: DemoConfig) -> dict[str, Any]:
     """Train on the Python documentation of this machine, and print how well it works.
 
     Returns the figures: heldout_loss, heldout_accuracy, next_sentence_accuracy, tokens_per_second,
@@ -72,8 +78,8 @@ def demo(*, minutes: float = 3.0, out: Path = Path("demo"), seed: int = 0) -> di
     anything but an earlier demo.
     """
     require_matplotlib()
-    with made_folder(out.parent), claimed(out):
-        return _carried_out(minutes, out, seed)
+    with made_folder(config.out.parent), claimed(config.out):
+        return _carried_out(config.minutes, config.out, config.seed)
 
 
 def _carried_out(minutes: float, out: Path, seed: int) -> dict[str, Any]:
@@ -132,13 +138,14 @@ def _pretrain(
     before = fill(start(run, tokenizer), tokenizer)
     say("3. pre-training: masked LM and next sentence, from random weights")
     outcome = pretrain(
-        out / "store",
-        out=out / "pretraining",
-        model=SIZE,
-        minutes=minutes,
-        settings=settings,
-        # on a machine too busy for much training everything else can still be shown
-        force=True,
+        PretrainConfig(
+            store=out / "store",
+            out=out / "pretraining",
+            model=SIZE,
+            minutes=minutes,
+            settings=settings,
+            force=True,
+        )
     )
     after = fill(outcome.model, tokenizer)
     return outcome, [Blank(*parts) for parts in zip(SENTENCES, before, after, strict=True)]

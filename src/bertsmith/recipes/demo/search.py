@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permuted, stream
-from bertsmith.engine.features import FeatureConfig, features
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.features import features
 from bertsmith.network.model import Model
 from bertsmith.recipes.demo.package_task import dev_modules
 from bertsmith.text.corpus.documentation import ModuleText

@@ -14,6 +14,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import Statistic, mcnemar, paired_bootstrap
+from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.outcome import CERTAIN, RESAMPLES, difference_of
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import DEV
@@ -57,11 +58,12 @@ class _Ended:
         return run.train_hash, settings.reading, settings.dev_share, settings.seed
 
 
-def compare(first: Path, second: Path) -> dict[str, Any]:
+def compare(config: CompareConfig) -> dict[str, Any]:
     """Print how two runs differ on dev (best seeds, all seeds), and what chance may explain.
 
     Returns the figures. Raises `RunFolderError` for unfinished runs, or different dev rows.
     """
+    first, second = config.first, config.second
     one, other = _ended(first), _ended(second)
     if one.run.task != other.run.task:
         raise RunFolderError(
@@ -159,7 +161,9 @@ def _ended(folder: Path) -> _Ended:
             where=folder,
             remedy="name the --out of bertsmith finetune; the same command again finishes it",
         )
-    settings = RunFolder(folder).settings("finetune") or {}
+    opened = RunFolder(folder)
+    settings = opened.settings("finetune") or {}
+    opened.check_version()
     content = read_record(results)
     run = FinetuneRun.from_dict(settings, where=folder / "run.json")
     dev = read_record(folder / "seeds" / f"seed-{content['best_seed']}" / DEV)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import LeftOut, Rival, frozen_rivals, static_rival
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
     Cell,
@@ -26,7 +26,6 @@ from bertsmith.recipes.finetune.outcome import (
     difference_of,
     from_constant,
 )
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
 from bertsmith.recipes.finetune.trial import DEV, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import Trials
@@ -34,21 +33,23 @@ from bertsmith.tasks.task import UNTUNED, Evidence, interval_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 
-def cells_of(settings: FinetuneConfig) -> list[FinetuneConfig]:
+def cells_of(settings: FinetuneSettings) -> list[FinetuneSettings]:
     """Return the settings of the grid, shuffled, so that every prefix is a random sample."""
     grid = settings.search
     cells = [
-        replace(settings, rate=rate, batch=batch, epochs=epochs)
-        for rate, batch, epochs in itertools.product(grid.rates, grid.batches, grid.epochs)
+        replace(settings, learning_rate=rate, batch_size=batch, epochs=epochs)
+        for rate, batch, epochs in itertools.product(
+            grid.learning_rates, grid.batch_sizes, grid.epochs
+        )
     ]
     key = stream(Purpose.GRID_ORDER, settings.seed)
     order = permuted(np.arange(len(cells)), len(cells), key)
     return [cells[number] for number in order.tolist()]
 
 
-def cell_name(settings: FinetuneConfig) -> str:
+def cell_name(settings: FinetuneSettings) -> str:
     """Return the name of a cell's folder."""
-    return f"rate-{settings.rate:g}-batch-{settings.batch}-epochs-{settings.epochs}"
+    return f"rate-{settings.learning_rate:g}-batch-{settings.batch_size}-epochs-{settings.epochs}"
 
 
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Searched:
@@ -72,7 +73,9 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
                 break
         for trial, result in zip(following, trials.train(following), strict=True):
             of = trial.settings
-            tried.append(Cell(rate=of.rate, batch=of.batch, epochs=of.epochs, result=result))
+            tried.append(
+                Cell(rate=of.learning_rate, batch=of.batch_size, epochs=of.epochs, result=result)
+            )
     best = max(range(len(tried)), key=lambda number: tried[number].result.rank)
     searched = Searched(cells=tuple(tried), settings=cells[best].settings, of=len(cells))
     say(f"grid: {searched.note()}; {format_scores(tried[best].result.scores)}")
@@ -85,34 +88,14 @@ _FEWEST = 32
 _MOST_POINTS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The trainings requested."""
-
-    seeds: int
-    grid: bool = False
-    minutes: float | None = None
-    curve: bool = False
-    baselines: bool = False
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ConfigError(f"seeds is {self.seeds}", remedy="it must be at least 1")
-        if self.minutes is not None and not self.grid:
-            raise ConfigError(
-                "--minutes are for --grid", remedy="leave them out, or give --grid too"
-            )
-        if self.minutes is not None and not self.minutes > 0:
-            raise ConfigError(f"minutes is {self.minutes}", remedy="it must be above 0")
-
-    def counts(self, settings: FinetuneConfig, rows: int) -> list[int]:
-        """Return the lengths of the lists of trainings that are trained in parallel."""
-        counts = [self.seeds, self.seeds if self.baselines else 0]
-        if self.grid:
-            counts.append(len(cells_of(settings)))
-        if self.curve:
-            counts += [min(self.seeds, CURVE_SEEDS)] * len(curve_points(rows))
-        return counts
+def training_counts(asked: ExperimentConfig, settings: FinetuneSettings, rows: int) -> list[int]:
+    """Return the lengths of the lists of trainings that are trained in parallel."""
+    counts = [asked.seeds, asked.seeds if asked.baselines else 0]
+    if asked.grid:
+        counts.append(len(cells_of(settings)))
+    if asked.curve:
+        counts += [min(asked.seeds, CURVE_SEEDS)] * len(curve_points(rows))
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +103,12 @@ class Experiment:
     """The trainings of one run, all on the same rows and from the same model."""
 
     folder: RunFolder
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     prepared: Prepared
     trials: Trials
     make_model: Callable[[int], Model]
 
-    def run(self, asked: Asked) -> FinetuneOutcome:
+    def run(self, asked: ExperimentConfig) -> FinetuneOutcome:
         """Run all trainings that have no result yet, and return the outcome."""
         searched = self._searched(asked) if asked.grid else None
         chosen = self if searched is None else replace(self, settings=searched.settings)
@@ -180,7 +163,7 @@ class Experiment:
         ]
         return self.trials.train(trials, keep_best=keep_best)
 
-    def _searched(self, asked: Asked) -> Searched:
+    def _searched(self, asked: ExperimentConfig) -> Searched:
         # a separate seed, so that selection by chance does not bias the reported seeds
         seed = self.settings.seed + asked.seeds
         cells = cells_of(self.settings)

@@ -20,10 +20,10 @@ from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.recipes.finetune.settings import FinetuneConfig
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.room import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.table import pick_classes, task_for, tell_rows
 from bertsmith.tasks.task import Room, Row, Task
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -141,7 +141,7 @@ def reading_length(
     rows: Sequence[Any],
     tokenizer: Tokenizer,
     config: ModelConfig,
-    settings: FinetuneConfig,
+    settings: FinetuneSettings,
     trainings: int,
     device: torch.device,
 ) -> ReadingLength:
@@ -151,7 +151,7 @@ def reading_length(
     the rows are no longer.
     """
     usual, limit = task.learning.longest, min(config.encoder.longest, MOST)
-    if not task.learning.lengthens or settings.long == "windows" or limit <= usual:
+    if not task.learning.lengthens or settings.truncation == "windows" or limit <= usual:
         return ReadingLength(longest=min(usual, config.encoder.longest))
     step = -(-len(rows) // _LOOKED_AT)
     encoded = task.answers.encode(tokenizer, rows[::step], Room(longest=limit))
@@ -167,7 +167,7 @@ def reading_length(
     for longest in (*range(usual, wanted, _MULTIPLE), wanted):
         operations = times * _operations(config, np.minimum(lengths, longest))
         half = settings.precision == "bf16"
-        kept = settings.batch * longest * layer_activations(config.encoder, longest, half=half)
+        kept = settings.batch_size * longest * layer_activations(config.encoder, longest, half=half)
         room = memory is None or kept <= _SHARE_OF_MEMORY * memory
         if longest > usual and (operations > most or not room):
             break
@@ -175,7 +175,7 @@ def reading_length(
     whole = 100 * float(np.mean((lengths <= chosen) & (lengths < limit)))
     told = f"up to {chosen} tokens of a text are read, all of {whole:.0f} % of them"
     if chosen < wanted:
-        told += f"; more would take too much time or memory, --longest {wanted} reads more"
+        told += f"; more would take too much time or memory, --max-length {wanted} reads more"
     return ReadingLength(longest=chosen, told=told)
 
 
@@ -195,24 +195,24 @@ class Inputs:
     data: LabelledData[Any]
 
     def length(
-        self, settings: FinetuneConfig, trainings: int, device: torch.device
+        self, settings: FinetuneSettings, trainings: int, device: torch.device
     ) -> ReadingLength:
         """Return the maximum length of a text: that of the settings, or one that fits the texts."""
-        if settings.longest is not None:
-            return ReadingLength(longest=settings.longest)
+        if settings.max_length is not None:
+            return ReadingLength(longest=settings.max_length)
         config = self.base.config
         return reading_length(
             self.task, self.data.train, self.tokenizer, config, settings, trainings, device
         )
 
-    def prepared(self, settings: FinetuneConfig) -> Prepared:
+    def prepared(self, settings: FinetuneSettings) -> Prepared:
         """Return the rows, encoded by the settings."""
         room = room_of(self.task, settings, self.base.config.encoder.longest)
         return prepare(self.data, self.tokenizer, room)
 
 
 def read_inputs(
-    model: Path, train: Path, dev: Path | None, task: str | None, settings: FinetuneConfig
+    model: Path, train: Path, dev: Path | None, task: str | None, settings: FinetuneSettings
 ) -> Inputs:
     """Read the inputs of a fine-tuning run, and print the task and how the rows were read.
 
@@ -238,10 +238,10 @@ def read_inputs(
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
 
 
-def room_of(task: Task[Any], settings: FinetuneConfig, limit: int) -> Room:
+def room_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> Room:
     """Return how much of a text is read at once, by the settings and the model's limit."""
-    longest = min(settings.longest or task.learning.longest, limit)
-    return Room(longest=longest, long=settings.long, stride=settings.stride)
+    longest = min(settings.max_length or task.learning.longest, limit)
+    return Room(longest=longest, long=settings.truncation, stride=settings.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,34 +280,34 @@ def _encoded(
     return data.task.learning.targets(rows, data.labels, encoded)
 
 
-def check_layers(model: Model, config: FinetuneConfig) -> None:
+def check_layers(model: Model, config: FinetuneSettings) -> None:
     """Raise `ConfigError` for more layers than there are."""
     layers = len(model.encoder.blocks)
-    for name in ("reinitialise", "freeze"):
+    for name in ("reinitialise_layers", "freeze_layers"):
         if getattr(config, name) > layers:
             raise ConfigError(
-                f"{name} is {getattr(config, name)}",
+                f"--{name.replace('_', '-')} is {getattr(config, name)}",
                 remedy=f"the model has {counted(layers, 'layer')} of its own",
             )
-    if config.reinitialise + max(config.freeze, 0) > layers:
+    new, frozen = config.reinitialise_layers, max(config.freeze_layers, 0)
+    if new + frozen > layers:
         raise ConfigError(
-            f"reinitialise {config.reinitialise} and freeze {config.freeze} overlap",
+            f"--reinitialise-layers {new} and --freeze-layers {frozen} overlap",
             remedy=f"new layers must be trained: {counted(layers, 'layer')} in all",
         )
 
 
-def check_task(task: Task[Any], config: FinetuneConfig) -> None:
+def check_task(task: Task[Any], config: FinetuneSettings) -> None:
     """Raise `ConfigError` for settings that do not apply to a task."""
-    given = {"class_weights": config.class_weights != "none", "smoothing": config.smoothing > 0}
-    for name, is_given in given.items():
-        if is_given and not task.learning.weighs:
+    for name, value in config.label_loss.to_dict().items():
+        if value != getattr(LabelLoss(), name) and not task.learning.weighs:
             raise ConfigError(
-                f"{name} is {getattr(config, name)}, and {task.name} has no classes",
+                f"--{name.replace('_', '-')} is {value}, and {task.name} has no classes",
                 remedy="leave it out",
             )
     if config.target_accuracy is not None and "min_confidence" not in task.answers.thresholds:
         raise ConfigError(
-            f"target_accuracy is {config.target_accuracy}, and {task.name} has neither classes nor "
-            "choices",
+            f"--target-accuracy is {config.target_accuracy}, and {task.name} has neither classes "
+            "nor choices",
             remedy="leave it out",
         )

@@ -17,8 +17,8 @@ from bertsmith.core.log import Table, console, say
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, median, percent, score_label
 from bertsmith.evaluation.significance import Interval, Statistic, mcnemar, paired_bootstrap
 from bertsmith.recipes.finetune.baselines import TF_IDF, Rival
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.task import Evidence, Task, right_rows
 
@@ -129,7 +129,7 @@ class Searched:
     """The result of a grid search: cells tried, settings of the best, number of cells in all."""
 
     cells: tuple[Cell, ...]
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     of: int
 
     def note(self) -> str:
@@ -302,8 +302,8 @@ class FinetuneOutcome:
             return ""
         return (
             f"; the model read at most {self.longest} tokens of each text, which cut "
-            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: --longest N reads more, "
-            "--long windows everything"
+            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: --max-length N reads more, "
+            "--truncation windows everything"
         )
 
     def choice(self) -> str:
@@ -352,7 +352,8 @@ def conclusions(outcome: FinetuneOutcome) -> list[str]:
     if outcome.constant:
         lines.append(
             f"{outcome.constant} of {len(outcome.seeds)} seeds predict the same for every row: try "
-            "another --rate (small models need 3e-4 to 1e-3, large ones less), or more epochs"
+            "another --learning-rate (small models need 3e-4 to 1e-3, large ones less), or more "
+            "epochs"
         )
     if outcome.grid is not None:
         lines.append(outcome.grid.note())

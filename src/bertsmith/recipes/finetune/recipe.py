@@ -31,7 +31,8 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.finetune.experiment import Asked, Experiment
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
+from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (
     Inputs,
     LabelledData,
@@ -42,9 +43,7 @@ from bertsmith.recipes.finetune.inputs import (
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trials import (
-    AtOnce,
     Machine,
     ParallelTrials,
     Trials,
@@ -59,8 +58,6 @@ from bertsmith.training.run_folder import RunFolder, write_record
 from bertsmith.training.tensorboard import require_tensorboard
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
-
-__all__ = ["FinetuneConfig", "FinetuneOutcome", "FinetuneRun", "finetune"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,96 +94,78 @@ class FinetuneRun(Config):
     """Threads of torch; part of what makes a run reproducible bit for bit."""
     device: str
     """Type of the device."""
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     """Settings of each training."""
     origin: str | None = None
     """Name and commit of the model on the hub, if it came from there."""
 
 
-def finetune(
-    model: str | Path,
-    train: str | Path,
-    *,
-    out: str | Path,
-    dev: str | Path | None = None,
-    task: str | None = None,
-    seeds: int = 5,
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
-    grid: bool = False,
-    minutes: float | None = None,
-    curve: bool = False,
-    baselines: bool = False,
-    device: str = "auto",
-    tensorboard: bool = False,
-    side_by_side: AtOnce = "auto",
-) -> FinetuneOutcome:
-    """Train `seeds` models for a task, print their dev scores, and keep the best in `out`/model.
+def finetune(config: FinetuneConfig) -> FinetuneOutcome:
+    """Train models for a task with several seeds, print dev scores, keep the best in `out`/model.
 
-    The task is detected from the data if none is given. With `grid`, rate, batch and epochs are
-    chosen on dev first, within `minutes` if given. `side_by_side` is the number of trainings at
-    once, each in a process of its own. Raises `ExampleError`, `ConfigError`, `ModelFolderError` or
-    `RunFolderError` before anything is written, what `fit` raises, and `WorkerDied`; after an
-    interruption the same call resumes, and one with more `seeds` adds them.
+    The task is detected from the data if none is given. With `grid`, learning rate, batch size and
+    epochs are chosen on dev first, within `minutes` if given. Raises `ExampleError`, `ConfigError`,
+    `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
+    `WorkerDied`; after an interruption the same call resumes, and one with more `seeds` adds them.
     """
-    place, model = device_named(device), model_folder(model)
-    train, out, dev = Path(train), Path(out), None if dev is None else Path(dev)
-    if tensorboard:
+    asked, place = config.experiment, device_named(config.experiment.device)
+    config = replace(config, model=model_folder(config.model))
+    if config.tensorboard:
         require_tensorboard()
-    asked = Asked(seeds=seeds, grid=grid, minutes=minutes, curve=curve, baselines=baselines)
-    inputs = read_inputs(model, train, dev, task, settings)
-    base, data = inputs.base, inputs.data
-    folder = RunFolder(out)
-    length = _length(folder, inputs, settings, asked, place)
-    settings = replace(settings, longest=length.longest)
-    run = _resolved(model, train, dev, data, asked, settings, place)
+    inputs, folder = _inputs(config), RunFolder(config.out)
+    length = _length(folder, inputs, config, place)
+    settings = replace(config.settings, max_length=length.longest)
+    config = replace(config, settings=settings)
+    run = _resolved(config, inputs.data, place)
     prepared = inputs.prepared(settings)
     with folder.owned():
-        how = _parallel_trials(side_by_side, asked, base, prepared, settings, place, folder)
+        how = _parallel_trials(config, inputs.base, prepared, place, folder)
         run = replace(run, threads=how.threads)
         notes = (length.told, "" if _has_ended(folder, run) else str(how))
-        workplace = Workplace(folder.path.resolve(), how.threads, tensorboard)
+        workplace = Workplace(folder.path.resolve(), how.threads, config.tensorboard)
         with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
             experiment = Experiment(
                 folder=folder,
                 settings=settings,
                 prepared=prepared,
-                trials=Trials(folder, trainers=processes, tensorboard=tensorboard),
-                make_model=model_maker(run.model, inputs.task, data.labels, place),
+                trials=Trials(folder, trainers=processes, tensorboard=config.tensorboard),
+                make_model=model_maker(run.model, inputs.task, inputs.data.labels, place),
             )
             return _carry_out(experiment, asked, run, notes)
 
 
+def _inputs(config: FinetuneConfig) -> Inputs:
+    """Return the model and the examples, read and checked."""
+    return read_inputs(config.model, config.train, config.dev, config.task, config.settings)
+
+
 def _length(
-    folder: RunFolder,
-    inputs: Inputs,
-    settings: FinetuneConfig,
-    asked: Asked,
-    place: torch.device,
+    folder: RunFolder, inputs: Inputs, config: FinetuneConfig, place: torch.device
 ) -> ReadingLength:
     """Return the maximum length of a text: as requested, or as when the run was started."""
-    known = (folder.settings("finetune") or {}).get("settings", {}).get("longest")
-    if settings.longest is None and known is not None:
+    settings = config.settings
+    known = (folder.settings("finetune") or {}).get("settings", {}).get("max_length")
+    if settings.max_length is None and known is not None:
         return ReadingLength(longest=known)
-    return inputs.length(settings, sum(asked.counts(settings, len(inputs.data.train))), place)
+    counts = training_counts(config.experiment, settings, len(inputs.data.train))
+    return inputs.length(settings, sum(counts), place)
 
 
 def _parallel_trials(
-    side_by_side: AtOnce,
-    asked: Asked,
+    config: FinetuneConfig,
     base: Model,
     prepared: Prepared,
-    settings: FinetuneConfig,
     place: torch.device,
     folder: RunFolder,
 ) -> ParallelTrials:
     """Return how the trainings are distributed over processes, of a run that may be resumed."""
     # a different number of threads would change rounding in the rest of the run
     kept = (folder.settings("finetune") or {}).get("threads")
-    counts = asked.counts(settings, len(prepared.data.train))
+    asked, settings = config.experiment, config.settings
+    counts = training_counts(asked, settings, len(prepared.data.train))
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
-    return parallel_trials(
-        side_by_side, counts, training_need(base, prepared, settings), machine, kept
-    )
+    need = training_need(base, prepared, settings)
+    return parallel_trials(asked.side_by_side, counts, need, machine, kept)
 
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
@@ -205,22 +184,15 @@ def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:
     return ended
 
 
-def _resolved(
-    model: Path,
-    train: Path,
-    dev: Path | None,
-    data: LabelledData[Any],
-    asked: Asked,
-    settings: FinetuneConfig,
-    device: torch.device,
-) -> FinetuneRun:
+def _resolved(config: FinetuneConfig, data: LabelledData[Any], device: torch.device) -> FinetuneRun:
+    asked, dev = config.experiment, config.dev
     return FinetuneRun(
         task=data.task.name,
-        model=model.resolve(),
-        origin=origin(model),
-        model_hash=weights_hash(model),
-        train=train.resolve(),
-        train_hash=hash_of(train),
+        model=config.model.resolve(),
+        origin=origin(config.model),
+        model_hash=weights_hash(config.model),
+        train=config.train.resolve(),
+        train_hash=hash_of(config.train),
         dev=None if dev is None else dev.resolve(),
         dev_hash=None if dev is None else hash_of(dev),
         labels=data.labels,
@@ -231,7 +203,7 @@ def _resolved(
         baselines=asked.baselines,
         threads=torch.get_num_threads(),
         device=device.type,
-        settings=settings,
+        settings=config.settings,
     )
 
 
@@ -267,7 +239,7 @@ class _FromFolder:
 
 
 def _carry_out(
-    experiment: Experiment, asked: Asked, run: FinetuneRun, notes: tuple[str, str]
+    experiment: Experiment, asked: ExperimentConfig, run: FinetuneRun, notes: tuple[str, str]
 ) -> FinetuneOutcome:
     bad = experiment.settings.reading.bad_rows.told()
     length, how = notes
@@ -286,22 +258,14 @@ def _carry_out(
     return outcome
 
 
-def dry_run(
-    model: str | Path,
-    train: Path,
-    *,
-    dev: Path | None = None,
-    task: str | None = None,
-    seeds: int = 5,
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
-    device: str = "auto",
-) -> None:
+def dry_run(config: FinetuneConfig) -> None:
     """Read, check and describe what `finetune` would train on, and stop before any training."""
-    place = device_named(device)
-    inputs = read_inputs(model_folder(model), train, dev, task, settings)
-    trainings = sum(Asked(seeds=seeds).counts(settings, len(inputs.data.train)))
+    place = device_named(config.experiment.device)
+    inputs, settings = _inputs(replace(config, model=model_folder(config.model))), config.settings
+    seeds = ExperimentConfig(seeds=config.experiment.seeds)
+    trainings = sum(training_counts(seeds, settings, len(inputs.data.train)))
     length = inputs.length(settings, trainings, place)
-    prepared = inputs.prepared(replace(settings, longest=length.longest))
+    prepared = inputs.prepared(replace(settings, max_length=length.longest))
     bad = settings.reading.bad_rows.told()
     for line in filter(None, (bad, length.told, *describe(prepared))):
         say(line)
@@ -343,7 +307,7 @@ def truncation_note(prepared: Prepared) -> str:
         became = _LONG[room.long if cut and not task.answers.windowed else "windows"]
         share = f"{long:,} of {counted(total, 'text')} ({100 * long / total:.1f} %)"
         lines.append(f"{share} were longer than {room.longest} tokens: {became}")
-        lines += ["--long says what is read"] * bool(cut and not task.answers.windowed)
+        lines += ["--truncation says what is read"] * bool(cut and not task.answers.windowed)
     if cut and task.answers.windowed:
         questions = counted(cut, task.unit.removesuffix("s"), task.unit)
         lines.append(f"of {questions} themselves only the beginning was read")

@@ -230,13 +230,13 @@ def write_card(outcome: FinetuneOutcome, run: dict[str, Any]) -> str:
     base = Path(run["model"])
     config = read_config(base).with_head(data.task.head, data.labels)
     format_note = f"{note}\n\n" if (note := note_on_format(config)) else ""
-    longest = min(settings["longest"] or data.task.learning.longest, config.encoder.longest)
+    longest = min(settings["max_length"] or data.task.learning.longest, config.encoder.longest)
     return f"""{written(head_of(config, base=base_of(base)))}
 # {data.task.title}
 
 {names}Trained on {counted_rows(data.task, data.train)} (file of SHA-256 `{run["train_hash"]}`): \
-{settings["epochs"]} x each, {settings["batch"]} a step, learning rate {settings["rate"]}, at most \
-{longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
+{settings["epochs"]} x each, {settings["batch_size"]} a step, learning rate \
+{settings["learning_rate"]}, at most {longest} tokens at once. Seeds: {len(outcome.seeds)}, in \
 {seconds / 60:.1f} minutes of training ({run["device"]}, {run["threads"]} threads).
 
 On {len(data.dev):,} dev {data.task.unit}: {scores} (mean and spread over the seeds){beside}.

@@ -34,7 +34,7 @@ from bertsmith.text.examples.example import Example
 
 SECONDS = 20.0
 """Approximate time limit; longer if the model took longer."""
-FORCE = "--baseline_seconds 0 tries it all the same"
+FORCE = "--baseline-seconds 0 tries it all the same"
 _WORDS = r"(?u)\b\w+\b|[^\w\s]"
 # with fewer texts rare character n-grams are kept, as there are few others
 _FEW_TEXTS = 1000

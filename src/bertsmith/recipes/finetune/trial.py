@@ -24,12 +24,12 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, initialise
 from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.objectives.objective import Losses, Objective
+from bertsmith.recipes.finetune.config import POINTS, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
-from bertsmith.recipes.finetune.settings import POINTS, FinetuneConfig
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Measured, Scores
+from bertsmith.text.config import USUAL_TAGS
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.training.checkpoints import Checkpoints, State
@@ -70,17 +70,17 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
         embeddings.tokens = whole
 
 
-def prepare_model(model: Model, config: FinetuneConfig, seed: int) -> None:
+def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
     """Prepare a model for training; raises `ConfigError` for more layers than there are.
 
     New weights are a pure function of the seed.
     """
     check_layers(model, config)
     model.set_dropout(config.dropout)
-    if config.reinitialise:
-        reinitialise(model, config.reinitialise, seed)
-    if config.freeze:
-        freeze(model, max(config.freeze, 0))
+    if config.reinitialise_layers:
+        reinitialise(model, config.reinitialise_layers, seed)
+    if config.freeze_layers:
+        freeze(model, max(config.freeze_layers, 0))
 
 
 def reinitialise(model: Model, layers: int, seed: int) -> None:
@@ -145,7 +145,7 @@ class TrialResult:
 def run_trial(
     make_model: Callable[[int], Model],
     prepared: Prepared,
-    config: FinetuneConfig,
+    config: FinetuneSettings,
     seed: int,
     folder: RunFolder | None = None,
     title: str = "",
@@ -160,7 +160,7 @@ def run_trial(
     whole = Clock()
     model = make_model(seed)
     prepare_model(model, config, seed)
-    steps = config.epochs * -(-len(prepared.train) // config.batch)
+    steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = task.learning.objective(data.train, data.labels, config.label_loss)
@@ -177,7 +177,7 @@ def run_trial(
             config.fit(steps, seed),
             model,
             watched,
-            ExampleBatches(examples, units_per_batch=config.batch, seed=seed),
+            ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed),
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
             title=title,
@@ -204,9 +204,10 @@ def run_trial(
     return result, measured, model
 
 
-def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
+def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessing:
     """Return how the rows of a training were read, for the model's folder."""
-    first, columns, tags = prepared.data.train[0], config.columns, config.tags
+    first, reading = prepared.data.train[0], config.reading
+    columns, tags = reading.columns, reading.tags
     if isinstance(first, Tagged) and first.entities is None:
         tags = replace(tags, scheme="plain")  # a part of the rows may look like another one
     kept = isinstance(first, Tagged) and tags != USUAL_TAGS
@@ -225,14 +226,14 @@ def _preprocessing(prepared: Prepared, config: FinetuneConfig) -> Preprocessing:
     )
 
 
-def _on_dev(prepared: Prepared, model: Model, config: FinetuneConfig) -> Measured:
+def _on_dev(prepared: Prepared, model: Model, config: FinetuneSettings) -> Measured:
     """Score a model on dev, as `evaluate` does."""
     predictor = task_predictor(prepared.task, model, prepared.tokenizer, prepared.room)
     accuracy = config.target_accuracy
     return measure(predictor, prepared.data.dev, prepared.dev, target_accuracy=accuracy)
 
 
-def _dev_measure(prepared: Prepared, config: FinetuneConfig) -> Measure:
+def _dev_measure(prepared: Prepared, config: FinetuneSettings) -> Measure:
     """Return a function that scores dev during training; the loss is 1 - primary score."""
 
     def on_dev(model: Model, stopping: Callable[[], bool]) -> dict[str, float] | None:
@@ -292,7 +293,7 @@ class Trial:
 
     place: str
     title: str
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     seed: int
     make_model: Callable[[int], Model]
     prepared: Prepared

@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -23,15 +22,14 @@ import torch
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out, read_result
 from bertsmith.recipes.finetune.workers import Trainers
 from bertsmith.recipes.room import WORKING_ROOM, gigabytes, layer_activations
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model
 
-AtOnce = int | Literal["auto"]
 # exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
 _GAIN = 0.62
 # share of the free memory used, the rest being reserve
@@ -123,7 +121,7 @@ def _time(at_once: int, counts: Sequence[int], threads: int) -> float:
     return rounds / math.pow(threads, _GAIN)
 
 
-def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) -> int:
+def training_need(model: Model, prepared: Prepared, settings: FinetuneSettings) -> int:
     """Return the peak memory in bytes of a process that trains such a model, from the sizes.
 
     `model` is the initial model, without its new head. It is an upper estimate: all batches are
@@ -133,7 +131,7 @@ def training_need(model: Model, prepared: Prepared, settings: FinetuneConfig) ->
     values = sum(parameter.numel() for parameter in model.encoder.parameters())
     # float32 weights, gradients, two moments; weights in bfloat16; weights and moments while saved
     weights = (16 + 2 * half + 12) * values
-    lengths = np.sort(prepared.train.lengths)[-settings.batch :]
+    lengths = np.sort(prepared.train.lengths)[-settings.batch_size :]
     longest = min(int(lengths[-1]), prepared.room.longest)
     kept = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
     examples = _EXAMPLE * (len(prepared.train) + len(prepared.dev))

@@ -23,8 +23,8 @@ from bertsmith.core.log import Bars, progress_of_several, say, shown_on
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted, interruptions
 from bertsmith.network.model import Model
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.settings import FinetuneConfig
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out
 from bertsmith.training.processes import Failed, Gone, Worker, failure, pickled, receive
 
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
     place: str
     title: str
-    settings: FinetuneConfig
+    settings: FinetuneSettings
     seed: int
     others: Sequence[TrialResult] | None
 

@@ -27,11 +27,11 @@ from bertsmith.core.ownership import claimed
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.recipes.finetune.settings import FinetuneConfig
-from bertsmith.recipes.finetune.trials import AtOnce
+from bertsmith.recipes.glue.config import GlueConfig
 from bertsmith.recipes.glue.table import (
     FILES,
     NOTE,
@@ -45,6 +45,7 @@ from bertsmith.recipes.glue.table import (
     write_submission,
 )
 from bertsmith.tasks.answering import task_predictor
+from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.table import GLUE
 from bertsmith.tasks.task import Task, score_answers
 from bertsmith.text.bad_rows import BadRows
@@ -115,19 +116,7 @@ def _tasks_of(out: Path, model_hash: str) -> Iterator[str]:
 Files = Mapping[str, Path]
 
 
-def glue(
-    model: str | Path,
-    data: Path,
-    *,
-    out: Path,
-    tasks: tuple[str, ...] = (),
-    seeds: int = 5,
-    settings: FinetuneConfig = FinetuneConfig(),  # noqa: B008 (frozen)
-    grid: bool = False,
-    minutes: float | None = None,
-    device: str = "auto",
-    side_by_side: AtOnce = "auto",
-) -> dict[str, Any]:
+def glue(config: GlueConfig) -> dict[str, Any]:
     """Fine-tune a model on each of GLUE's `tasks`, all available ones by default.
 
     Returns the scores, with those of other tasks that earlier calls with this model left in `out`.
@@ -135,10 +124,11 @@ def glue(
     each task, and `side_by_side` is the number of its trainings at once. Raises `ExampleError` for
     files that are not GLUE's, `ConfigError` for a missing task, and what `finetune` raises.
     """
-    folder, available = model_folder(model), find_glue(data)
+    folder, available = model_folder(config.model), find_glue(config.data)
+    out, tasks = config.out, config.tasks
     if missing := [name for name in tasks if name not in available]:
         remedy = f"there is {', '.join(available)}"
-        raise ConfigError(f"no task {missing[0]!r} in {data}", remedy=remedy)
+        raise ConfigError(f"no task {missing[0]!r} in {config.data}", remedy=remedy)
     chosen = {name: files for name, files in available.items() if not tasks or name in tasks}
     with made_folder(out.parent), claimed(out):
         scores: dict[str, dict[str, tuple[float, float | None]]] = {}
@@ -150,22 +140,20 @@ def glue(
                     say(f"{name}: has no training file or no dev file; skipped")
                 continue
             say(f"{name}:")
-            own = settings_of(task, settings)
+            own = settings_of(task, config.settings)
             outcome = finetune(
-                folder,
-                files[task.train],
-                out=out / name,
-                dev=files[task.dev[0]],
-                task=name,
-                seeds=seeds,
-                settings=own,
-                grid=grid,
-                minutes=minutes,
-                device=device,
-                side_by_side=side_by_side,
+                FinetuneConfig(
+                    model=folder,
+                    train=files[task.train],
+                    out=out / name,
+                    dev=files[task.dev[0]],
+                    task=name,
+                    experiment=config.experiment,
+                    settings=own,
+                )
             )
             scores[name] = {key: mean_and_spread(outcome.values(key)) for key in outcome.names}
-            trained = _Trained(outcome, own, device)
+            trained = _Trained(outcome, own, config.experiment.device)
             if name == MATCHED and len(task.dev) > 1 and task.dev[1] in files:
                 scores[MISMATCHED] = trained.scored(files[task.dev[1]], task, task.dev[1])
             answers |= trained.answered(files, task)
@@ -177,24 +165,23 @@ def glue(
         return _write_results(out, folder, earlier.scores | scores, earlier.answers | answers)
 
 
-def settings_of(task: GlueTask, settings: FinetuneConfig) -> FinetuneConfig:
+def settings_of(task: GlueTask, settings: FinetuneSettings) -> FinetuneSettings:
     """Return the settings for a task: regression takes neither class weights nor smoothing.
 
     The count of bad rows starts anew.
     """
-    if task.labels:
-        return replace(settings)
-    return replace(settings, class_weights="none", smoothing=0.0)
+    settings = replace(settings, reading=replace(settings.reading))
+    return settings if task.labels else replace(settings, label_loss=LabelLoss())
 
 
 class _Trained:
     """The best model of a task, for predictions on further files."""
 
-    def __init__(self, outcome: FinetuneOutcome, settings: FinetuneConfig, device: str) -> None:
+    def __init__(self, outcome: FinetuneOutcome, settings: FinetuneSettings, device: str) -> None:
         model, tokenizer = load_model(outcome.model)
         self._task: Task[Any] = GLUE[outcome.data.task.name]
         self._labels = model.config.labels
-        self._on_bad = settings.on_bad
+        self._on_bad = settings.reading.on_bad
         room = room_of(self._task, settings, model.config.encoder.longest)
         self._predictor = task_predictor(
             self._task, model.to(device_named(device)), tokenizer, room

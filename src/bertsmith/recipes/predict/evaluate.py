@@ -14,34 +14,29 @@ from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
-from bertsmith.tasks.answering import AnsweringConfig, TaskAnswering, answering_of, measure
+from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
+from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.reading import Reading
 from bertsmith.tasks.table import pick_classes, tell_rows
 from bertsmith.tasks.task import Task, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
 
 
-def evaluate(
-    model: str | Path,
-    file: str | Path,
-    *,
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
-    config: AnsweringConfig = AnsweringConfig(),  # noqa: B008 (frozen)
-    device: str = "auto",
-) -> dict[str, Any]:
+def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Score a model on labelled rows, print the scores with 95 % intervals, and return them.
 
     Labels are compared by name. Raises `ExampleError` for rows that the model cannot be measured
     on, a label that is none of its own among them, `ConfigError`, and `ModelFolderError`.
     """
-    place = device_named(device)
-    loaded, tokenizer = load_model(model_folder(model))
-    answering = answering_of(loaded, tokenizer, config, where=model)
+    place = device_named(config.device)
+    loaded, tokenizer = load_model(model_folder(config.model))
+    options = AnsweringConfig(**config.length.to_dict())
+    answering = answering_of(loaded, tokenizer, options, where=config.model)
     predictor = Predictor(model=loaded.to(place), answering=answering)
-    return evaluate_predictor(predictor, Path(file), where=model, reading=reading)
+    return evaluate_predictor(predictor, config.file, where=config.model, reading=config.reading)
 
 
 def evaluate_predictor(

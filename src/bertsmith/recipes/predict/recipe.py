@@ -26,6 +26,7 @@ from bertsmith.engine.sequences import ROWS, windows
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
     Asked,
     asked_of_task,
@@ -33,14 +34,8 @@ from bertsmith.recipes.predict.rows import (
     in_the_text_as_written,
     reading_as_trained,
 )
-from bertsmith.tasks.answering import (
-    AnsweringConfig,
-    Presented,
-    TaskAnswering,
-    answering_of,
-    continues,
-)
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, continues
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.reading import without_header
 from bertsmith.text.examples.tagged import Tagged
@@ -54,33 +49,25 @@ _ONLY_JSON = ("probabilities", "n_best")
 _PREFIX = "predicted_"
 
 
-def predict(
-    model: str | Path,
-    file: str | Path = "-",
-    *,
-    format: Format = "table",
-    reading: Reading = Reading(),  # noqa: B008 (frozen)
-    config: AnsweringConfig = AnsweringConfig(),  # noqa: B008 (frozen)
-    device: str = "auto",
-) -> None:
+def predict(config: PredictConfig) -> None:
     """Write the answers of a model to standard output, a row out for each row in.
 
     A folder with a head for a task answers for it; one of pre-training fills masks, or predicts for
     pairs of texts whether one follows the other; one that was pre-trained from left to right
     continues texts. Memory does not grow with the number of rows. What is read of a text is as in
-    training unless `config` says otherwise; the number of longer texts is printed at the end.
+    training unless the options say otherwise; the number of longer texts is printed at the end.
     """
-    file, place = str(file), device_named(device)
-    loaded, tokenizer = load_model(model_folder(model))
-    answering = answering_of(loaded, tokenizer, config, where=model)
+    file, place = config.file, device_named(config.device)
+    loaded, tokenizer = load_model(model_folder(config.model))
+    answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
     predictor = Predictor(model=loaded.to(place), answering=answering)
-    reading, asked = asked_of(loaded.config, answering, file, reading)
+    reading, asked = asked_of(loaded.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
     task = answering.task if isinstance(answering, TaskAnswering) else None
     if note := _without_header(task, Path(file), reading):
         say(note)
-    written, blank = Answers(format), 0
+    written, blank = Answers(config.format), 0
     for each, record in answered(predictor, answering, asked, rows=rows):
         if record is None:
             blank += 1
@@ -138,7 +125,7 @@ def answered(
             )
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
-        became = "read in windows" if windowed else "--long says what is read of them"
+        became = "read in windows" if windowed else "--truncation says what is read of them"
         limit = answering.room.longest
         say(f"{long:,} of {count:,} texts were longer than {limit} tokens: {became}")
 

@@ -17,15 +17,14 @@ from typing import Any, AnyStr, Generic, TypeVar
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.network.preprocessing import Preprocessing
-from bertsmith.tasks.reading import Reading
+from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import FAIL, BadRows
+from bertsmith.text.config import AUTO, USUAL_TAGS, UTF8, Columns, codec_named
 from bertsmith.text.corpus.documents import tidy, tidy_places
-from bertsmith.text.encodings import AUTO, OPTION, UTF8, codec_named, is_wide
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.encodings import OPTION, is_wide
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import is_laid_out
-from bertsmith.text.examples.formats.conll_columns import USUAL_TAGS
 from bertsmith.text.examples.reading import Kind, has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.headers import index_of
 from bertsmith.text.opening import LONGEST_LINE, TextFile, kind_of

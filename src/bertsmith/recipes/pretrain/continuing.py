@@ -5,32 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bertsmith.batches.pretraining import SampleConfig
-from bertsmith.batches.segments import Text
+from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig
-from bertsmith.recipes.pretrain.settings import (
+from bertsmith.recipes.pretrain.config import (
     WIRING,
     NetworkConfig,
     Parent,
-    PretrainConfig,
     PretrainRun,
+    PretrainSettings,
 )
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.optimisers import OptimiserConfig
-from bertsmith.training.schedule import ScheduleConfig
+from bertsmith.training.config import OptimiserConfig, ScheduleConfig
 from bertsmith.weights.folder import CONFIG_FILE, load_as, read_config
 from bertsmith.weights.tensors import weights_hash
 
-_OF_THE_MODEL = ("family", "activation", "longest", *WIRING)
+_OF_THE_MODEL = ("family", "activation", "max_positions", *WIRING)
 
 
-def continued(folder: Path) -> PretrainConfig:
+def continued(folder: Path) -> PretrainSettings:
     """Return settings for continued pre-training: the model's network, and AdamW at a low rate.
 
     Samples are pairs if the model has a head for them: of sentence order for an ALBERT, of next
@@ -38,17 +36,17 @@ def continued(folder: Path) -> PretrainConfig:
     """
     config = read_config(folder)
     pairs: Text = FAMILIES[config.encoder.family].pairs or "within_documents"
-    longest = min(SampleConfig().longest, config.encoder.longest)
-    return PretrainConfig(
+    longest = min(SampleConfig().max_length, config.encoder.longest)
+    return PretrainSettings(
         network=_network(config),
         samples=SampleConfig(
-            longest=longest,
+            max_length=longest,
             text=pairs if config.next_sentence else "within_documents",
             left_to_right=config.encoder.causal,
             replaced_tokens=config.replaced_tokens,
         ),
-        optimiser=OptimiserConfig(rate=1e-4),
-        schedule=ScheduleConfig(warm_up=0.05),
+        optimiser=OptimiserConfig(learning_rate=1e-4),
+        schedule=ScheduleConfig(warmup=0.05),
     )
 
 
@@ -91,16 +89,16 @@ def check_parent(run: PretrainRun, store: TokenStore) -> None:
         )
     network = run.settings.network
     own = _network(read_config(folder))
-    for name in (*_OF_THE_MODEL, "position_start"):
+    for name in (*_OF_THE_MODEL, "position_initialisation"):
         if getattr(network, name) != getattr(own, name):
             raise ConfigError(
-                f"network.{name} is {getattr(network, name)!r}, and the parent has "
+                f"--{name.replace('_', '-')} is {getattr(network, name)!r}, and the parent has "
                 f"{getattr(own, name)!r}",
                 remedy="leave that setting out",
             )
 
 
-def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
+def start_from_parent(parent: Parent, settings: PretrainSettings) -> Model:
     """Return the parent with the heads that the settings train, a pure function of both."""
     model, _ = load_as(parent.folder, wanted_network(parent, settings), seed=settings.seed)
     if new := new_parts(parent, settings):
@@ -113,13 +111,13 @@ def start_from_parent(parent: Parent, settings: PretrainConfig) -> Model:
     return model
 
 
-def new_parts(parent: Parent, settings: PretrainConfig) -> list[str]:
+def new_parts(parent: Parent, settings: PretrainSettings) -> list[str]:
     """Return a description of the heads that the settings train and the parent lacks."""
     wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
     return [name for name in wanted if wanted[name] and not has[name]]
 
 
-def _left_out(parent: Parent, settings: PretrainConfig) -> list[str]:
+def _left_out(parent: Parent, settings: PretrainSettings) -> list[str]:
     wanted, has = _parts(wanted_network(parent, settings)), _parts(read_config(parent.folder))
     return [name for name in has if has[name] and not wanted[name]]
 
@@ -134,12 +132,12 @@ def _parts(config: ModelConfig) -> dict[str, bool]:
     }
 
 
-def wanted_network(parent: Parent, settings: PretrainConfig) -> ModelConfig:
+def wanted_network(parent: Parent, settings: PretrainSettings) -> ModelConfig:
     """Return the config of the parent with the heads that the settings train."""
     has, network, pairs = read_config(parent.folder), settings.network, settings.samples.pairs
     encoder = replace(
         has.encoder,
-        dropout=network.dropout,
+        dropout=network.hidden_dropout,
         attention_dropout=network.attention_dropout,
         causal=settings.samples.left_to_right,
         # the pooling of a classifier is not continued
@@ -160,10 +158,10 @@ def _network(config: ModelConfig) -> NetworkConfig:
     encoder = config.encoder
     return NetworkConfig(
         family=encoder.family,
-        position_start="parent",
+        position_initialisation="parent",
         activation=encoder.activation,
-        longest=encoder.longest,
-        dropout=encoder.dropout,
+        max_positions=encoder.longest,
+        hidden_dropout=encoder.dropout,
         attention_dropout=encoder.attention_dropout,
         **{name: getattr(encoder, name) for name in WIRING},
     )

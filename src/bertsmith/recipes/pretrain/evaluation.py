@@ -10,13 +10,14 @@ from typing import Protocol
 from torch import Tensor
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.pretraining import PretrainingBatches, SampleConfig
+from bertsmith.batches.config import MaskingConfig, SampleConfig
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.config import Config
 from bertsmith.core.log import progress
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, Precision, forward_only
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model, forward_only
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
@@ -154,9 +155,14 @@ def held_out_batches(
         return None
     alone = samples.text == "next_sentence" and held_out.index.documents < 2
     text = "within_documents" if alone else samples.text
-    tokens = max(8192, samples.longest)
+    tokens = max(8192, samples.max_length)
     config = replace(
-        samples, tokens_per_batch=tokens, text=text, masking=MaskingConfig(), short=0.0, copies=0
+        samples,
+        tokens_per_batch=tokens,
+        text=text,
+        masking=MaskingConfig(),
+        short_sequences=0.0,
+        copies=0,
     )
     return PretrainingBatches(held_out, tokenizer, config, seed=1)
 

@@ -120,7 +120,7 @@ def start_from_neighbours(model: Model, neighbours: Neighbours, *, mask_id: int,
     if rows.shape[1] != hidden or not isinstance(positions, nn.Embedding):
         raise ConfigError(
             "only a BERT with learned positions can start from neighbours",
-            remedy="set network.start to random",
+            remedy="give --initialisation random",
         )
     pairs = min(_MOST_PAIRS, hidden // encoder.config.heads // 2, hidden // 8)
     width = hidden - 2 * pairs

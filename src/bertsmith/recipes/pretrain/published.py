@@ -3,7 +3,7 @@
 They follow the papers, made for many accelerators and days: a step reads from 33,000 to over 4
 million tokens. To try one of them in minutes, reduce the tokens per step:
 
-    --accumulate 1 --samples.tokens_per_batch 4096
+    --gradient-accumulation 1 --tokens-per-batch 4096
 
 and expect less than from `quick`, whose steps suit such a budget. Held-out loss of tiny (2 layers
 of 128) on thirty novels, 8,000 pieces, after 250 such steps, a million tokens: quick 6.03, roberta
@@ -16,19 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bertsmith.batches.masking import MaskingConfig
-from bertsmith.batches.pretraining import Phase, SampleConfig
+from bertsmith.batches.config import MaskingConfig, Phase, SampleConfig
 from bertsmith.core.errors import ConfigError
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.pretrain.continuing import continued
-from bertsmith.recipes.pretrain.settings import NetworkConfig, PretrainConfig
-from bertsmith.training.optimisers import OptimiserConfig
-from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainSettings
+from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 
 _LARGE = ("large", "xlarge", "xxlarge")
 
 
-def paper(model: str, budget: Budget) -> PretrainConfig:
+def paper(model: str, budget: Budget) -> PretrainSettings:
     """BERT as published: Devlin et al. 2018.
 
         bertsmith pretrain store --recipe paper --out run --model base --steps 1000000
@@ -41,19 +38,23 @@ def paper(model: str, budget: Budget) -> PretrainConfig:
     Cost: 43 billion tokens; the authors needed four days on 16 TPU chips for base. Expected of
     base: 84.4 % on MNLI, 92.7 % on SST-2, F1 of 88.5 on SQuAD 1.1 (development sets, table 5).
     """
-    return PretrainConfig(
-        network=NetworkConfig(dropout=0.1, attention_dropout=0.1, position_start="random"),
-        samples=SampleConfig(
-            longest=512, tokens_per_batch=32 * 512, text="next_sentence", copies=10
+    return PretrainSettings(
+        network=NetworkConfig(
+            hidden_dropout=0.1, attention_dropout=0.1, position_initialisation="random"
         ),
-        phases=(Phase(share=0.9, longest=128, tokens_per_batch=32 * 128),),
-        accumulate=8,
-        optimiser=OptimiserConfig(rate=1e-4, beta_2=0.999, epsilon=1e-6, weight_decay=0.01),
-        schedule=ScheduleConfig(warm_up=0.01, decay="linear"),
+        samples=SampleConfig(
+            max_length=512, tokens_per_batch=32 * 512, text="next_sentence", copies=10
+        ),
+        phases=(Phase(share=0.9, max_length=128, tokens_per_batch=32 * 128),),
+        gradient_accumulation=8,
+        optimiser=OptimiserConfig(
+            learning_rate=1e-4, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
+        ),
+        schedule=ScheduleConfig(warmup=0.01, decay="linear"),
     )
 
 
-def roberta(model: str, budget: Budget) -> PretrainConfig:
+def roberta(model: str, budget: Budget) -> PretrainSettings:
     """RoBERTa as published, on your vocabulary: Liu et al. 2019.
 
         bertsmith vocab learn CORPUS --kind byte-bpe --size 50265 --out vocab
@@ -71,21 +72,24 @@ def roberta(model: str, budget: Budget) -> PretrainConfig:
     96.4 % (development sets, as released).
     """
     large = model in _LARGE
-    return PretrainConfig(
+    return PretrainSettings(
         network=NetworkConfig(
-            family="roberta", dropout=0.1, attention_dropout=0.1, position_start="random"
+            family="roberta",
+            hidden_dropout=0.1,
+            attention_dropout=0.1,
+            position_initialisation="random",
         ),
-        samples=SampleConfig(longest=512, tokens_per_batch=32 * 512, text="across_documents"),
-        accumulate=256,
+        samples=SampleConfig(max_length=512, tokens_per_batch=32 * 512, text="across_documents"),
+        gradient_accumulation=256,
         optimiser=OptimiserConfig(
-            rate=4e-4 if large else 6e-4, beta_2=0.98, epsilon=1e-6, weight_decay=0.01
+            learning_rate=4e-4 if large else 6e-4, beta_2=0.98, epsilon=1e-6, weight_decay=0.01
         ),
-        schedule=ScheduleConfig(warm_up=0.06 if large else 0.048, decay="linear"),
-        clip=0.0,
+        schedule=ScheduleConfig(warmup=0.06 if large else 0.048, decay="linear"),
+        max_gradient_norm=0.0,
     )
 
 
-def albert(model: str, budget: Budget) -> PretrainConfig:
+def albert(model: str, budget: Budget) -> PretrainSettings:
     """ALBERT as published, on your vocabulary: Lan et al. 2019.
 
         bertsmith vocab learn CORPUS --kind unigram --out vocab
@@ -102,30 +106,30 @@ def albert(model: str, budget: Budget) -> PretrainConfig:
     base is no faster than BERT's. Expected, of the first release: base 81.6 % on MNLI, 90.3 % on
     SST-2 and F1 of 89.3 on SQuAD 1.1, xxlarge, after 1.5 million steps, 90.8 %, 96.9 % and 94.8.
     """
-    return PretrainConfig(
+    return PretrainSettings(
         network=NetworkConfig(
             family="albert",
             activation="gelu_tanh",
-            dropout=0.0,
+            hidden_dropout=0.0,
             attention_dropout=0.0,
-            position_start="random",
+            position_initialisation="random",
         ),
         samples=SampleConfig(
-            longest=512,
+            max_length=512,
             tokens_per_batch=32 * 512,
             text="sentence_order",
-            short=0.1,
+            short_sequences=0.1,
             masking=MaskingConfig(unit="ngram"),
         ),
-        accumulate=128,
+        gradient_accumulation=128,
         optimiser=OptimiserConfig(
-            method="lamb", rate=0.00176, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
+            algorithm="lamb", learning_rate=0.00176, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
         ),
-        schedule=ScheduleConfig(warm_up=0.025, decay="linear"),
+        schedule=ScheduleConfig(warmup=0.025, decay="linear"),
     )
 
 
-def electra(model: str, budget: Budget) -> PretrainConfig:
+def electra(model: str, budget: Budget) -> PretrainSettings:
     """ELECTRA as published: Clark et al. 2020.
 
         bertsmith pretrain store --recipe electra --out run --model small --steps 1000000
@@ -141,26 +145,27 @@ def electra(model: str, budget: Budget) -> PretrainConfig:
     """
     small, large = model not in ("base", *_LARGE), model in _LARGE
     longest = 128 if small else 512
-    masking = MaskingConfig(share=0.25 if large else 0.15, as_mask=1.0, as_random=0.0)
-    return PretrainConfig(
+    masking = MaskingConfig(probability=0.25 if large else 0.15, as_mask=1.0, as_random=0.0)
+    return PretrainSettings(
         network=NetworkConfig(
-            family="electra", dropout=0.1, attention_dropout=0.1, position_start="random"
+            family="electra", hidden_dropout=0.1, attention_dropout=0.1,
+            position_initialisation="random",
         ),
         samples=SampleConfig(
-            longest=longest, tokens_per_batch=(128 if small else 32) * longest,
+            max_length=longest, tokens_per_batch=(128 if small else 32) * longest,
             text="within_documents", replaced_tokens=True, masking=masking,
         ),
-        accumulate=1 if small else 64 if large else 8,
+        gradient_accumulation=1 if small else 64 if large else 8,
         optimiser=OptimiserConfig(
-            rate=5e-4 if small else 2e-4, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
+            learning_rate=5e-4 if small else 2e-4, beta_2=0.999, epsilon=1e-6, weight_decay=0.01
         ),
         schedule=ScheduleConfig(
-            warm_up=0.01 if small else 0.025 if large else 0.013, decay="linear"
+            warmup=0.01 if small else 0.025 if large else 0.013, decay="linear"
         ),
     )  # fmt: skip
 
 
-def modern(model: str, budget: Budget) -> PretrainConfig:
+def modern(model: str, budget: Budget) -> PretrainSettings:
     """ModernBERT as published, on your vocabulary: Warner et al. 2024.
 
         bertsmith pretrain store --recipe modern --out run --model base --steps 364000
@@ -170,8 +175,8 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
     large on), warming up for 0.17 % of the steps, then constant, falling as 1 minus a root over the
     last 2.5 %. The network takes 8,192 tokens; for longer texts continue as in the second phase:
 
-        bertsmith pretrain store --from run/model --out longer --steps 424000 --accumulate 72
-            --samples.longest 8192 --optimiser.rate 3e-4
+        bertsmith pretrain store --from run/model --out longer --steps 424000
+            --gradient-accumulation 72 --max-length 8192 --learning-rate 3e-4
 
     The published one has StableAdamW, a growing number of sequences per step, dropout of 0.1 on the
     output of attention, other wavelengths of the global layers' positions until the second phase,
@@ -181,33 +186,33 @@ def modern(model: str, budget: Budget) -> PretrainConfig:
     on SST-2, large 90.8 % and 97.1 % (development sets, table 5).
     """
     large = model in _LARGE
-    return PretrainConfig(
+    return PretrainSettings(
         network=NetworkConfig(
             family="modernbert",
-            longest=8192,
-            dropout=0.0,
+            max_positions=8192,
+            hidden_dropout=0.0,
             attention_dropout=0.0,
         ),
         samples=SampleConfig(
-            longest=1024,
+            max_length=1024,
             tokens_per_batch=32 * 1024,
             text="within_documents",
-            masking=MaskingConfig(share=0.3),
+            masking=MaskingConfig(probability=0.3),
         ),
-        accumulate=144,
+        gradient_accumulation=144,
         # a decay of 1e-5 a step, whatever the rate: this one is multiplied by it
         optimiser=OptimiserConfig(
-            rate=5e-4 if large else 8e-4,
+            learning_rate=5e-4 if large else 8e-4,
             beta_2=0.98,
             epsilon=1e-6,
             weight_decay=1e-5 / (5e-4 if large else 8e-4),
         ),
-        schedule=ScheduleConfig(warm_up=0.0017, hold=0.9733, decay="root"),
-        clip=0.0,
+        schedule=ScheduleConfig(warmup=0.0017, hold=0.9733, decay="root"),
+        max_gradient_norm=0.0,
     )
 
 
-def quick(model: str, budget: Budget) -> PretrainConfig:
+def quick(model: str, budget: Budget) -> PretrainSettings:
     """Ours, for minutes and hours: the most learned in a small budget.
 
         bertsmith pretrain store --out run --model mini --minutes 30
@@ -223,17 +228,23 @@ def quick(model: str, budget: Budget) -> PretrainConfig:
     novels held out, without next sentence: a loss of 4.26 after 1 minute of 2, 4.00 after both,
     where transformers' run_mlm is at 6.2 after 5 (docs/experiments/optimisers-and-starts.md).
     """
-    return PretrainConfig(
-        network=NetworkConfig(start="neighbours", dropout=0.0, attention_dropout=0.0),
-        samples=SampleConfig(tokens_per_batch=4096, masking=MaskingConfig(share=0.25)),
-        optimiser=OptimiserConfig(
-            rate=1e-3, beta_2=0.95, matrices="muon", muon_rate=0.03, muon_momentum=0.9
+    return PretrainSettings(
+        network=NetworkConfig(
+            initialisation="neighbours", hidden_dropout=0.0, attention_dropout=0.0
         ),
-        schedule=ScheduleConfig(warm_up=0.02),
+        samples=SampleConfig(tokens_per_batch=4096, masking=MaskingConfig(probability=0.25)),
+        optimiser=OptimiserConfig(
+            learning_rate=1e-3,
+            beta_2=0.95,
+            matrices="muon",
+            muon_learning_rate=0.03,
+            muon_momentum=0.9,
+        ),
+        schedule=ScheduleConfig(warmup=0.02),
     )
 
 
-Recipe = Callable[[str, Budget], PretrainConfig]
+Recipe = Callable[[str, Budget], PretrainSettings]
 """Return the settings for a model size and a budget."""
 
 RECIPES: dict[str, Recipe] = {
@@ -248,12 +259,15 @@ RECIPES: dict[str, Recipe] = {
 
 def default_settings(
     recipe: str, model: str, budget: Budget, parent: str | Path | None = None
-) -> PretrainConfig:
+) -> PretrainSettings:
     """Return the initial settings of a run: the recipe's, or those suited to `parent`.
 
     Raises `ConfigError` for an unknown recipe, `ModelFolderError` for the parent.
     """
     if parent is not None:
+        # torch is not needed for a recipe, nor for the help
+        from bertsmith.recipes.pretrain.continuing import continued
+
         return continued(model_folder(parent))
     if recipe not in RECIPES:
         raise ConfigError(f"no recipe {recipe!r}", remedy=f"recipes are {', '.join(RECIPES)}")

@@ -31,6 +31,13 @@ from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.findings import Findings
+from bertsmith.recipes.pretrain.config import (
+    WIRING,
+    PretrainConfig,
+    PretrainRun,
+    PretrainSettings,
+    fit_config,
+)
 from bertsmith.recipes.pretrain.continuing import (
     check_parent,
     identify,
@@ -54,17 +61,17 @@ from bertsmith.recipes.pretrain.preflight.check import check, check_room
 from bertsmith.recipes.pretrain.preflight.speed import ThreadChoice, measure_threads
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import model_card, write_report
-from bertsmith.recipes.pretrain.settings import WIRING, PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
 from bertsmith.recipes.pretrain.time import plan_time
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.loop import fit
 from bertsmith.training.replicas import complete, unshard
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
-from bertsmith.training.schedule import Budget, Costs, Timing
+from bertsmith.training.schedule import Costs, Timing
 from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.weights.folder import read_config, save_model
 
@@ -110,7 +117,7 @@ def begin(
             where=out,
             remedy=f"give --device {run.device}, or choose another --out",
         )
-    world.share(run.batches_per_step or run.settings.accumulate)
+    world.share(run.batches_per_step or run.settings.gradient_accumulation)
     opened = TokenStore(run.store)
     verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
     check_parent(run, opened)
@@ -158,62 +165,54 @@ class PretrainOutcome:
     folder: Path
 
 
-def pretrain(
-    store: str | Path | None = None,
-    *,
-    out: str | Path,
-    model: str | None = None,
-    parent: str | Path | None = None,
-    recipe: str = "quick",
-    minutes: float | None = None,
-    steps: int | None = None,
-    settings: PretrainConfig | None = None,
-    device: str = "auto",
-    workers: int = 0,
-    tensorboard: bool = False,
-    shard: bool = False,
-    force: bool = False,
-    clock: Clock | None = None,
-) -> PretrainOutcome:
+def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainOutcome:
     """Pre-train a BERT on a store, or resume the run in `out`.
 
     Without `model` the size is chosen by the text and the budget (size_choice.py). Without
-    `settings` they are the recipe's. With `parent`, a model folder, the weights are initialised
+    `settings` they are the recipe's. With `from_`, a model folder, the weights are initialised
     from its weights, whatever `model` and `recipe` are. Without `store` everything is taken from
     the run in `out`; with it, the settings must be those of that run, if there is one. Errors found
-    by the pre-flight check stop a new run, unless `force` is given. `workers` processes prepare
-    batches ahead; their number does not change the result, and may differ when a run is resumed.
-    `device` is a name that `device_named` knows; `tensorboard` writes the log for TensorBoard too.
-    Minutes are those of the `clock`, from this call on by default. Under torchrun, all processes
-    share each step, with `shard` also weights and optimiser. Raises `UserError` children, and
-    `Interrupted` after Ctrl-C.
+    by the pre-flight check stop a new run, unless `force` is given. The number of `workers` does
+    not change the result, and may differ when a run is resumed. Minutes are those of the `clock`,
+    from this call on by default. Under torchrun, all processes share each step, with `shard` also
+    weights and optimiser. Raises `UserError` children, and `Interrupted` after Ctrl-C.
     """
-    out = Path(out)
+    out, force, sized = config.out, config.force, config.store is None or is_sized(config)
 
     def wanted(place: torch.device, processes: int) -> PretrainRun | None:
-        if store is None:
-            return None
-        budget = Budget(steps=steps, minutes=minutes)
-        begins = None if parent is None else model_folder(parent)
-        chosen = settings or default_settings(recipe, model or ANY_SIZE, budget, begins)
-        return resolve(Path(store), model or ANY_SIZE, budget, chosen, begins, place, processes)
+        return None if config.store is None else requested(config, place, processes)
 
-    sized = store is None or model is not None or parent is not None
     clock, folder = clock or Clock(), RunFolder(out)
-    if tensorboard:
+    if config.tensorboard:
         require_tensorboard()
-    with joined(shard=shard) as world, folder.owned() if world.first else nullcontext():
+    with joined(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
         begun = world.told(
-            lambda: begin(folder, device, wanted, world, sized=sized, force=force).to_dict()
+            lambda: begin(folder, config.device, wanted, world, sized=sized, force=force).to_dict()
         )
         run = PretrainRun.from_dict(begun, where=out / "run.json")
         check_store(run, out)
-        place = world.place(device_named(run.device if device == "auto" else device))
-        with events(folder, out / "tensorboard") if tensorboard and world.first else nullcontext():
+        place = world.place(device_named(run.device if config.device == "auto" else config.device))
+        log = config.tensorboard and world.first
+        with events(folder, out / "tensorboard") if log else nullcontext():
             return carry_out(
-                run, TokenStore(run.store), folder, place, workers=workers, force=force,
+                run, TokenStore(run.store), folder, place, workers=config.workers, force=force,
                 world=world, clock=clock,
             )  # fmt: skip
+
+
+def is_sized(config: PretrainConfig) -> bool:
+    """Return whether the size of a new run is given, rather than to be chosen."""
+    return config.model is not None or config.from_ is not None
+
+
+def requested(config: PretrainConfig, device: torch.device, processes: int = 1) -> PretrainRun:
+    """Return the run that options with a store define, of any size if that is to be chosen."""
+    assert config.store is not None
+    budget = Budget(steps=config.steps, minutes=config.minutes)
+    parent = None if config.from_ is None else model_folder(config.from_)
+    model, recipe = config.model or ANY_SIZE, config.recipe or "quick"
+    settings = config.settings or default_settings(recipe, model, budget, parent)
+    return resolve(config.store, model, budget, settings, parent, device, processes)
 
 
 def measured(
@@ -278,7 +277,7 @@ def resolve(
     store: Path,
     model: str,
     budget: Budget,
-    settings: PretrainConfig,
+    settings: PretrainSettings,
     parent: Path | None = None,
     device: torch.device | None = None,
     processes: int = 1,
@@ -293,7 +292,7 @@ def resolve(
         threads=torch.get_num_threads(),
         device=(device or best_device()).type,
         settings=settings,
-        batches_per_step=processes * settings.accumulate,
+        batches_per_step=processes * settings.gradient_accumulation,
         parent=None if parent is None else identify(parent),
     )
 
@@ -420,14 +419,14 @@ def _finish(begun: _Begun, state: State, clock: Clock, tokens: int) -> dict[str,
 def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     """Return the config of the network that the run trains."""
     network, samples = run.settings.network, run.settings.samples
-    if samples.longest > network.longest:
+    if samples.max_length > network.max_positions:
         raise ConfigError(
-            f"samples.longest ({samples.longest}) exceeds network.longest ({network.longest})"
+            f"--max-length ({samples.max_length}) exceeds --max-positions ({network.max_positions})"
         )
     if run.parent is not None:
         return wanted_network(run.parent, run.settings)
-    if network.position_start == "parent":
-        raise ConfigError("network.position_start is parent", remedy="name a model with --from")
+    if network.position_initialisation == "parent":
+        raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
     chosen = {name: getattr(network, name) for name in WIRING}
     wiring = {name: value for name, value in chosen.items() if value is not None}
     if "position_offset" in FAMILIES[network.family].wiring:
@@ -437,10 +436,10 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         network.family,
         run.model,
         tokenizer.size,
-        longest=network.longest,
+        longest=network.max_positions,
         causal=samples.left_to_right,
         activation=network.activation,
-        dropout=network.dropout,
+        dropout=network.hidden_dropout,
         attention_dropout=network.attention_dropout,
         **wiring,
     )
@@ -460,11 +459,11 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> M
     model = build_model(config, seed=run.settings.seed)
     if goes_on:
         return model
-    if network.start == "neighbours":
+    if network.initialisation == "neighbours":
         with progress("counting which tokens stand together", None):
             counts = count_neighbours(TokenStore(run.store), tokenizer.size, CONTEXTS, PLACES)
             start_from_neighbours(model, counts, mask_id=tokenizer.mask_id, seed=run.settings.seed)
-    elif network.position_start == "sinusoidal":
+    elif network.position_initialisation == "sinusoidal":
         start_positions_as_sinusoids(model, network.position_scale)
     return model
 
@@ -490,5 +489,6 @@ def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> No
     kind = run.settings.network.family.upper()
     say(
         f"{kind} {run.model}, {parameters / 1e6:.1f} M parameters, {how_long} on {run.device}; "
-        f"{batches.sequences:,} sequences of at most {run.settings.samples.longest} tokens an epoch"
+        f"{batches.sequences:,} sequences of at most {run.settings.samples.max_length} tokens an "
+        "epoch"
     )

@@ -15,8 +15,8 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import ModelConfig
+from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.continuing import new_parts
-from bertsmith.recipes.pretrain.settings import PretrainRun
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import NAMES, add_training
@@ -104,7 +104,9 @@ def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, flo
         return None
     if held_out:
         add_held_out(report, held_out)
-    lengths = [phase.longest for phase in run.settings.phases] + [run.settings.samples.longest]
+    lengths = [phase.max_length for phase in run.settings.phases] + [
+        run.settings.samples.max_length
+    ]
     add_training(report, {"": folder.log()}, lengths)
     add_preflight(report, folder)
     report.settings("Settings", run.to_dict())

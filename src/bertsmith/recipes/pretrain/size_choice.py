@@ -21,11 +21,11 @@ from bertsmith.core.log import short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import objective_of
+from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.recipes.pretrain.preflight.check import shares_of
 from bertsmith.recipes.pretrain.preflight.speed import MOST_SECONDS, measure
-from bertsmith.recipes.pretrain.settings import PretrainConfig
 from bertsmith.store.store import TokenStore
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 
 SIZES = ("tiny", "mini", "small", "medium", "base")
 TOKENS_A_WEIGHT, USEFUL_TIMES = 20, 16
@@ -75,7 +75,7 @@ def pick_size(
 def choose_size(
     store: TokenStore,
     budget: Budget,
-    settings: PretrainConfig,
+    settings: PretrainSettings,
     network_of: Callable[[str], ModelConfig],
     device: torch.device,
     processes: int = 1,
@@ -92,7 +92,7 @@ def choose_size(
 
     def tokens_of(size: str) -> float:
         if budget.steps is not None:
-            a_step = processes * settings.accumulate * settings.samples.tokens_per_batch
+            a_step = processes * settings.gradient_accumulation * settings.samples.tokens_per_batch
             return float(budget.steps * a_step)
         assert budget.minutes is not None
         seconds = 60 * budget.minutes
@@ -102,7 +102,7 @@ def choose_size(
             objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
             settings.precision,
-            accumulate=settings.accumulate,
+            accumulate=settings.gradient_accumulation,
             processes=processes,
             seconds=min(MOST_SECONDS, _TRYING * seconds),
         )

@@ -19,14 +19,15 @@ from bertsmith.core.errors import MissingExtra
 from bertsmith.core.json_files import write_json
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, Precision
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model
+from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.evaluation import (
     HeldOutPlan,
     Objective,
     evaluate_objective,
     held_out_batches,
 )
-from bertsmith.recipes.pretrain.settings import PretrainRun
 from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES
 from bertsmith.store.store import TokenStore

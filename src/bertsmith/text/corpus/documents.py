@@ -25,9 +25,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
-from typing import Final, Literal
+from typing import Final
 
 from bertsmith.core.config import Config
+from bertsmith.text.config import Layout
 from bertsmith.text.opening import with_line_feeds
 
 # Thai, Lao, Tibetan, Burmese, Khmer, Tai scripts, Javanese, kana, Han
@@ -166,7 +167,6 @@ def documents_of_text(texts: Iterable[tuple[int, str]], source: str) -> Iterator
         yield from gathering.end()
 
 
-Layout = Literal["auto", "documents", "prose", "wrapped"]
 Line = tuple[int, str]
 
 SAMPLE_CHARACTERS = 1 << 18

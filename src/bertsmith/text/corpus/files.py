@@ -14,7 +14,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
-from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, Layout, measure_start
+from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
+from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
 from bertsmith.text.corpus.markup import MARKUP, documents_of_markup
 from bertsmith.text.corpus.sections import (
     Position,
@@ -23,8 +24,7 @@ from bertsmith.text.corpus.sections import (
     plain_sections,
     row_sections,
 )
-from bertsmith.text.encodings import AUTO, Guesses, check_encoding
-from bertsmith.text.headers import HeaderOption
+from bertsmith.text.encodings import Guesses
 from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
 from bertsmith.text.tables import TABLES, Table
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
-from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError, UserError
-from bertsmith.text.encodings import AUTO, check_encoding
-from bertsmith.text.examples.example import LabelStart
+from bertsmith.core.errors import UserError
+from bertsmith.text.config import Columns
 from bertsmith.text.headers import (
     NAMED,
     Header,
-    HeaderOption,
     check_unique,
     column_of,
     index_of,
@@ -58,95 +53,6 @@ USUAL_NAMES = frozenset(
     (*FIRSTS, *LABELS, *GROUPS, *(second for _, second in PAIRS), "id", "idx", "index")
 )
 """Names in lower case that are evidence of a header."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Columns(Config):
-    """The columns of texts and labels, by name or, in a CSV or TSV, by position from 0.
-
-    Columns not given are found by their usual names, a second text only if `text` is not given
-    either. In a CSV or TSV of two columns without header (``ham<TAB>text``) the label is the
-    column of few repeated values, or of numbers.
-    """
-
-    text: str | None = None
-    """column of the text, or of a pair's first: a name or, in CSV and TSV, a position from 0"""
-    text_pair: str | None = None
-    """column of the second text of a pair"""
-    label: str | None = None
-    """column of the class, number or relevance"""
-    labels: tuple[str, ...] = ()
-    """several columns of 0 and 1, each named for its class (multi-label)"""
-    id: str | None = None
-    """what names a row; no two rows may have the same"""
-    group: str | None = None
-    """of pairs to be ranked, what names the query; without it, the query's text; of words
-    with tags, what names the sentence"""
-    header: HeaderOption = "auto"
-    """whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
-    or auto, which decides by the first lines and says what it found"""
-    layout: Literal["table", "label-first"] = "table"
-    """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
-    label_until: str | None = None
-    """keep the label up to this sign only, as the colon in ENTY:animal"""
-    label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """what stands between several labels in a cell; auto is |, or commas if labels recur"""
-    label_start: LabelStart = "auto"
-    """of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show"""
-    encoding: str = AUTO
-    """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
-    order mark says, or a guess that is said"""
-    classes: tuple[str, ...] = ()
-    """the only classes to read examples of, with commas between; of several labels, the only
-    labels"""
-    exclude: tuple[str, ...] = ()
-    """classes to leave out, with commas between"""
-
-    def __post_init__(self) -> None:
-        check_encoding(self.encoding)
-        if self.label is not None and self.labels:
-            raise ConfigError("both a label's column and several of 0 and 1", remedy="name one")
-
-    def named(self) -> list[str]:
-        """Return the columns that are given."""
-        single = (self.text, self.text_pair, self.label, self.id, self.group)
-        return [name for name in (*single, *self.labels) if name is not None]
-
-    def check_named(self, path: Path) -> None:
-        """Raise `ConfigError` if the header is denied to a file whose values always have names."""
-        if self.header == "no":
-            what = "--header no does not apply to JSON and Parquet, where every value has a name"
-            raise ConfigError(what, where=path, remedy="omit it")
-
-    def check_read(self, path: Path | str, reader: str, *fields: str) -> None:
-        """Raise `ConfigError` if a column or header is given that is not among `fields`.
-
-        `reader` names the task or kind of file that reads only those fields.
-        """
-        unread = [
-            name
-            for name in _OPTIONS
-            if name not in fields and getattr(self, name) != getattr(USUAL, name)
-        ]
-        if not unread:
-            return
-        options = [_OPTIONS[name] for name in _OPTIONS if name in fields]
-        known = f"omit it; {', '.join(options)} can be given" if options else "omit it"
-        what = f"{_OPTIONS[unread[0]]} does not apply to {reader}"
-        raise ConfigError(what, where=path, remedy=known)
-
-
-USUAL = Columns()
-_OPTIONS = {
-    "text": "--text-column",
-    "text_pair": "--text-pair-column",
-    "label": "--label-column",
-    "labels": "--columns.labels",
-    "id": "--columns.id",
-    "group": "--columns.group",
-    "header": "--header",
-}
-"""The command's options for the columns of a row and the header, by setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,9 +175,6 @@ def _json_list(written: str) -> list[object]:
     return list(found)
 
 
-LabelStart = Literal["auto", "0", "1"]
-
-
 def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
     """Return the start of numeric labels, 0 or 1, given line, label and number of options of each.
 
@@ -194,5 +191,5 @@ def label_start(labels: Iterable[tuple[int, int, int]], file: TextFile) -> int:
     if first is None or last:
         return int(last)
     what = f"the labels may count from 0 or from 1: none is 0 or the last, such as {first[1]}"
-    remedy = "state it: --columns.label_start 0 or --columns.label_start 1"
+    remedy = "state it: --label-start 0 or --label-start 1"
     raise file.fault(what, first[0], remedy)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.bad_rows import FAIL, BadRows
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.opening import COMPRESSED

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
-from bertsmith.text.examples.columns import USUAL, Columns, Places, place
+from bertsmith.text.config import USUAL, Columns
+from bertsmith.text.examples.columns import Places, place
 from bertsmith.text.examples.example import (
     BadLabel,
     Check,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
-from bertsmith.text.examples.columns import GROUPS, USUAL, Columns, Places, place
+from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
+from bertsmith.text.examples.columns import GROUPS, Places, place
 from bertsmith.text.examples.example import BadLabel, class_of, number_of, shared_parts
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -19,12 +20,7 @@ from bertsmith.text.examples.formats.class_files import (
     has_labels_first,
 )
 from bertsmith.text.examples.formats.conll import joining_sign
-from bertsmith.text.examples.formats.conll_columns import (
-    DOCUMENT,
-    USUAL_TAGS,
-    TagColumns,
-    column_sentences,
-)
+from bertsmith.text.examples.formats.conll_columns import DOCUMENT, column_sentences
 from bertsmith.text.examples.formats.mctest import has_stories
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
 from bertsmith.text.examples.formats.xml_items import has_pairs
@@ -181,7 +177,7 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     if shared < _SHARED or not plural:
         cell = next(value for value in values if isinstance(value, str) and "," in value)
         what = f"{name} holds {cell[:40]!r}: several labels, or one with a comma in it?"
-        remedy = "pass --task multi-label --columns.label_separator , or --task classify"
+        remedy = "pass --task multi-label --label-separator , or --task classify"
         raise file.fault(what, remedy=remedy)
     return True
 
@@ -206,7 +202,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
         return "|"
     if (shared_parts(values, ",") or 0.0) < _SHARED:
         what = f"a label is {cells[0][:40]!r}: several labels, or one with a comma in it?"
-        remedy = "state the separator of labels: --columns.label_separator , or '|'"
+        remedy = "state the separator of labels: --label-separator , or '|'"
         raise file.fault(what, remedy=remedy)
     return ","
 
@@ -282,7 +278,7 @@ def recognise(path: Path, columns: Columns = USUAL, tags: TagColumns = USUAL_TAG
     file = TextFile(path, ExampleError, columns.encoding)
     if kind not in TABLES and "\t" not in next(file.lines(escaped=True), (1, ""))[1]:
         remedy = (
-            "pass --columns.layout label-first for lines of a label and a text, "
+            "pass --layout label-first for lines of a label and a text, "
             f"or --task: {', '.join(TASK_NAMES)}"
         )
         raise file.fault("is neither a table nor columns of tags", 1, remedy)

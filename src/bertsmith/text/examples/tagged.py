@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
+from bertsmith.text.config import Columns
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.text.examples.columns import Columns, first_of
+from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, column_of, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import Head, Pick, Table

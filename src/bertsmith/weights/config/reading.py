@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.json_files import read_json
-from bertsmith.network.block import Activation
+from bertsmith.network.config import Activation
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName

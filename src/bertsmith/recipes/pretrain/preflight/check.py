@@ -14,12 +14,14 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.batches.pretraining import Phase, PretrainingBatches
+from bertsmith.batches.config import Phase
+from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.findings import Finding, Findings, judged, worst
+from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.preflight.corpus import MOST_TOKENS as COVERED_TOKENS
 from bertsmith.recipes.pretrain.preflight.corpus import (
     coverage,
@@ -36,12 +38,11 @@ from bertsmith.recipes.pretrain.preflight.speed import (
     look_at_time,
     measure,
 )
-from bertsmith.recipes.pretrain.settings import PretrainRun
 from bertsmith.recipes.room import look_at_room, need
 from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import MOST_TOKENS, survey
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.schedule import Budget
+from bertsmith.training.config import Budget
 from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of
 
 # per minute of a budget: tokens surveyed and tokens of sampled sequences, a second each on a busy
@@ -72,7 +73,7 @@ def check_room(
     ]
     largest = max(wanted, key=lambda item: item.memory)
     # the newest, the best, and the one being written
-    kept = settings.keep + 2
+    kept = settings.keep_checkpoints + 2
     room = look_at_room(largest, folder, device, checkpoints=kept, processes=processes)
     findings = Findings(findings=tuple(room))
     if worst(room) == "stop" and not force:
@@ -113,7 +114,7 @@ def check(
         objective,
         settings.optimiser,
         settings.precision,
-        accumulate=settings.accumulate,
+        accumulate=settings.gradient_accumulation,
         processes=processes,
         seconds=min(MOST_SECONDS, seconds),
     )

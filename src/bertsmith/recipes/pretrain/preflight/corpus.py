@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.batches.pretraining import SampleConfig
+from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.segments import Segments
 from bertsmith.core.log import short_number
 from bertsmith.core.printable import counted
@@ -42,11 +42,11 @@ def coverage(
     """Sample the sequences of an epoch, of at most about `tokens` tokens."""
     # for a share, it does not matter at which token of a word a cut falls
     nowhere = np.broadcast_to(np.False_, store.tokens)
-    text = (_Positions(store), config.text, config.longest, nowhere, seed)
+    text = (_Positions(store), config.text, config.max_length, nowhere, seed)
     specials = 2 + config.pairs
-    segments = Segments(*text, config.short, specials=specials)
+    segments = Segments(*text, config.short_sequences, specials=specials)
     whole = Segments(*text, specials=specials)
-    index = np.arange(min(segments.count, max(2, most // config.longest)))
+    index = np.arange(min(segments.count, max(2, most // config.max_length)))
     samples = segments.read(index, 0, segments.cut(index, 0))
     own = whole.cut(index, 0)
     shown = np.unique(np.concatenate([part for sample in samples for part in sample.parts]))
@@ -172,7 +172,7 @@ def look_at_sequences(
     store: TokenStore, samples: SampleConfig, seen: Survey, shown: Coverage
 ) -> list[Finding]:
     """Return findings on the sequences."""
-    why = "sequences end early" if samples.short else "random next sentences stand"
+    why = "sequences end early" if samples.short_sequences else "random next sentences stand"
     findings = [
         judged(
             "text cut off",
@@ -184,12 +184,12 @@ def look_at_sequences(
             + f"; {percent(shown.torn)} of the sequences begin inside a sentence",
             shown.hidden,
             (0.2, math.inf),
-            "documents are too short for pairs: train with --samples.text within_documents",
+            "documents are too short for pairs: train with --sequences within_documents",
         )
     ]
     if not samples.pairs:
         return findings
-    remedy = "train with --samples.text within_documents"
+    remedy = "train with --sequences within_documents"
     findings.append(
         judged(
             "documents of one sentence",

@@ -22,16 +22,17 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, Precision
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.findings import Finding, judged
 from bertsmith.store.store import TokenStore
+from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.loop import keep_large_blocks
-from bertsmith.training.optimisers import Optimiser, OptimiserConfig
+from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
-from bertsmith.training.schedule import Budget
 from bertsmith.training.state import batch_flops
 
 TRIAL_STEPS = 5
@@ -265,7 +266,7 @@ def _measured(trial: Trained, share: float, batches: PretrainingBatches, limit: 
         timed.append(trial.step(batch))
     rates, updates, losses = zip(*timed, strict=True)
     return Trial(
-        longest=batches.config.longest,
+        longest=batches.config.max_length,
         share=share,
         tokens=tokens,
         batch_seconds=drawing + tokens * _mean(rates),
@@ -353,7 +354,7 @@ def look_at_budget(
             "parameters",
             -steps,
             (-_FEW_STEPS, math.inf if tried else -_FEWEST_STEPS),
-            "give more time, or a smaller --model, or smaller --samples.tokens_per_batch",
+            "give more time, or a smaller --model, or smaller --tokens-per-batch",
         ),
     ]
 

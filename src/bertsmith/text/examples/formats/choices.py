@@ -11,7 +11,8 @@ from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
-from bertsmith.text.examples.columns import USUAL, Columns, first_of
+from bertsmith.text.config import USUAL, Columns
+from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.example import BadLabel, class_of, label_start, text_of
 from bertsmith.text.examples.formats.mctest import answers_of, has_stories, story_items
 from bertsmith.text.examples.formats.xml_items import copa_items
@@ -161,7 +162,7 @@ def _label(
     if texts.count(written) == 1:
         return texts.index(written)
     remedy = (
-        f"numbers are {start} to {len(texts) - 1 + start} (--columns.label_start states where they "
+        f"numbers are {start} to {len(texts) - 1 + start} (--label-start states where they "
         "begin); or give a letter, or the option's text"
     )
     raise BadLabel(

@@ -12,8 +12,8 @@ from pathlib import Path
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import BadRows, Refuse, examples_missing
+from bertsmith.text.config import Columns
 from bertsmith.text.encodings import Guesses
-from bertsmith.text.examples.columns import Columns
 from bertsmith.text.examples.example import (
     BadLabel,
     Check,

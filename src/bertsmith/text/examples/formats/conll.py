@@ -8,13 +8,8 @@ from pathlib import Path
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, examples_missing
-from bertsmith.text.examples.columns import USUAL, Columns
-from bertsmith.text.examples.formats.conll_columns import (
-    USUAL_TAGS,
-    TagColumns,
-    column_sentences,
-    first_words,
-)
+from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
+from bertsmith.text.examples.formats.conll_columns import column_sentences, first_words
 from bertsmith.text.examples.formats.tag_tables import first_rows, tag_table_sentences
 from bertsmith.text.examples.tagged import (
     BadSentence,

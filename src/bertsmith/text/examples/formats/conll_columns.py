@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError, ExampleError, UserError
+from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
+from bertsmith.text.config import USUAL_TAGS, TagColumns
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.examples.tagged import BadSentence, Words
@@ -20,33 +19,6 @@ LONGEST_SENTENCE = 100_000
 _CONLLU = ".conllu"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TagColumns(Config):
-    """The columns of words and tags, counted from 0 or, if negative, from the end.
-
-    In CoNLL-U they are FORM and UPOS by default.
-    """
-
-    word: int = 0
-    """the word"""
-    tag: int = -1
-    """its tag"""
-    scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
-    """how tags say where an entity begins; auto looks at all of them"""
-    layout: Literal["auto", "columns", "joined"] = "auto"
-    """of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them"""
-    sign: str | None = None
-    """of joined words and tags, what stands between them, such as _ or /; else found"""
-
-    def __post_init__(self) -> None:
-        if self.sign is not None and (
-            not self.sign or self.layout == "columns" or any(map(str.isspace, self.sign))
-        ):
-            what = f"tags.sign is {self.sign!r}" + " of columns" * (self.layout == "columns")
-            raise ConfigError(what, remedy="give the sign of joined words and tags, such as _ or /")
-
-
-USUAL_TAGS = TagColumns()
 WORD_NAMES = ("word", "words", "token", "tokens", "form")
 TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse
-from bertsmith.text.encodings import AUTO
+from bertsmith.text.config import AUTO
 from bertsmith.text.opening import COMPRESSED, TextFile, kind_of
 
 _MARKS = ("one:", "multiple:")

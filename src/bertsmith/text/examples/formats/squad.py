@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse, examples_missing
+from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.text.examples.columns import USUAL, Columns, first_of
+from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import Placed, PlacedJson, first_keys, literal

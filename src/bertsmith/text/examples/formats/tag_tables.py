@@ -17,15 +17,14 @@ from typing import Any
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.printable import counted
+from bertsmith.text.config import USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.corpus.documents import tidy
-from bertsmith.text.examples.columns import GROUPS, PAIRS, Columns, first_of
+from bertsmith.text.examples.columns import GROUPS, PAIRS, first_of
 from bertsmith.text.examples.formats.conll_columns import (
     DOCUMENT,
     LONGEST_SENTENCE,
     TAG_NAMES,
-    USUAL_TAGS,
     WORD_NAMES,
-    TagColumns,
 )
 from bertsmith.text.examples.tagged import BadSentence, Words, is_entity_tag
 from bertsmith.text.headers import (
@@ -133,7 +132,7 @@ def tag_table_sentences(
     if places.sentence is None and endless:
         remedy = (
             "put an empty row after each sentence, or name the column that numbers the sentences: "
-            "--columns.group"
+            "--group-column"
         )
         raise file.fault("the ends of sentences are not marked", 1, remedy)
     yield from _sentences(file, chain(sample, rows), places, len(_first(sample)))

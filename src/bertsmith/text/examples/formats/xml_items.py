@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.text.bad_rows import BadRows, examples_missing
-from bertsmith.text.examples.columns import Columns
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import (
     BadLabel,
     Check,

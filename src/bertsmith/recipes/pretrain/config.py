@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.batches.pretraining import Phase, SampleConfig
-from bertsmith.core.config import Config
-from bertsmith.network.block import Activation, Norm
-from bertsmith.network.embeddings import Positions
+from bertsmith.batches.config import Phase, SampleConfig
+from bertsmith.core.config import INLINE, POSITIONAL, Config, named
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import Activation, Norm, Positions, Precision
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import Precision
-from bertsmith.training.loop import FitConfig
-from bertsmith.training.optimisers import OptimiserConfig
-from bertsmith.training.schedule import Budget, ScheduleConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +25,8 @@ class NetworkConfig(Config):
     family: FamilyName = "bert"
     """Family whose sizes, wiring and heads these are; layers of an albert share their weights, and
     its tables are narrow; a modernbert has rotary positions and takes long texts."""
-    start: Literal["random", "neighbours"] = "random"
-    """What weights start from: random ones, as published, or counts of which tokens stand next to
+    initialisation: Literal["random", "neighbours"] = "random"
+    """Initial weights: random ones, as published, or counts of which tokens stand next to
     which in the corpus, with positions to match (some seconds; BERTs only)."""
     positions: Positions | None = None
     """Learned, sinusoidal (not trained), rotary or none; by default the family's, as are the
@@ -47,16 +44,16 @@ class NetworkConfig(Config):
     """Tokens, half of them on either side, that a token sees in layers of local attention."""
     global_every: int | None = None
     """One layer in so many sees all tokens, the others a window."""
-    position_start: Literal["sinusoidal", "random", "parent"] = "random"
-    """What learned positions start from, where start is random; parent: from those of the model
-    that is continued."""
+    position_initialisation: Literal["sinusoidal", "random", "parent"] = "random"
+    """Initial values of learned positions, where --initialisation is random; parent: those of the
+    model that is continued."""
     position_scale: float = 0.05
     """Amplitude of the sinusoids that learned positions start from."""
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
-    longest: int = 512
+    max_positions: int = 512
     """The longest sequence the model will ever take; each position has an embedding, if any has."""
-    dropout: float = 0.1
+    hidden_dropout: float = 0.1
     """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
     attention_dropout: float = 0.1
     """Share of attention weights set to zero while pre-training."""
@@ -67,28 +64,28 @@ WIRING = ("positions", "norm", "gated", "biases", "segments", "window", "global_
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(Config):
+class PretrainSettings(Config):
     """The settings of a pre-training run."""
 
-    network: NetworkConfig = field(default_factory=NetworkConfig)
+    network: NetworkConfig = field(default=NetworkConfig(), metadata=INLINE)
     """The network."""
-    samples: SampleConfig = field(default_factory=SampleConfig)
+    samples: SampleConfig = field(default=SampleConfig(), metadata=INLINE)
     """The sequences."""
     phases: tuple[Phase, ...] = ()
     """Shares of the budget, before the rest of it, in which sequences are shorter; the paper's is
-    [{"share": 0.9, "longest": 128}] with samples.longest 512."""
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    [{share: 0.9, max_length: 128}] with --max-length 512."""
+    optimiser: OptimiserConfig = field(default=OptimiserConfig(), metadata=INLINE)
     """The optimiser."""
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    schedule: ScheduleConfig = field(default=ScheduleConfig(), metadata=INLINE)
     """The learning rate's way."""
-    clip: float = 1.0
+    max_gradient_norm: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
     spike: float = 5.0
     """A step is skipped when its gradient's norm is so many times the usual one; 0 for never. One
     whose loss or gradient is no number always is."""
     patience: int = 10
     """Skipped steps in a row that end the run."""
-    accumulate: int = 1
+    gradient_accumulation: int = 1
     """Batches whose gradients make one step, of each process that the run begins with."""
     precision: Precision = "bf16"
     """bf16 (autocast, float32 weights) or fp32."""
@@ -98,11 +95,67 @@ class PretrainConfig(Config):
     """Steps between two lines of the log."""
     checkpoint_minutes: float = 10.0
     """Minutes of training between two checkpoints."""
-    keep: int = 2
+    keep_checkpoints: int = 2
     """Newest checkpoints that are kept, besides that of the best measurement."""
     measurements: int = 10
     """Measurements on held-out text during the run, evenly over the budget; minutes pay for them,
     and few minutes for fewer or smaller ones."""
+
+
+Size = Literal["tiny", "mini", "small", "medium", "base", "large", "xlarge", "xxlarge"]
+RecipeName = Literal["quick", "paper", "roberta", "albert", "modern", "electra"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(Config):
+    """The options of pre-training."""
+
+    store: Path | None = field(default=None, metadata=POSITIONAL)
+    """Folder made by prepare; may be left out where OUT holds a run, which is resumed."""
+    out: Path
+    """Folder of the run: checkpoints, log, report, and the model in it when done."""
+    model: Size | None = None
+    """Size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT to 12 of
+    4096 (xxlarge); if not given, tiny to base, chosen by text and budget, which is reported."""
+    recipe: RecipeName | None = None
+    """What the settings below are before you change any; quick if not given."""
+    from_: Path | None = field(default=None, metadata=named("from"))
+    """Folder of a model, or hub:owner/name, to train further; the store must have its vocabulary.
+    Network, dropout and pairs are its own, the optimiser AdamW at 1e-4."""
+    minutes: float | None = None
+    """Time on the clock from this command, or from its resumption, to the saved model."""
+    steps: int | None = None
+    """Updates to train, in place of minutes; the learning rate decays to zero over either."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one, and that of a run that is resumed."""
+    workers: int = 0
+    """Processes that draw batches ahead of training; the result is the same."""
+    tensorboard: bool = False
+    """Write the log for TensorBoard too, to be read by tensorboard --logdir OUT."""
+    shard: bool = False
+    """Below torchrun, each process holds a share of the weights (docs/many-machines.md)."""
+    force: bool = False
+    """Go on whatever the check before training finds."""
+    dry_run: bool = False
+    """Print what the check before training finds, and stop; OUT is left as it is."""
+    settings: PretrainSettings | None = field(default=None, metadata=INLINE)
+    """The settings of the run; None for those of the recipe, or of the run that is resumed."""
+
+    def __post_init__(self) -> None:
+        own = {
+            "model": self.model, "recipe": self.recipe, "from": self.from_, "steps": self.steps,
+            "minutes": self.minutes, "settings": self.settings,
+        }  # fmt: skip
+        given = {name for name, value in own.items() if value is not None}
+        if self.store is None and given:
+            raise ConfigError(
+                "a run that goes on keeps its settings", remedy="leave them out, or name a store"
+            )
+        for name in ("model", "recipe"):
+            if {name, "from"} <= given:
+                raise ConfigError(
+                    f"--{name} and --from exclude each other", remedy="leave one of them out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,11 +186,11 @@ class PretrainRun(Config):
     """Threads of torch; part of what makes a run reproducible bit for bit."""
     device: str
     """Type of the device."""
-    settings: PretrainConfig
+    settings: PretrainSettings
     """All other settings."""
     batches_per_step: int | None = None
     """Batches of all processes together in one step; None in runs started before there could be
-    several processes, for settings.accumulate."""
+    several processes, for settings.gradient_accumulation."""
     parent: Parent | None = None
     """The parent model, None if the run starts from new weights."""
 
@@ -149,15 +202,15 @@ def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
         budget=run.budget,
         optimiser=settings.optimiser,
         schedule=settings.schedule,
-        clip=settings.clip,
+        max_gradient_norm=settings.max_gradient_norm,
         spike=settings.spike,
         patience=settings.patience,
-        accumulate=run.batches_per_step or settings.accumulate,
+        gradient_accumulation=run.batches_per_step or settings.gradient_accumulation,
         precision=settings.precision,
         seed=settings.seed,
         log_every=settings.log_every,
         checkpoint_minutes=settings.checkpoint_minutes,
-        keep=settings.keep,
+        keep_checkpoints=settings.keep_checkpoints,
         measurements=settings.measurements,
         workers=workers,
     )

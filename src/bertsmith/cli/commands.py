@@ -1,0 +1,336 @@
+"""The table of verbs: each is a config and a function that calls one recipe.
+
+Nothing slow is imported before a verb runs, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertsmith.cli.command import Command
+from bertsmith.cli.completion import CompletionConfig, completion_script
+from bertsmith.core.output import print_json, print_line
+from bertsmith.recipes.config import (
+    ConvertConfig,
+    EmbedConfig,
+    ExtendConfig,
+    ModelsConfig,
+    PrepareConfig,
+    PushConfig,
+    VocabularyConfig,
+)
+from bertsmith.recipes.demo.config import DemoConfig
+from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig
+from bertsmith.recipes.glue.config import GlueConfig
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
+from bertsmith.recipes.pretrain.config import PretrainConfig
+
+
+def demo(config: DemoConfig) -> object:
+    """Train a small BERT on the documentation of this machine's Python, and use it."""
+    from bertsmith.recipes.demo.recipe import demo as recipe
+
+    return _printed(recipe(config), config.json)
+
+
+def learn_vocabulary(config: VocabularyConfig) -> object:
+    """Learn a vocabulary from your text."""
+    from bertsmith.recipes.vocabulary import learn_vocabulary as recipe
+
+    return recipe(config)
+
+
+def extend_vocabulary(config: ExtendConfig) -> object:
+    """Add to a model's vocabulary the pieces that save most on your text.
+
+    New pieces start as the mean of those they replace; pretrain --from trains them.
+    """
+    from bertsmith.recipes.extend import extend as recipe
+
+    return recipe(config)
+
+
+def prepare(config: PrepareConfig) -> object:
+    """Turn your text into a store of token ids, which pre-training reads.
+
+    Memory stays the same whatever the size of the text, and the store whatever the number of
+    workers. After an interruption, or when the disk was full, the same command goes on with what is
+    in STORE.partial.
+    """
+    from bertsmith.recipes.corpora import dry_run
+    from bertsmith.recipes.prepare import prepare as recipe
+
+    if config.dry_run:
+        return dry_run(config)
+    return recipe(config)
+
+
+def pretrain(config: PretrainConfig) -> object:
+    """Pre-train a BERT on a store, or resume a run that was interrupted.
+
+    Recipes, whose settings --help shows (pretrain --recipe roberta --help):
+      quick    Ours, for minutes and hours: the most learned in a small budget
+      paper    BERT as published: Devlin et al. 2018
+      roberta  RoBERTa as published, on your vocabulary: Liu et al. 2019
+      albert   ALBERT as published, on your vocabulary: Lan et al. 2019
+      modern   ModernBERT as published, on your vocabulary: Warner et al. 2024
+      electra  ELECTRA as published: Clark et al. 2020
+    """
+    from bertsmith.core.clock import Clock, command_start
+    from bertsmith.recipes.pretrain.preview import look
+    from bertsmith.recipes.pretrain.recipe import pretrain as recipe
+
+    clock = Clock(began=command_start())
+    return look(config, clock=clock) if config.dry_run else recipe(config, clock=clock)
+
+
+def recipe_settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of the recipe, or those suited to the model that is continued.
+
+    A run that is resumed keeps its own.
+    """
+    from bertsmith.recipes.pretrain.published import default_settings
+    from bertsmith.training.config import Budget
+
+    if given.get("store", True) is None:
+        return {}
+    spent = {name: given[name] for name in ("minutes", "steps") if given.get(name) is not None}
+    # help needs none, and a run without any is refused when it is resolved
+    budget = Budget(**spent) if len(spent) == 1 else Budget(minutes=30.0)
+    model, recipe = given.get("model") or "small", given.get("recipe") or "quick"
+    return {"settings": default_settings(recipe, model, budget, given.get("from_")).to_dict()}
+
+
+def list_models(config: ModelsConfig) -> object:
+    """List published models, with their parameters and the memory they take.
+
+    The sizes are those of pretrain --model; the memory is that of a whole process, to run the
+    encoder on a batch of 4,096 tokens, or to pre-train it with such batches and AdamW.
+    """
+    from bertsmith.recipes.models import as_json, models, show
+
+    facts = models()
+    if config.json:
+        print_json(as_json(facts))
+    else:
+        show(facts)
+    return facts
+
+
+def finetune(config: FinetuneConfig) -> object:
+    """Teach a model folder a task from labelled examples, with several seeds.
+
+    The task is detected from the data: a class a text or pair, any number of classes, a number,
+    relevance to a query, one of several options, tags of words, answers in a text. A run that was
+    stopped goes on with the same command.
+    """
+    from bertsmith.recipes.finetune.recipe import dry_run
+    from bertsmith.recipes.finetune.recipe import finetune as recipe
+
+    if config.dry_run:
+        dry_run(config)
+        return None
+    return recipe(config)
+
+
+def glue(config: GlueConfig) -> object:
+    """Fine-tune on GLUE's tasks, print the paper's table, and write the leaderboard's zip file.
+
+    Tasks whose files are not there are passed over. A run that was stopped goes on with the same
+    command; tasks of earlier calls with the same model and OUT stay in the table and the zip file.
+    """
+    from bertsmith.recipes.glue.recipe import glue as recipe
+
+    return _printed(recipe(config), config.json)
+
+
+def compare(config: CompareConfig) -> object:
+    """Test whether one fine-tuning is better than another, or only luckier.
+
+    Both must have been measured on the same dev examples. The best seeds' answers are compared
+    example by example: McNemar's test where they are right or wrong, and the difference of the
+    scores over dev sets drawn anew.
+    """
+    from bertsmith.recipes.finetune.compare import compare as recipe
+
+    return _printed(recipe(config), config.json)
+
+
+def predict(config: PredictConfig) -> None:
+    """Answer for texts, by what the model folder was taught, or fill in [MASK].
+
+    One row out for each row in, blank ones too; csv and jsonl keep the columns of the input. A
+    pre-trained model also predicts whether the second text of a pair, written with a tab between,
+    follows the first; one pre-trained from left to right continues each text.
+    """
+    from bertsmith.recipes.predict.recipe import predict as recipe
+
+    recipe(config)
+
+
+def evaluate(config: EvaluateConfig) -> object:
+    """Score a fine-tuned model on labelled examples, with 95 % intervals.
+
+    Labels are compared by name, whatever the order in which the file has them.
+    """
+    from bertsmith.recipes.predict.evaluate import evaluate as recipe
+
+    return _printed(recipe(config), config.json)
+
+
+def embed(config: EmbedConfig) -> None:
+    """Write the vectors of texts, of their words or of their tokens, to a file.
+
+    A sentence-transformers folder pools and normalises as its files say; others give the mean, or
+    the last token if the model reads from left to right: only that one has seen the others.
+
+    Layers:
+      0 to L          by number; 0, or embeddings, is what the first layer reads
+      first, last, second-to-last, sum-last-4, concat-last-4, sum-all
+      mix:W,W,...     a weight a layer; mix:FILE, learned ones as JSON (Peters et al. 2018)
+
+    Pooling:
+      cls, mean, max, mean-sqrt-length, weighted-mean, last-token, or several: cls+mean
+      pooler, the model's own, on the last layer; token, a vector a token
+      word-mean, word-first, word-sum, a vector a word, of its pieces
+    """
+    from bertsmith.recipes.embed import embed as recipe
+
+    recipe(config)
+
+
+def completion(config: CompletionConfig) -> object:
+    """Print the script by which a shell completes verbs, options and their values.
+
+    bash: add source <(bertsmith completion bash) to ~/.bashrc, zsh the same to ~/.zshrc; fish:
+    bertsmith completion fish > ~/.config/fish/completions/bertsmith.fish
+    """
+    script = completion_script(config.shell, COMMANDS)
+    for line in script.split("\n"):
+        print_line(line, exact=True)
+    return script
+
+
+def _printed(figures: Mapping[str, Any], as_json: bool) -> Mapping[str, Any]:
+    """Return figures, printed if they are asked for as JSON."""
+    if as_json:
+        print_json(figures)
+    return figures
+
+
+def convert(config: ConvertConfig) -> object:
+    """Make a model folder of weights in another format, or Google's format of a model folder.
+
+    The format of SOURCE is detected from its files:
+      pickled     pytorch_model.bin (or any .bin, .pt, .pth), one file or several with an index;
+                  opened in a process that has limits and runs nothing it reads
+      safetensors model.fp16.safetensors and the like, one file or several with an index, and
+                  model.safetensors whose vocabulary lies one folder up
+      fairseq     a RoBERTa's model.pt with dict.txt, encoder.json and vocab.bpe beside it
+      TensorFlow  bert_model.ckpt.index and .data-... of google-research/bert or /albert with
+                  bert_config.json and vocab.txt beside them; TensorFlow is not needed
+    config.json and the vocabulary lie beside the weights, or one folder up.
+    OUT/conversion.json lists what became of every tensor.
+    """
+    from bertsmith.recipes.convert import convert as recipe
+
+    return recipe(config)
+
+
+def push(config: PushConfig) -> object:
+    """Send a model folder to the hub, with a model card.
+
+    The folder is loaded first, to see that it can be. Its README.md gets the head that the hub
+    reads, as far as it is missing; what you wrote there stays. Only the model's files are sent: no
+    checkpoints, logs or data. You must be signed in: set HF_TOKEN, or run: hf auth login.
+    """
+    from bertsmith.recipes.push import push as recipe
+
+    return recipe(config)
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        config=DemoConfig, run=demo, examples=("", "--minutes 2 --out /tmp/demo --json")
+    ),
+    "vocab learn": Command(
+        config=VocabularyConfig,
+        run=learn_vocabulary,
+        examples=("books/ --out vocab", "'news/*.jsonl.gz' --out vocab --size 8000 --cased"),
+    ),
+    "vocab extend": Command(
+        config=ExtendConfig,
+        run=extend_vocabulary,
+        examples=("model notes/ --add 1000 --out extended",),
+    ),
+    "prepare": Command(
+        config=PrepareConfig,
+        run=prepare,
+        examples=("books/ --vocab vocab --out store", "web.parquet --vocab vocab --out store"),
+    ),
+    "pretrain": Command(
+        config=PretrainConfig,
+        run=pretrain,
+        defaults=recipe_settings,
+        examples=(
+            "store --out run --model mini --minutes 60",
+            "store --out run --recipe roberta --model tiny --minutes 20 --gradient-accumulation 2",
+            "--out run",
+            "store --from model --out run --minutes 60",
+        ),
+    ),
+    "models": Command(config=ModelsConfig, run=list_models, examples=("", "--json")),
+    "finetune": Command(
+        config=FinetuneConfig,
+        run=finetune,
+        examples=(
+            "run/model train.csv --out spam",
+            "run/model pairs.tsv --out same --text-column a --text-pair-column b --seeds 3",
+            "run/model train.conll --dev dev.conll --out names --grid --minutes 60",
+            "run/model train.jsonl --out spam --baselines --curve",
+            "run/model train.csv --out spam --side-by-side 2",
+            "run/model questions.txt --out kinds --layout label-first",
+        ),
+    ),
+    "glue": Command(
+        config=GlueConfig,
+        run=glue,
+        examples=(
+            "run/model --data glue --out glue-run",
+            "run/model --data glue --out few --tasks RTE,CoLA",
+        ),
+    ),
+    "compare": Command(config=CompareConfig, run=compare, examples=("spam other-spam",)),
+    "predict": Command(
+        config=PredictConfig,
+        run=predict,
+        examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
+    ),
+    "evaluate": Command(config=EvaluateConfig, run=evaluate, examples=("spam/model test.csv",)),
+    "convert": Command(
+        config=ConvertConfig,
+        run=convert,
+        examples=(
+            "downloaded/ bert",
+            "hub:google-bert/bert-base-uncased bert",
+            "uncased_L-2_H-128_A-2/bert_model.ckpt bert-tiny",
+            "bert-tiny checkpoint --to tensorflow",
+        ),
+    ),
+    "push": Command(
+        config=PushConfig,
+        run=push,
+        examples=("spam/model owner/spam --license mit", "run/model owner/bert --dry-run"),
+    ),
+    "embed": Command(
+        config=EmbedConfig,
+        run=embed,
+        examples=(
+            "minilm questions.txt --out questions.npy",
+            "run/model reviews.csv --out reviews.parquet --layer second-to-last --pool cls+mean",
+            "run/model lines.txt --out words.npy --layer concat-last-4 --pool word-mean",
+        ),
+    ),
+    "completion": Command(config=CompletionConfig, run=completion, examples=("bash",)),
+}

@@ -1,0 +1,183 @@
+"""Files of options: YAML, TOML or JSON, and the YAML that `--print-config` writes.
+
+Keys are the names of options, without their dashes in front; groups are nested, or have dots.
+YAML is read by the core schema of its version 1.2, in which ``no`` is a word and 1e-5 a number, and
+without aliases, which can make a short file an endless one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.json_files import parse_json
+from bertsmith.core.options import Option, flat, groups_of, nested_values
+
+_LARGEST = 2**20
+_REMEDY = "write YAML (epochs: 2), or TOML in a .toml file, JSON in a .json file"
+
+
+def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
+    """Return the values of a file by the names of options; raises `ConfigError` with its line."""
+    text = _text(file)
+    values = _parsed(text, file)
+    if not isinstance(values, dict):
+        raise ConfigError("has no options by name", where=file, remedy=_REMEDY)
+    found = flat(values, groups_of(config))
+    for name, value in found.items():
+        try:
+            nested_values(config, {name: value}, spelled=lambda option: option.name)
+        except ConfigError as error:
+            raise _located(error, file, text, name) from error
+    return found
+
+
+def _located(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
+    """Return an error with the file and the line of an option."""
+    line = _line_of(name, text)
+    return ConfigError(error.what, where=file, line=line, remedy=error.remedy)
+
+
+def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigError:
+    """Return an error about an option that stands in a file, and was not typed, with its line."""
+    if error.where is not None:
+        return error
+    named = re.match(r"--([\w.-]+)", error.what)
+    if named is None or named[1] in typed:
+        return error
+    text = _text(file)
+    return error if _line_of(named[1], text) is None else _located(error, file, text, named[1])
+
+
+def _line_of(name: str, text: str) -> int | None:
+    """Return the number of the line with an option's key, from 1; None where none looks so."""
+    key = re.escape(name.rpartition(".")[2]).replace("\\-", "[-_]")
+    found = re.search(rf"(?m)(?:^|[\s\"'{{,.[])({key})[\"']?\s*[]:=]", text)
+    return None if found is None else text.count("\n", 0, found.start(1)) + 1
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            # a pipe is welcome, a device without an end is not
+            content = stream.read(_LARGEST + 1)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError(what, where=file, remedy="check the path") from error
+    if len(content) > _LARGEST:
+        raise ConfigError("is over 1 MiB", where=file, remedy="name a file of options")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ConfigError("is not UTF-8", where=file, remedy="save it as UTF-8") from error
+
+
+def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
+    kind = {".toml": "TOML", ".json": "JSON"}.get(file.suffix, "YAML")
+    try:
+        parsers: dict[str, Callable[[str], Any]] = {
+            "TOML": tomllib.loads, "JSON": parse_json, "YAML": parse_yaml
+        }  # fmt: skip
+        return parsers[kind](text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r" \(at line (\d+).*\)$", str(error))
+        what = "not TOML: " + str(error).removesuffix(at[0] if at else "")
+        line = int(at[1]) if at else None
+        raise ConfigError(what, where=file, line=line, remedy=_REMEDY) from error
+    except json.JSONDecodeError as error:
+        what = f"not JSON: {error.msg}"
+        raise ConfigError(what, where=file, line=error.lineno, remedy=_REMEDY) from error
+    except ConfigError as error:
+        error.where = file
+        raise
+    except (ValueError, RecursionError) as error:
+        # numbers of thousands of digits, thousands of levels
+        raise ConfigError(f"cannot be read: {error}", where=file, remedy=_REMEDY) from error
+
+
+def parse_yaml(text: str) -> Any:  # noqa: ANN401
+    """Return the value of a YAML text; raises `ConfigError` with the line."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise ConfigError(f"not YAML: {error.problem}", line=line, remedy=_REMEDY) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {error}", remedy=_REMEDY) from error
+
+
+_TYPES = {
+    "bool": (r"true|false", "tf"),
+    "int": (r"[-+]?\d+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan",
+        "-+.0123456789",
+    ),
+    "null": (r"~|null|", ["~", "n", ""]),
+}
+"""Expressions of the core schema and the characters that they begin with, in order."""
+
+
+@cache
+def _loader() -> Any:  # noqa: ANN401
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """A safe loader of the core schema that refuses aliases and keys that recur."""
+
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+        def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401
+            if self.check_event(yaml.AliasEvent):
+                mark = self.peek_event().start_mark
+                raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
+            seen = set[str]()
+            for key, _ in node.value:
+                if key.value in seen:
+                    problem = f"the key {key.value!r} stands twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep=deep)
+
+    _add_types(Loader)
+    return Loader
+
+
+def _add_types(reader: Any) -> None:  # noqa: ANN401
+    for kind, (expression, first) in _TYPES.items():
+        tag, whole = f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{expression})\Z")
+        reader.add_implicit_resolver(tag, whole, list(first))
+
+
+def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
+    """Return values by options as YAML that `read_config` reads; those missing in comments."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """A dumper that quotes what the loader would not read as text."""
+
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+    _add_types(Dumper)
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        place = nested
+        *groups, last = name.split(".")
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = value
+    absent = [f"# {option.name}: (required)" for option in missing]
+    written = yaml.dump(nested, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return "\n".join([*absent, written.removesuffix("\n")])

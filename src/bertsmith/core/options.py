@@ -1,0 +1,355 @@
+"""The options of a config: one for each field, on the command line, in files and in Python.
+
+An option's name is that of its field with dashes for underscores. The fields of a nested config
+have its name and a dot before theirs (``search.epochs``), unless it is marked `INLINE`, and a field
+may be given another name by its metadata. Where underscores are given they stand for dashes: keys
+of files and keywords of Python have them. The explanation of an option is the string below its
+field.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import keyword
+import textwrap
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+from bertsmith.core.config import Config, plain_value, typed_value
+from bertsmith.core.errors import ConfigError
+
+C = TypeVar("C", bound=Config)
+REQUIRED = dataclasses.MISSING
+"""The default of an option that has to be given."""
+_FOREIGN = {
+    "attention-probs-dropout-prob": "attention-dropout",
+    "gradient-accumulation-steps": "gradient-accumulation",
+    "hidden-dropout-prob": "hidden-dropout",
+    "label-smoothing-factor": "label-smoothing",
+    "lr": "learning-rate",
+    "lr-scheduler-type": "schedule",
+    "max-grad-norm": "max-gradient-norm",
+    "max-seq-length": "max-length",
+    "max-steps": "steps",
+    "mlm-probability": "masking.probability",
+    "num-train-epochs": "epochs",
+    "output-dir": "out",
+    "per-device-train-batch-size": "batch-size",
+    "train-batch-size": "batch-size",
+    "validation-file": "dev",
+    "vocab-size": "size",
+    "warmup-proportion": "warmup",
+    "warmup-ratio": "warmup",
+}
+"""Options of transformers' and Google's scripts, and what they are called here."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option of a config, and the field that has its value."""
+
+    name: str
+    path: tuple[str, ...]
+    hint: Any
+    default: Any
+    positional: bool
+    group: type[Config]
+    in_absent_group: bool = False
+    """Whether the nested config around it is None by default."""
+
+    @property
+    def explanation(self) -> str:
+        """The string below the field, on one line."""
+        return _explanations(typing.cast("Any", self.group)).get(self.path[-1], "")
+
+    @property
+    def shown(self) -> str:
+        """The option as it is typed: ``--out``, or ``MODEL`` if its position says which it is."""
+        return self.name.upper() if self.positional else f"--{self.name}"
+
+
+def options_of(config: type[Config]) -> Mapping[str, Option]:
+    """Return the options of a config by name, those of nested ones after its own."""
+    return _all_options(typing.cast("Any", config))
+
+
+@cache
+def _all_options(config: Any) -> Mapping[str, Option]:  # noqa: ANN401 (mypy finds no hash of it)
+    found = sorted(_options(config, "", (), config), key=lambda option: len(option.path))
+    assert len({option.name for option in found}) == len(found), "two options of one name"
+    return {option.name: option for option in found}
+
+
+def _options(
+    config: type[Config], prefix: str, path: tuple[str, ...], group: type[Config]
+) -> Iterator[Option]:
+    hints = typing.get_type_hints(config)
+    for field in dataclasses.fields(config):
+        if field.metadata.get("option") is False:
+            continue
+        hint, own = hints[field.name], (*path, field.name)
+        name = prefix + field.metadata.get("name", field.name.replace("_", "-"))
+        if (nested := _nested(hint)) is not None:
+            inner = prefix if field.metadata.get("inline") else f"{name}."
+            default = _default(field)
+            for option in _options(nested, inner, own, nested):
+                yield dataclasses.replace(
+                    option,
+                    default=_inside(default, option, len(own)),
+                    in_absent_group=option.in_absent_group or default is None,
+                )
+            continue
+        yield Option(
+            name=name,
+            path=own,
+            hint=hint,
+            default=_default(field),
+            positional=bool(field.metadata.get("positional")),
+            group=group,
+        )
+
+
+def _nested(hint: Any) -> type[Config] | None:  # noqa: ANN401
+    """Return the config that a field holds, or may hold beside None."""
+    kinds = () if typing.get_origin(hint) is tuple else (hint, *typing.get_args(hint))
+    found = (each for each in kinds if isinstance(each, type) and issubclass(each, Config))
+    return next(found, None)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:  # noqa: ANN401
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _inside(default: Any, option: Option, depth: int) -> Any:  # noqa: ANN401
+    """Return the default of an option inside a nested config that has a default itself."""
+    for name in option.path[depth:]:
+        if not isinstance(default, Config):
+            return option.default
+        default = getattr(default, name)
+    return default
+
+
+@cache
+def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
+    """Return the strings below the fields of a config, and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for each in reversed(config.__mro__):
+        if not issubclass(each, Config) or each is Config:
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, after in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            ):
+                found[field.target.id] = " ".join(after.value.value.split())
+    return found
+
+
+def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Return values by the names of options, with the groups among `groups` taken apart."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = prefix + str(key).rstrip("_").replace("_", "-")
+        inner = value.to_dict() if isinstance(value, Config) else value
+        if isinstance(inner, Mapping) and name in groups:
+            found |= flat(inner, groups, f"{name}.")
+        else:
+            found[name] = value
+    return found
+
+
+def groups_of(config: type[Config]) -> set[str]:
+    """Return the names of groups of options: ``search``, ``masking``."""
+    names = (name.split(".")[:-1] for name in options_of(config))
+    return {".".join(parts[: n + 1]) for parts in names for n in range(len(parts))}
+
+
+def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
+    """Return the error for an option that does not exist, with the one that may be meant.
+
+    `known` has what messages call the options, by their names.
+    """
+    meant = similar(name.lstrip("-"), known)
+    remedy = f"there is: {', '.join(known.values())}"
+    if meant is not None:
+        remedy = f"did you mean {known[meant]}?"
+    return ConfigError(f"there is no option {name}", remedy=remedy)
+
+
+def similar(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that somebody may have meant by another one, if there is one."""
+    plain = name.replace("_", "-")
+    plain = _FOREIGN.get(plain, plain)
+    last = [each for each in known if each.rpartition(".")[2] == plain.rpartition(".")[2]]
+    close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
+    return plain if plain in known else next(iter((*last, *close)), None)
+
+
+Spelling = Callable[[Option], str]
+"""A function of an option that returns what messages call it."""
+
+
+def as_typed(option: Option) -> str:
+    """Return an option as it is typed on the command line."""
+    return option.shown
+
+
+def nested_values(
+    config: type[Config], values: Mapping[str, Any], *, spelled: Spelling = as_typed
+) -> dict[str, Any]:
+    """Return values of options as plain values nested as the config is.
+
+    Raises `ConfigError` for an option that does not exist and for a value of another type.
+    """
+    known, data = options_of(config), dict[str, Any]()
+    for name, value in flat(values, groups_of(config)).items():
+        option = known.get(name)
+        if option is None:
+            raise unknown_option(name, {each: spelled(option) for each, option in known.items()})
+        place = data
+        for group in option.path[:-1]:
+            place = place.setdefault(group, {})
+        place[option.path[-1]] = typed_value(value, option.hint, spelled(option), None)
+    return data
+
+
+def missing_options(config: type[Config], given: Collection[str]) -> list[Option]:
+    """Return the options that have to be given and are not."""
+    return [
+        option
+        for option in options_of(config).values()
+        if option.default is REQUIRED and not option.in_absent_group and option.name not in given
+    ]
+
+
+Defaults = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""A function of nested values given that returns others that depend on them, plain and nested."""
+
+
+def no_defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return no values: defaults are those of the fields."""
+    del given
+    return {}
+
+
+def configured(
+    config: type[C],
+    values: Mapping[str, Any],
+    *,
+    defaults: Defaults = no_defaults,
+    spelled: Spelling = as_typed,
+) -> C:
+    """Return the config with these values of options; raises `ConfigError`.
+
+    Of a nested config of which some are given, the rest is what `defaults` returns.
+    """
+    data = nested_values(config, values, spelled=spelled)
+    if missing := missing_options(config, flat(values, groups_of(config))):
+        raise ConfigError(f"missing: {', '.join(map(spelled, missing))}", remedy="add it")
+    below = _merged(_group_defaults(config), defaults(data))
+    return config.from_dict(_merged({key: below[key] for key in below if key in data}, data))
+
+
+def _group_defaults(config: type[Config]) -> dict[str, Any]:
+    """Return the plain defaults of nested configs that are not None by default."""
+    data: dict[str, Any] = {}
+    for option in options_of(config).values():
+        if len(option.path) > 1 and not option.in_absent_group:
+            place = data
+            for group in option.path[:-1]:
+                place = place.setdefault(group, {})
+            place[option.path[-1]] = plain_value(option.default)
+    return data
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values with those of `above` in place of those of `below`."""
+    merged = dict(below)
+    for key, value in above.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        if not (value is None and isinstance(inner, Mapping)):
+            merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def effective_values(
+    config: type[Config], data: Mapping[str, Any], defaults: Defaults = no_defaults
+) -> dict[str, Any]:
+    """Return the plain values of options by name, for nested values given and the defaults.
+
+    Options that have to be given and are not are left out, and groups that are None by default.
+    """
+    found: dict[str, Any] = {}
+    below = _merged(defaults(data), data)
+    for option in options_of(config).values():
+        place: Any = below
+        for name in option.path:
+            place = place.get(name, REQUIRED) if isinstance(place, Mapping) else REQUIRED
+        if place is REQUIRED and not option.in_absent_group:
+            place = option.default
+        if place is not REQUIRED:
+            found[option.name] = plain_value(place)
+    return found
+
+
+def python_function(
+    name: str,
+    config: type[Config],
+    run: Callable[[Any], Any],
+    defaults: Defaults = no_defaults,
+) -> Callable[..., Any]:
+    """Return `run` as a function whose keywords are the options of its config.
+
+    Positional arguments of the command line may be given by position. Raises `ConfigError` for
+    arguments that do not fit.
+    """
+    options = options_of(config)
+    places = [option.name for option in options.values() if option.positional]
+
+    def function(*values: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        given = dict(zip(places, values, strict=False))
+        if len(values) > len(places) or not given.keys().isdisjoint(flat(keywords, ())):
+            raise ConfigError(
+                f"{name} has too many arguments",
+                remedy=f"by position it takes {', '.join(places)} alone",
+            )
+        return run(configured(config, given | keywords, defaults=defaults, spelled=in_python))
+
+    own = [option for option in options.values() if "." not in option.name]
+    function.__name__ = function.__qualname__ = name
+    lines = [f"    {in_python(option)}: {option.explanation}" for option in own]
+    described = inspect.getdoc(run) or ""
+    function.__doc__ = "\n".join([described, "", "Args:", *lines])
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        sorted(map(_parameter, own), key=lambda each: (each.kind, each.default is not each.empty))
+    )
+    return function
+
+
+def in_python(option: Option) -> str:
+    """Return an option as a keyword of Python."""
+    name = option.name.replace("-", "_")
+    return name + "_" * keyword.iskeyword(name)
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kinds = inspect.Parameter
+    return kinds(
+        in_python(option),
+        kinds.POSITIONAL_OR_KEYWORD if option.positional else kinds.KEYWORD_ONLY,
+        default=kinds.empty if option.default is REQUIRED else option.default,
+        annotation=option.hint,
+    )

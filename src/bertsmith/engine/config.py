@@ -1,0 +1,82 @@
+"""The options of answers that need no task: vectors, and texts continued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from bertsmith.core.config import NO_OPTION, Config, check_least, check_range
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import VectorPooling
+
+Words = Literal["blanks", "marks"]
+Merging = Literal["mean", "first", "sum"]
+Unit = Literal["text", "token", "word"]
+Long = Literal["cut", "windows"]
+
+POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
+MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig(Config):
+    """The unit and the layers of vectors."""
+
+    layer: str = "last"
+    """Which hidden states make a vector: a layer's number from 0 (embeddings), a name, a mix."""
+    pool: str = "auto"
+    """What a vector is of: a text, each token or each word; auto is the folder's own, or else the
+    mean, or of a model that reads from left to right its last token."""
+    words: Words = "blanks"
+    """Words are separated by blanks, or marks are words too."""
+    normalize: bool = False
+    """Bring every vector to length 1."""
+    max_length: int | None = None
+    """Tokens of a text that are read, where that is less than the model can."""
+    truncation: Long = "cut"
+    """Cut what is longer, or read it in windows and average their vectors."""
+    lowercase: bool = field(default=False, metadata=NO_OPTION)
+    """Whether texts are lower-cased before they are encoded, whatever the vocabulary."""
+    prompt: str = field(default="", metadata=NO_OPTION)
+    """Written before every text."""
+
+    def __post_init__(self) -> None:
+        known = ("auto", *POOLINGS, "pooler", "token", *MERGING)
+        parts = self.pool.split("+")
+        if any(part not in known or (len(parts) > 1 and part not in POOLINGS) for part in parts):
+            raise ConfigError(
+                f"there is no pooling {self.pool!r}",
+                remedy=f"it can be {', '.join(known)}, or several with + between them "
+                "from cls to last-token",
+            )
+        if self.pool == "pooler" and self.layer != "last":
+            raise ConfigError("the pooler reads the last layer", remedy="leave the layer out")
+        check_least(self, {"max_length": 5})
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The poolings whose results stand end to end."""
+        assert self.pool != "auto", "what auto is depends on the model: see `for_model`"
+        return tuple(self.pool.split("+"))
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that has a vector: a text, a token or a word."""
+        return "token" if self.pool == "token" else "word" if self.pool in MERGING else "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuationConfig(Config):
+    """How a left-to-right model continues texts."""
+
+    max_new_tokens: int = 20
+    """Tokens to continue each text with, fewer where the model's positions end."""
+    temperature: float = 0.0
+    """0 takes the most probable token each time; above, tokens are sampled, the rarer ones more
+    often the higher it is."""
+    seed: int = 0
+    """Seed of the samples."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"max_new_tokens": 1, "seed": 0})
+        check_range(self, ["temperature"], "[0, 100]")

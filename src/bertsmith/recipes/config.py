@@ -1,0 +1,201 @@
+"""The options of the recipes that are single modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
+from bertsmith.core.errors import VocabularyError
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.text.config import AUTO, HeaderOption, Layout, TextColumns, check_encoding
+from bertsmith.tokens.config import KindName
+
+StripAccents = Literal["auto", "yes", "no"]
+SpecialsName = Literal["albert", "xlm-roberta"]
+Format = Literal["bertsmith", "tensorflow"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig(Config):
+    """The corpus, and how its files are read."""
+
+    corpus: tuple[Path, ...] = field(metadata=POSITIONAL)
+    """Files, folders or globs of .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv or
+    .tsv, or source code, also .gz or .zst."""
+    text_column: str = "text"
+    """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
+    header: HeaderOption = "auto"
+    """Whether the first line of a CSV or TSV names its columns; auto looks at its first lines."""
+    layout: Layout = "auto"
+    """Meaning of lines and blank lines in plain text."""
+    encoding: str = AUTO
+    """Encoding of the files by name; auto detects it, file by file."""
+    text_files: tuple[str, ...] = ()
+    """Patterns of names, such as *.py, of files that are read as plain text."""
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularySettings(Config):
+    """The kind of vocabulary to learn."""
+
+    size: int = 30_000
+    """Entries, special tokens included."""
+    kind: KindName = "wordpiece"
+    """wordpiece as BERT's and DistilBERT's; byte-bpe as RoBERTa's, which spells everything and
+    knows no unknown words; unigram as ALBERT's (SentencePiece), the likeliest segmentation."""
+    cased: bool = False
+    """Keep capitals and accents; byte-bpe always does."""
+    strip_accents: StripAccents = "auto"
+    """Drop the combining marks of letters, which makes café cafe; auto does so for an uncased
+    vocabulary unless it would change the script, as in Hindi, Arabic or Japanese."""
+    character_coverage: float | None = None
+    """Share of the text's characters to know, the most frequent first; if not given 0.9995, and
+    rarer ones too that fit into a sixteenth of the size."""
+    specials: SpecialsName = "albert"
+    """Special tokens and rules of a unigram vocabulary: albert, or xlm-roberta, which keeps
+    capitals and accents."""
+
+    def __post_init__(self) -> None:
+        plain = self.kind == "unigram" and self.strip_accents != "yes"
+        if self.specials == "xlm-roberta" and not plain:
+            raise VocabularyError(
+                "--specials xlm-roberta is for --kind unigram, and keeps accents",
+                remedy="leave it or the other option out",
+            )
+        if self.kind != "byte-bpe":
+            return
+        for option, given in (
+            ("--strip-accents yes", self.strip_accents == "yes"),
+            ("--character-coverage", self.character_coverage is not None),
+        ):
+            if given:
+                raise VocabularyError(
+                    f"{option} is not for byte-bpe, which keeps and knows every character",
+                    remedy="leave it out, or choose --kind wordpiece or unigram",
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyConfig(Config):
+    """The options of learning a vocabulary."""
+
+    text: CorpusConfig = field(metadata=INLINE)
+    """The corpus."""
+    out: Path
+    """Folder for the vocabulary."""
+    settings: VocabularySettings = field(default=VocabularySettings(), metadata=INLINE)
+    """The kind of vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendConfig(Config):
+    """The options of extending a model's vocabulary."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a model, or hub:owner/name."""
+    text: CorpusConfig = field(metadata=INLINE)
+    """The corpus."""
+    add: int
+    """Pieces to add."""
+    out: Path
+    """Folder for the model with the larger vocabulary."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"add": 1})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareConfig(Config):
+    """The options of encoding a corpus into a token store."""
+
+    text: CorpusConfig = field(metadata=INLINE)
+    """The corpus."""
+    vocab: Path
+    """Folder made by vocab learn, or a model folder, or hub:owner/name."""
+    out: Path
+    """Folder for the store."""
+    workers: int | None = None
+    """Processes that encode; one a core if not given."""
+    held_out: float = 0.05
+    """Share of the documents to measure with, never trained on."""
+    fresh: bool = False
+    """Start anew, whatever an interrupted preparation has left in STORE.partial."""
+    dry_run: bool = False
+    """Show the files, how they are read, and the first documents with their tokens, and stop."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"workers": 1})
+        check_range(self, ["held_out"], "[0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsConfig(Config):
+    """The options of listing published models."""
+
+    json: bool = False
+    """Print one JSON object on standard output, memory in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertConfig(Config):
+    """The options of converting weights."""
+
+    source: Path = field(metadata=POSITIONAL)
+    """Folder or file of the model; of a TensorFlow checkpoint also the files' prefix."""
+    out: Path = field(metadata=POSITIONAL)
+    """Folder to write, which must not exist."""
+    to: Format = "bertsmith"
+    """bertsmith for a model folder, which transformers reads too; tensorflow for a checkpoint that
+    google-research/bert reads, made of a model folder."""
+    reference: Path | None = None
+    """Folder of the same model, to compare the outputs of the two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushConfig(Config):
+    """The options of sending a model to the hub."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a model."""
+    repository: str = field(metadata=POSITIONAL)
+    """Destination as owner/name; created if it does not exist."""
+    private: bool = False
+    """Let nobody else see it."""
+    revision: str | None = None
+    """Branch to send to, created if it does not exist; main if not given."""
+    message: str = ""
+    """Message of the commit."""
+    license: str | None = None
+    """The license's name on the hub, as apache-2.0, mit or cc-by-4.0."""
+    language: tuple[str, ...] = ()
+    """Language of its text, as en, or several with commas between."""
+    datasets: tuple[str, ...] = ()
+    """Data sets of the hub that it was trained on, with commas between."""
+    dry_run: bool = False
+    """Send and write nothing; list the files and print the card."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedConfig(Config):
+    """The options of writing vectors."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a model, or hub:owner/name, or with @revision."""
+    file: str = field(default="-", metadata=POSITIONAL)
+    """Texts, one a line or in the columns of a table; - is standard input."""
+    out: Path
+    """.npy, .parquet or .jsonl for the vectors; beside an .npy of tokens or words there are
+    OUT.offsets.npy (where a text's rows begin) and OUT.spans.npy (characters)."""
+    prompt: str | None = None
+    """Name of a prompt of a sentence-transformers folder, to be written before each text."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    features: FeatureConfig = field(default=FeatureConfig(), metadata=INLINE)
+    """The vectors."""
+    columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
+    """The columns of the texts."""

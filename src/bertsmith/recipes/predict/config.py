@@ -1,0 +1,49 @@
+"""The options of answering texts and of measuring the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import INLINE, POSITIONAL, Config
+from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
+
+Format = Literal["table", "csv", "jsonl"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictConfig(Config):
+    """The options of answering texts."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a model, or hub:owner/name, or with @revision."""
+    file: str = field(default="-", metadata=POSITIONAL)
+    """Texts, one a line or in the columns of a table, or a file or folder of the model's task; - is
+    standard input."""
+    format: Format = "table"
+    """A table to read; csv, or a JSON object a line (jsonl), for programs."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
+    """How texts are answered."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How the file is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(Config):
+    """The options of measuring a fine-tuned model."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a fine-tuned model, or hub:owner/name, or with @revision."""
+    file: Path = field(metadata=POSITIONAL)
+    """Labelled examples."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    json: bool = False
+    """Print the scores as one JSON object on standard output."""
+    length: TextLength = field(default=TextLength(), metadata=INLINE)
+    """How much of a text is read."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How the file is read."""

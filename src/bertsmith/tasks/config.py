@@ -1,0 +1,92 @@
+"""The options of tasks: how files are read, what is lost in training, how texts are answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from bertsmith.core.config import INLINE, Config, check_least, check_range
+from bertsmith.engine.config import ContinuationConfig
+from bertsmith.network.config import Fit
+from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, OnBad, TagColumns
+
+if TYPE_CHECKING:
+    from bertsmith.text.bad_rows import BadRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Config):
+    """The columns and layouts of examples, and the treatment of bad rows."""
+
+    columns: Columns = field(default=USUAL, metadata=INLINE)
+    """Columns of texts and labels."""
+    tags: TagColumns = USUAL_TAGS
+    """Columns of words and tags."""
+    on_bad: OnBad = "fail"
+    """What becomes of bad rows: fail, skip, or quarantine, which puts them into FILE.bad.jsonl."""
+
+    @cached_property
+    def bad_rows(self) -> BadRows:
+        """The collector of bad rows, which counts them over all files that are read with this."""
+        # reading files is not needed for the options
+        from bertsmith.text.bad_rows import BadRows
+
+        return BadRows(self.on_bad)
+
+    def settled(self, *, columns: Columns | None = None, tags: TagColumns | None = None) -> Reading:
+        """Return the same with other columns or tags; bad rows are counted together."""
+        other = replace(self, columns=columns or self.columns, tags=tags or self.tags)
+        vars(other)["bad_rows"] = self.bad_rows
+        return other
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelLoss(Config):
+    """The loss over labels."""
+
+    class_weights: Literal["none", "balanced"] = "none"
+    """Balanced weighs the classes so that rare ones count as much as common ones."""
+    label_smoothing: float = 0.0
+    """Share of each label that is spread over all labels."""
+
+    def __post_init__(self) -> None:
+        check_range(self, ["label_smoothing"], "[0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextLength(Config):
+    """How much of a text is read, where that is not as in training."""
+
+    max_length: int | None = None
+    """Tokens of a text that are read at once; as in training if not given."""
+    truncation: Fit | None = None
+    """What is read of longer texts: head, tail, head+tail, or windows, all of it; as in training
+    if not given."""
+    stride: int | None = None
+    """Tokens that two windows share, where words or answers are looked for; as in training if not
+    given."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"max_length": 8})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnsweringConfig(TextLength):
+    """How texts are answered, where that is not as in training."""
+
+    top: int = 5
+    """Answers to show for each text."""
+    no_answer: float | None = None
+    """Give no answer to a question where the doubt is over this, in place of what was tuned when
+    the model was trained; 1e9 to always answer."""
+    min_confidence: float | None = None
+    """Give no class or choice whose probability is below this, in place of what was chosen when the
+    model was trained; 0 to always answer."""
+    continuation: ContinuationConfig | None = field(default=None, metadata=INLINE)
+    """How texts are continued, by a model that continues them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, {"top": 1})
+        check_range(self, ["min_confidence"], "[0, 1]")

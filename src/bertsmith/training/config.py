@@ -1,0 +1,149 @@
+"""The options of training: budget, schedule, optimiser, loop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bertsmith.core.config import Config, check_least, check_range, named
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Config):
+    """The budget of a run: steps, or minutes of wall-clock time."""
+
+    steps: int | None = None
+    """Optimiser steps."""
+    minutes: float | None = None
+    """Minutes from the start of the command, or of its resumption, to the saved model: checks,
+    measurements and saving are among them."""
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise ConfigError(
+                "the budget needs either steps or minutes",
+                remedy="give one of --steps and --minutes",
+            )
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"--steps is {self.steps}", remedy="it must be at least 1")
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ConfigError(f"--minutes is {self.minutes}", remedy="it must be above 0")
+
+    def progress(self, step: int) -> float:
+        """Return the spent share of the steps, 0 to 1."""
+        assert self.steps is not None
+        return min(step / self.steps, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig(Config):
+    """Warm-up and decay of the learning rate, as shares of the budget."""
+
+    warmup: float = 0.1
+    """Share of the budget in which the rate rises linearly from zero to its peak."""
+    decay: Literal["linear", "cosine", "root", "none"] = "linear"
+    """How the rate falls to zero: root is 1 less the root of the share of the decay that is over
+    (Hägele et al. 2024); none keeps it."""
+    hold: float = 0.0
+    """Share of the budget, after the warm-up, in which the rate stays at its peak."""
+    floor: float = 0.0
+    """Share of the peak that the rate starts from and falls to; 1/32 with a warm-up of 0.1 is the
+    slanted triangle of Howard & Ruder 2018 (ULMFiT), section 3.2."""
+
+    def __post_init__(self) -> None:
+        if min(self.warmup, self.hold) < 0 or self.warmup + self.hold > 1:
+            raise ConfigError(f"--warmup {self.warmup} and --hold {self.hold} exceed the budget")
+        check_range(self, ["floor"], "[0, 1]")
+
+    def factor(self, progress: float) -> float:
+        """Return the share of the peak rate at a progress in [0, 1]."""
+        return self.floor + (1 - self.floor) * self._height(progress)
+
+    def _height(self, progress: float) -> float:
+        if progress < self.warmup:
+            return progress / self.warmup
+        begin = self.warmup + self.hold
+        if self.decay == "none" or progress <= begin:
+            return 1.0
+        left = (1 - progress) / (1 - begin)
+        if self.decay == "root":
+            return 1 - math.sqrt(1 - left)
+        return left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig(Config):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), alone or beside Muon."""
+
+    algorithm: Literal["adamw", "lamb"] = field(default="adamw", metadata=named("optimiser"))
+    """AdamW, or LAMB (You et al. 2020) where thousands of sequences make one step."""
+    learning_rate: float = 1e-4
+    """Peak learning rate of AdamW or LAMB."""
+    weight_decay: float = 0.01
+    """Decay of matrices; biases and norms are never decayed."""
+    beta_1: float = 0.9
+    """Decay of the first moment."""
+    beta_2: float = 0.999
+    """Decay of the second moment."""
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    matrices: Literal["same", "muon"] = "same"
+    """What trains the matrices of the encoder's layers: the same as all else, or Muon (Jordan
+    2024)."""
+    muon_learning_rate: float = 0.02
+    """Peak learning rate of Muon."""
+    muon_momentum: float = 0.95
+    """Momentum of Muon."""
+
+    layer_decay: float = 1.0
+    """What a layer's rate is of that of the layer above it, embeddings lowest (Howard & Ruder 2018,
+    section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.muon_learning_rate <= 0:
+            raise ConfigError("a learning rate must be above 0")
+        check_range(self, ["layer_decay"], "(0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(Config):
+    """The settings of a training run."""
+
+    budget: Budget
+    """How long."""
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    """What changes the weights."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """How the learning rate moves."""
+    max_gradient_norm: float = 1.0
+    """Largest norm of the gradient; it is scaled down to this. 0 for no limit."""
+    spike: float = 0.0
+    """A step is skipped when its gradient's norm is so many times the usual one; 0 for never."""
+    patience: int = 10
+    """Skipped steps in a row that end the training; one is skipped too where it is no number."""
+    gradient_accumulation: int = 1
+    """Batches whose gradients make one step, those of all processes together."""
+    precision: Precision = "bf16"
+    """bf16 (autocast, float32 weights) or fp32."""
+    seed: int = 0
+    """Seed of dropout."""
+    log_every: int = 20
+    """Steps between two lines of the log."""
+    checkpoint_minutes: float = 10.0
+    """Minutes of training between two checkpoints; one is always made at the end."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that are kept, besides the best."""
+    measurements: int = 0
+    """Measurements on held-out text, evenly over the budget; minutes pay for them too."""
+    stop_after: int = 0
+    """Measurements in a row without a better one after which training ends; 0 for never."""
+    workers: int = 0
+    """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
+
+    def __post_init__(self) -> None:
+        once = ("gradient_accumulation", "log_every", "patience", "keep_checkpoints")
+        check_least(self, dict.fromkeys(once, 1))
+        check_least(self, dict.fromkeys(("spike", "measurements", "stop_after", "workers"), 0))
