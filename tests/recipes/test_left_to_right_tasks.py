@@ -142,8 +142,8 @@ def test_every_head_of_texts_reads_the_last_token(base: Path, predicts: Predicts
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"pooled": "middle"}, "pooled is 'middle'; it can be 'first'"),
-        ({"family": "gpt"}, "family is 'gpt'; it can be 'bert'"),
+        ({"pooled": "middle"}, "pooled is 'middle'; it must be one of first"),
+        ({"family": "gpt"}, "family is 'gpt'; it must be one of bert"),
         ({"causal": False}, "the encoder does not read from left to right"),
         ({"layers": 2**40}, "layers is 1099511627776"),
         ({"longest": 31}, "has the shape"),

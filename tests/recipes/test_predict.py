@@ -177,7 +177,7 @@ def test_a_model_without_a_head_says_what_to_do(
 def test_impossible_options_are_refused(classifier: Path) -> None:
     with pytest.raises(ConfigError, match="top is 0"):
         predict(PredictConfig(model=classifier, answering=AnsweringConfig(top=0)))
-    with pytest.raises(ConfigError, match="longest is 2"):
+    with pytest.raises(ConfigError, match="--max-length is 2"):
         predict(PredictConfig(model=classifier, answering=AnsweringConfig(max_length=2)))
 
 
@@ -329,7 +329,7 @@ def test_nothing_is_answered_below_the_least_confidence(
         sure = float(str(before["probability"])) >= least
         assert told["label"] == (before["label"] if sure else None)
         assert told["probabilities"] == before["probabilities"]
-    with pytest.raises(ConfigError, match="a probability, from 0 to 1"):
+    with pytest.raises(ConfigError, match="--min-confidence is 1.5"):
         predict(
             PredictConfig(
                 model=classifier, file=str(asked), answering=AnsweringConfig(min_confidence=1.5)

@@ -45,15 +45,15 @@ class TextColumns(Config):
     """The columns of texts."""
 
     text: str | None = field(default=None, metadata=named("text-column"))
-    """column of the text, or of a pair's first: a name or, in CSV and TSV, a position from 0"""
+    """Column of the text, or of a pair's first: a name or, in CSV and TSV, a position from 0."""
     text_pair: str | None = field(default=None, metadata=named("text-pair-column"))
-    """column of the second text of a pair"""
+    """Column of the second text of a pair."""
     header: HeaderOption = "auto"
-    """whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
-    or auto, which decides by the first lines and says what it found"""
+    """Whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
+    or auto, which decides by the first lines and says what it found."""
     encoding: str = AUTO
-    """of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
-    order mark says, or a guess that is said"""
+    """Of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
+    order mark says, or a guess that is said."""
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
@@ -70,27 +70,27 @@ class Columns(TextColumns):
     """
 
     label: str | None = field(default=None, metadata=named("label-column"))
-    """column of the class, number or relevance"""
+    """Column of the class, number or relevance."""
     labels: tuple[str, ...] = field(default=(), metadata=named("label-columns"))
-    """several columns of 0 and 1, each named for its class (multi-label)"""
+    """Several columns of 0 and 1, each named for its class (multi-label)."""
     id: str | None = field(default=None, metadata=named("id-column"))
-    """what names a row; no two rows may have the same"""
+    """What names a row; no two rows may have the same."""
     group: str | None = field(default=None, metadata=named("group-column"))
-    """of pairs to be ranked, what names the query; without it, the query's text; of words
-    with tags, what names the sentence"""
+    """Of pairs to be ranked, what names the query; without it, the query's text; of words
+    with tags, what names the sentence."""
     layout: Literal["table", "label-first"] = "table"
-    """label-first: lines of a label, a blank and a text, as in TREC and any .label file"""
+    """label-first: lines of a label, a blank and a text, as in TREC and any .label file."""
     label_until: str | None = None
-    """keep the label up to this sign only, as the colon in ENTY:animal"""
+    """Keep the label up to this sign only, as the colon in ENTY:animal."""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """what stands between several labels in a cell; auto is |, or commas if labels recur"""
+    """What stands between several labels in a cell; auto is |, or commas if labels recur."""
     label_start: LabelStart = "auto"
-    """of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show"""
+    """Of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show."""
     classes: tuple[str, ...] = ()
-    """the only classes to read examples of, with commas between; of several labels, the only
-    labels"""
+    """The only classes to read examples of, with commas between; of several labels, the only
+    labels."""
     exclude: tuple[str, ...] = ()
-    """classes to leave out, with commas between"""
+    """Classes to leave out, with commas between."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,15 +147,15 @@ class TagColumns(Config):
     """
 
     word: int = 0
-    """the word"""
+    """The word."""
     tag: int = -1
-    """its tag"""
+    """Its tag."""
     scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
-    """how tags say where an entity begins; auto looks at all of them"""
+    """How tags say where an entity begins; auto looks at all of them."""
     layout: Literal["auto", "columns", "joined"] = "auto"
-    """of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them"""
+    """Of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them."""
     sign: str | None = None
-    """of joined words and tags, what stands between them, such as _ or /; else found"""
+    """Of joined words and tags, what stands between them, such as _ or /; else found."""
 
     def __post_init__(self) -> None:
         if self.sign is not None and (

@@ -56,7 +56,7 @@ def test_longer_ones_get_what_nearly_all_of_them_have(tiny_tokenizer: Tokenizer)
         ({"limit": 160}, 160),
         ({"limit": 64}, 64),
         # windows read everything already
-        ({"long": "windows"}, 128),
+        ({"truncation": "windows"}, 128),
         ({"task": TAG}, 128),
         ({"task": GLUE["RTE"]}, 128),
     ],

@@ -395,7 +395,7 @@ def test_a_model_is_asked_as_it_was_trained(
     train.write_text("\n".join(map(json.dumps, rows[:32])), encoding="utf-8")
     dev.write_text("\n".join(map(json.dumps, rows[32:])), encoding="utf-8")
     settings = replace(QUICK, max_length=longest, truncation=long, epochs=1)
-    settings = settings.override(**{"columns.text": "body"})
+    settings = settings.override(**{"reading.columns.text": "body"})
     outcome = finetune(
         FinetuneConfig(
             model=base_folder,

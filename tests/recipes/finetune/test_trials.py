@@ -186,8 +186,8 @@ def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:
 def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
     model = make_model(1)
     for config, message in (
-        (replace(CONFIG, freeze_layers=3), "freeze is 3; the model has 2 layers"),
-        (replace(CONFIG, reinitialise_layers=3), "reinitialise is 3"),
+        (replace(CONFIG, freeze_layers=3), "--freeze-layers is 3; the model has 2 layers"),
+        (replace(CONFIG, reinitialise_layers=3), "--reinitialise-layers is 3"),
         (replace(CONFIG, reinitialise_layers=1, freeze_layers=2), "overlap"),
     ):
         with pytest.raises(ConfigError, match=message):
