@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from bertsmith.engine.answers import Forward
 from bertsmith.engine.fill_mask import MaskFilling
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model
@@ -73,3 +74,20 @@ def test_threads_are_those_asked_for_while_it_runs_alone(
         list(Predictor(model=model, answering=answering, threads=threads)([example("[MASK]")]))
     assert seen == [before + 1, before]
     assert torch.get_num_threads() == before
+
+
+def test_a_pass_that_fails_leaves_the_model_as_it_was(model: Model, tokenizer: Tokenizer) -> None:
+    encoded = MaskFilling(model, tokenizer, top=1).encode([example("[MASK]")] * 3)
+    model.train()
+    kept: list[BaseException] = []
+    try:
+        for _ in Forward(tokens_per_batch=3).batches(model, encoded):
+            assert not model.training
+            assert not torch.is_grad_enabled()
+            raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        # its traceback holds the frame for as long as it is handled
+        kept.append(error)
+        assert model.training
+        assert torch.is_grad_enabled()
+    model.eval()

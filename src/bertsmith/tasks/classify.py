@@ -46,7 +46,7 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
-    glue_reader,
+    glue_variant,
     same_text,
     text_inputs,
     text_reader,
@@ -214,12 +214,9 @@ CLASSIFY = Task(
 
 
 def glue_classification(glue: GlueTask) -> Task[Example]:
-    """Return a GLUE task with classes, which reads its own files and has its own scores."""
+    """Return a GLUE task with classes, which has an order of labels and scores of its own."""
     return replace(
-        CLASSIFY,
-        name=glue.name,
-        reader=glue_reader(glue),
+        glue_variant(CLASSIFY, glue),
         labels=replace(CLASSIFY.labels, names=partial(_glue_names, glue.labels), picked=None),
-        learning=replace(CLASSIFY.learning, lengthens=False),
         measuring=_measuring(glue.metrics),
     )

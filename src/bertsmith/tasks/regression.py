@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,13 +36,11 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
-    glue_reader,
     same_text,
     text_inputs,
     text_reader,
 )
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.glue import GlueTask
 
 NUMBER = ("number",)
 
@@ -163,9 +160,3 @@ REGRESSION = Task(
     ),
 )
 """Answers are numbers."""
-
-
-def glue_regression(glue: GlueTask) -> Task[Example]:
-    """Return a GLUE task with numbers, which reads its own files."""
-    learning = replace(REGRESSION.learning, lengthens=False)
-    return replace(REGRESSION, name=glue.name, reader=glue_reader(glue), learning=learning)

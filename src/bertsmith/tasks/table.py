@@ -16,10 +16,11 @@ from bertsmith.tasks.classify import CLASSIFY, glue_classification
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
-from bertsmith.tasks.regression import REGRESSION, glue_regression
+from bertsmith.tasks.regression import REGRESSION
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Task
+from bertsmith.tasks.whole_texts import glue_variant
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.recognising import recognise
@@ -35,7 +36,7 @@ TASKS: dict[str, Task[Any]] = {
 }
 
 GLUE: dict[str, Task[Any]] = {
-    name: glue_classification(task) if task.labels else glue_regression(task)
+    name: glue_classification(task) if task.labels else glue_variant(REGRESSION, task)
     for name, task in GLUE_TASKS.items()
 }
 """The tasks of GLUE, which read their own files."""

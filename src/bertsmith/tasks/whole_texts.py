@@ -13,7 +13,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.sequences import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
-from bertsmith.tasks.task import Labels, Reader, Room
+from bertsmith.tasks.task import Labels, Reader, Room, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import GlueTask, read_glue, task_of
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
@@ -57,11 +57,16 @@ def _reads_lines(file: str, reading: Reading) -> bool:
     return file == "-" or not other
 
 
-def glue_reader(task: GlueTask) -> Reader[Example]:
-    """Return the reader of the files of a GLUE task."""
-    read = partial(_read_glue, task)
-    layout = partial(_glue_layout, task)
-    return replace(text_reader("class"), labelled=read, unlabelled=read, layout=layout)
+def glue_variant(task: Task[Example], glue: GlueTask) -> Task[Example]:
+    """Return a task that reads the files of a GLUE task, at the length of its published results."""
+    read = partial(_read_glue, glue)
+    layout = partial(_glue_layout, glue)
+    return replace(
+        task,
+        name=glue.name,
+        reader=replace(task.reader, labelled=read, unlabelled=read, layout=layout),
+        learning=replace(task.learning, lengthens=False),
+    )
 
 
 def _read_glue(task: GlueTask, file: Path, reading: Reading) -> Iterator[Example]:
