@@ -13,7 +13,7 @@ from bertsmith.engine.answers import (
     option_scores,
     text_outputs,
 )
-from bertsmith.engine.sequences import windows
+from bertsmith.engine.predictor import windows
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.engine.config import FeatureConfig, Merging, Words
-from bertsmith.engine.features import features, merged, word_spans
-from bertsmith.engine.sequences import window_edges
+from bertsmith.engine.features import features, merged, window_edges, word_spans
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.text.examples.reading import Example

@@ -3,6 +3,6 @@
 A `Predictor` joins a model with an `Answering`, the protocol by which an example is encoded and an
 output decoded (`predictor`); `fill_mask`, `continuation` and `features` implement it here, tasks
 implement it above. `answers` runs the heads. Texts are packed to a budget of tokens, streams are
-taken in windows of bounded size (`sequences`), and a text's answer does not depend on its
+taken in windows of bounded size, and a text's answer does not depend on its
 neighbours beyond rounding. Nothing here knows of training.
 """

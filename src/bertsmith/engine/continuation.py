@@ -16,8 +16,7 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import ContinuationConfig
-from bertsmith.engine.predictor import Request
-from bertsmith.engine.sequences import text_length
+from bertsmith.engine.predictor import Request, text_length
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -15,8 +15,7 @@ from bertsmith.batches.examples import (
 )
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
-from bertsmith.engine.predictor import Predictor, Request, joined
-from bertsmith.engine.sequences import ROWS, text_length
+from bertsmith.engine.predictor import ROWS, Predictor, Request, joined, text_length
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example

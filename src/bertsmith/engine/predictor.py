@@ -7,7 +7,7 @@ answers goes through it: `predict`, `evaluate`, `embed`, `glue` and the Python A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.engine.answers import FORWARD, Forward
-from bertsmith.engine.sequences import ROWS, windows
 from bertsmith.network.model import Model
+from bertsmith.text.examples.example import Example
+
+ROWS = 2048
+_CHARACTERS = 4_000_000
 
 E = TypeVar("E")
 A_co = TypeVar("A_co", covariant=True)
@@ -142,6 +145,25 @@ def by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[Outputs
         found.append(units[begin:end])
         begin = end
     return found
+
+
+def windows(rows: Iterable[E], most: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
+    """Yield lists of at most `most` rows, fewer when their texts are very long."""
+    window: list[E] = []
+    length = 0
+    for row in rows:
+        window.append(row)
+        length += characters(row)
+        if len(window) >= most or length >= _CHARACTERS:
+            yield window
+            window, length = [], 0
+    if window:
+        yield window
+
+
+def text_length(example: Example) -> int:
+    """Return the characters of a text or pair."""
+    return len(example.text) + len(example.text_pair or "")
 
 
 @contextmanager

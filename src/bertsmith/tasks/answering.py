@@ -24,8 +24,8 @@ from bertsmith.engine.predictor import (
     by_request,
     joined,
     split_requests,
+    text_length,
 )
-from bertsmith.engine.sequences import text_length
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.tasks.config import AnsweringConfig

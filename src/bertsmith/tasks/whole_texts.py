@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ExampleError
-from bertsmith.engine.sequences import text_length
+from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.task import Labels, Reader, Room, Task

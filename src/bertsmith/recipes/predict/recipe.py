@@ -21,8 +21,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
-from bertsmith.engine.predictor import Predictor
-from bertsmith.engine.sequences import ROWS, windows
+from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.devices import device_named
