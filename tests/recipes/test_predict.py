@@ -329,7 +329,7 @@ def test_nothing_is_answered_below_the_least_confidence(
         sure = float(str(before["probability"])) >= least
         assert told["label"] == (before["label"] if sure else None)
         assert told["probabilities"] == before["probabilities"]
-    with pytest.raises(ConfigError, match="--min-confidence is 1.5"):
+    with pytest.raises(ConfigError, match=r"--min-confidence is 1\.5"):
         predict(
             PredictConfig(
                 model=classifier, file=str(asked), answering=AnsweringConfig(min_confidence=1.5)
