@@ -129,6 +129,8 @@ def complaint(arguments: str | list[str]) -> str:
     [
         ("rye --out loaf", PLAIN),
         ("--out=loaf rye", PLAIN),
+        ("rye --out size --size large", changed(out=Path("size"), size="large")),
+        ("rye --out loaf --from --ann", changed(from_="--ann")),
         ("rye --out loaf wheat", changed(flour=(Path("rye"), Path("wheat")))),
         ("--out loaf -- --rye", changed(flour=(Path("--rye"),))),
         ("rye --out loaf --oven-heat 2.5e2 --size large", changed(oven_heat=250.0, size="large")),
@@ -264,6 +266,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         ("rye", "missing: --out; see: bertsmith bake --help"),
         ("--out loaf", "missing: FLOUR; see: bertsmith bake --help"),
         ("rye --out", "--out has no value; see: bertsmith bake --help"),
+        ("rye --out --no-dry-run", "--out has no value; see: bertsmith bake --help"),
         ("rye --out --dry-run", "--out has no value; see: bertsmith bake --help"),
         ("rye --out loaf --dry-run=yes", "--dry-run takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),

@@ -12,7 +12,7 @@ import re
 import shutil
 import textwrap
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +129,7 @@ def _split(name: str, command: Command, arguments: Sequence[str]) -> _Asked:
         elif own not in (*known, CONFIG) or not flag.startswith("--"):
             names = (*known, CONFIG, PRINT_CONFIG)
             raise unknown_option(flag, {each: f"--{each}" for each in names})
-        elif not sign and (not rest or rest[0].partition("=")[0].removeprefix("--") in known):
+        elif not sign and (not rest or _is_flag(rest[0], known)):
             raise _misuse(name, f"{flag} has no value")
         else:
             value = value if sign else rest.pop(0)
@@ -140,6 +140,12 @@ def _split(name: str, command: Command, arguments: Sequence[str]) -> _Asked:
     return _Asked(
         values=_placed(name, options, places) | values, file=file, print_config=print_config
     )
+
+
+def _is_flag(argument: str, known: Collection[str]) -> bool:
+    """Return whether an argument is an option, and no value of the one before it."""
+    flag, dashes, name = argument.partition("=")[0].partition("--")
+    return bool(dashes) and not flag and name.removeprefix("no-") in known
 
 
 def _is_switch(option: Option) -> bool:
@@ -302,7 +308,10 @@ def _option(option: Option, defaults: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown, value))
+    # a group, as YAML
+    return str(value).replace("'", "") if isinstance(value, dict) else str(value)
 
 
 def _metavar(option: Option) -> str:
@@ -319,7 +328,7 @@ def _metavar(option: Option) -> str:
 def _entry(flag: str, explanation: str) -> Iterator[str]:
     """Yield the lines of an option and its explanation, which begins in a column of its own."""
     width = max(40, shutil.get_terminal_size().columns - 2)
-    lines = textwrap.wrap(explanation, width - _COLUMN)
+    lines = textwrap.wrap(explanation, width - _COLUMN, break_on_hyphens=False)
     if len(flag) + 4 > _COLUMN or not lines:
         yield f"  {flag}"
     else:
