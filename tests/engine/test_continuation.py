@@ -51,7 +51,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Model, tmp_path: Path) -
     save_model(tmp_path / "model", model, TOKENIZER)
     theirs = BertLMHeadModel.from_pretrained(tmp_path / "model").eval()
     spare = range(TOKENIZER.size, ENCODER.vocabulary)
-    found = continued(model, *TEXTS, tokens=30)
+    found = continued(model, *TEXTS, max_new_tokens=30)
     for text, own in zip(TEXTS, found, strict=True):
         ids = torch.tensor([[TOKENIZER.cls_id, *TOKENIZER.encode([text])[0].tolist()]])
         expected = theirs.generate(
@@ -64,7 +64,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Model, tmp_path: Path) -
         # up to the last position, and no further
         assert ids.shape[1] + len(own.ids) == LONGEST
         assert own.ids.tolist() == expected[0, ids.shape[1] :].tolist()
-    assert [len(each.ids) for each in continued(model, *TEXTS, tokens=4)] == [4] * 4
+    assert [len(each.ids) for each in continued(model, *TEXTS, max_new_tokens=4)] == [4] * 4
 
 
 def test_no_special_token_is_chosen(model: Model) -> None:
@@ -91,11 +91,11 @@ def test_what_is_drawn_follows_the_seed_and_the_place_alone(model: Model) -> Non
 
 def test_tokens_are_drawn_as_often_as_the_softmax_says(model: Model) -> None:
     count, text, temperature = 1000, "word3 word9 word1", 1.5
-    drawn = continued(model, *[text] * count, tokens=1, temperature=temperature, rows=500)
+    drawn = continued(model, *[text] * count, max_new_tokens=1, temperature=temperature, rows=500)
     theirs = torch.zeros(TOKENIZER.size).index_add(
         0, torch.tensor([int(each.ids[0]) for each in drawn]), torch.ones(count)
     )
-    (greedy,) = continued(model, text, tokens=1)
+    (greedy,) = continued(model, text, max_new_tokens=1)
     ids = [TOKENIZER.cls_id, *TOKENIZER.encode([text])[0].tolist()]
     batch = pack([np.array(ids)], [np.zeros(len(ids), np.int8)])
     with torch.no_grad():
@@ -127,6 +127,6 @@ def test_what_cannot_be_continued_is_refused(model: Model) -> None:
         continued(model, "word1 " * 18)
     with pytest.raises(ExampleError, match=r"holds \[MASK\]"):
         continued(model, "word1 [MASK]")
-    for options in ({"tokens": 0}, {"temperature": -1.0}, {"seed": -1}):
+    for options in ({"max_new_tokens": 0}, {"temperature": -1.0}, {"seed": -1}):
         with pytest.raises(ConfigError, match="it must be"):
             continued(model, "word1", **options)

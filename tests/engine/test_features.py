@@ -236,7 +236,7 @@ def test_a_prompt_and_lower_case_come_before_encoding(model: Model, tokenizer: T
         ({"pool": "median"}, "there is no pooling 'median'; it can be auto, cls, "),
         ({"pool": "cls+token"}, "there is no pooling 'cls+token'"),
         ({"pool": "pooler", "layer": "1"}, "the pooler reads the last layer"),
-        ({"longest": 4}, "longest is 4; it must be at least 5"),
+        ({"max_length": 4}, "--max-length is 4; it must be at least 5"),
         ({"layer": "3"}, "layer '3' asks for layer 3, and the model has 2"),
         ({"layer": "concat-last-4"}, "layer is 'concat-last-4', and the model has 2 layers"),
         ({"layer": "-1"}, "there is no layer '-1'; name one of 0 to 2, embeddings"),
