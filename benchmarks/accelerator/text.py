@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.recipes.demo.corpus import as_documents, read_documentation
+from bertsmith.recipes.demo.recipe import as_documents, read_documentation
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import INDEX, TokenStore
 from bertsmith.text.corpus.documents import Document

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bertsmith.recipes.pretrain import neighbour_start
-from bertsmith.recipes.pretrain.neighbour_start import count_neighbours
+from bertsmith.recipes.pretrain import starting
+from bertsmith.recipes.pretrain.starting import count_neighbours
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -40,8 +40,8 @@ def test_of_a_large_store_stretches_are_read(
     store: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = count_neighbours(store, tokenizer.size, contexts=20, places=(1,))
-    monkeypatch.setattr(neighbour_start, "_TOKENS", 20_000)
-    monkeypatch.setattr(neighbour_start, "_STRETCH", 1_000)
+    monkeypatch.setattr(starting, "_TOKENS", 20_000)
+    monkeypatch.setattr(starting, "_STRETCH", 1_000)
     part = count_neighbours(store, tokenizer.size, contexts=20, places=(1,))
     assert part.tokens.sum() == 20_000 < whole.tokens.sum()
     share = part.tokens.sum() / whole.tokens.sum()

@@ -150,7 +150,7 @@ def test_nothing_is_printed_past_it() -> None:
         "core/log.py",
         "core/output.py",
         "core/printable.py",
-        "recipes/models.py",
+        "recipes/resources.py",
         "text/corpus/markup.py",
     }
 

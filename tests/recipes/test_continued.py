@@ -23,9 +23,9 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.continuing import continued
-from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
+from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget

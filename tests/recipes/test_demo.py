@@ -18,10 +18,10 @@ import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.recipes.demo import corpus as demo_corpus
 from bertsmith.recipes.demo import gaps, package_task
+from bertsmith.recipes.demo import recipe as demo_corpus
+from bertsmith.recipes.demo import recipe as demo_fillings
 from bertsmith.recipes.demo import recipe as demo_module
-from bertsmith.recipes.demo import report as demo_fillings
 from bertsmith.recipes.demo import search as demo_search
 from bertsmith.recipes.demo.missing_word import BAG, MODEL, NEIGHBOURS, PLACE, WORD
 from bertsmith.recipes.demo.package_task import BASELINE, PRETRAINED, RANDOM

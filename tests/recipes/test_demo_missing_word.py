@@ -14,7 +14,6 @@ from transformers import BertForMaskedLM, BertTokenizer
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.recipes.demo import gaps as demo_gaps
-from bertsmith.recipes.demo.corpus import as_documents
 from bertsmith.recipes.demo.gaps import (
     PLACES,
     Gap,
@@ -34,6 +33,7 @@ from bertsmith.recipes.demo.missing_word import (
     model_answers,
     neighbour_answers,
 )
+from bertsmith.recipes.demo.recipe import as_documents
 from bertsmith.store.preparing import held_out_documents, prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documentation import ModuleText

@@ -21,9 +21,9 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch, pack
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.published import electra
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document

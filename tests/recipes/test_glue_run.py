@@ -12,8 +12,7 @@ import pytest
 from bertsmith.core.errors import ConfigError
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
 from bertsmith.recipes.glue.config import GlueConfig
-from bertsmith.recipes.glue.recipe import glue
-from bertsmith.recipes.glue.table import COLUMNS, PUBLISHED, glue_rows, header
+from bertsmith.recipes.glue.recipe import COLUMNS, PUBLISHED, glue, glue_rows, header
 from bertsmith.text.examples import glue as glue_files
 from bertsmith.text.examples.glue import TASKS
 

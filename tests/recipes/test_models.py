@@ -12,7 +12,7 @@ import pytest
 from bertsmith.cli.main import main
 from bertsmith.network.families.catalog import PRESETS
 from bertsmith.network.model import preset_config
-from bertsmith.recipes.models import (
+from bertsmith.recipes.resources import (
     TOKENS,
     ModelFacts,
     inference_memory,

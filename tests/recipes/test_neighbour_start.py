@@ -14,7 +14,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.recipes.pretrain.neighbour_start import Neighbours, start_from_neighbours, token_rows
+from bertsmith.recipes.pretrain.starting import Neighbours, start_from_neighbours, token_rows
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import store, tokenizer

@@ -14,11 +14,10 @@ from bertsmith.core.errors import StoreError
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.findings import Findings
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
-from bertsmith.recipes.pretrain.preflight.check import check, check_room
-from bertsmith.recipes.pretrain.preflight.corpus import look_at_vocabulary
-from bertsmith.recipes.pretrain.preflight.speed import Pace, Trial, look_at_budget
+from bertsmith.recipes.pretrain.preflight import check, check_room, look_at_vocabulary
+from bertsmith.recipes.pretrain.speed import Pace, Trial, look_at_budget
+from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import survey

@@ -14,8 +14,8 @@ import torch
 from bertsmith.batches.config import SampleConfig
 from bertsmith.network.encoder import encoder_of
 from bertsmith.network.model import ModelConfig, build_model
-from bertsmith.recipes import room
-from bertsmith.recipes.room import Need, free_memory, look_at_room, need
+from bertsmith.recipes import resources
+from bertsmith.recipes.resources import Need, free_memory, look_at_room, need
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Optimiser
 
@@ -114,7 +114,7 @@ def test_too_little_room_is_said_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Need(weights=4, moments=8, passing=4, activations=10**9)
-    monkeypatch.setattr(room, "free_memory", lambda device: 2 * 10**9)
+    monkeypatch.setattr(resources, "free_memory", lambda device: 2 * 10**9)
     memory, disk = look_at_room(wanted, tmp_path / "not" / "there", CPU, checkpoints=4)
     assert (memory.verdict, disk.verdict) == ("fine", "fine")
     memory, _ = look_at_room(wanted, tmp_path, CPU, checkpoints=4, processes=2)
@@ -149,4 +149,4 @@ def test_limits_of_control_groups_count(tmp_path: Path, version: int) -> None:
         (folder / limit).write_text(f"{most}\n")
         (folder / used).write_text(f"{now}\n")
     (outer / "memory.stat").write_text("anon 7\ninactive_file 500\n")
-    assert room._of_the_groups(root, own) == [2500]
+    assert resources._of_the_groups(root, own) == [2500]

@@ -27,8 +27,8 @@ from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
-from bertsmith.recipes.pretrain.preflight.check import TRIAL_STEPS
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer

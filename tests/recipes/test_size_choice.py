@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bertsmith.recipes.pretrain.size_choice import pick_size
+from bertsmith.recipes.pretrain.planning import pick_size
 
 # weights in the layers of BERTs of 2/128, 4/256 and 4/512: 12 x layers x width squared
 WEIGHTS = {"tiny": 393_216.0, "mini": 3_145_728.0, "small": 12_582_912.0}

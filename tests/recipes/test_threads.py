@@ -16,12 +16,12 @@ from bertsmith.core.errors import StoreError, UserError
 from bertsmith.network.batch import Batch
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
-from bertsmith.recipes import room
+from bertsmith.recipes import resources
+from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
-from bertsmith.recipes.pretrain.preflight import speed
-from bertsmith.recipes.pretrain.preflight.speed import choose_threads
 from bertsmith.recipes.pretrain.preview import look
 from bertsmith.recipes.pretrain.recipe import THREAD_SETTINGS, pretrain
+from bertsmith.recipes.pretrain.speed import choose_threads
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer
@@ -198,7 +198,7 @@ def test_a_network_without_room_is_refused_before_it_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = machine(BUSY)
-    monkeypatch.setattr(room, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr(resources, "free_memory", lambda device: 2**20)
     with pytest.raises(UserError, match="memory"):
         pretrain(
             PretrainConfig(store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK)

@@ -14,7 +14,7 @@ import pytest
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.recipes.pretrain.preflight.corpus import coverage
+from bertsmith.recipes.pretrain.preflight import coverage
 from bertsmith.store import preparing, writing
 from bertsmith.store import survey as surveying
 from bertsmith.store.preparing import prepare_store

@@ -58,7 +58,7 @@ def prepare(config: PrepareConfig) -> object:
     workers. After an interruption, or when the disk was full, the same command goes on with what is
     in STORE.partial.
     """
-    from bertsmith.recipes.corpora import dry_run
+    from bertsmith.recipes.prepare import dry_run
     from bertsmith.recipes.prepare import prepare as recipe
 
     if config.dry_run:
@@ -108,7 +108,7 @@ def list_models(config: ModelsConfig) -> object:
     The sizes are those of pretrain --model; the memory is that of a whole process, to run the
     encoder on a batch of 4,096 tokens, or to pre-train it with such batches and AdamW.
     """
-    from bertsmith.recipes.models import as_json, models, show
+    from bertsmith.recipes.resources import as_json, models, show
 
     facts = models()
     if config.json:

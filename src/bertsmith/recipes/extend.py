@@ -24,7 +24,7 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import MaskedLMHead
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.config import ExtendConfig
-from bertsmith.recipes.corpora import open_corpus
+from bertsmith.recipes.prepare import open_corpus
 from bertsmith.recipes.vocabulary import watched_learning
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.text.corpus.documents import Document

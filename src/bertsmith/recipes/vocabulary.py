@@ -16,7 +16,7 @@ from bertsmith.core.log import Bar, progress, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.recipes.config import StripAccents, VocabularyConfig, VocabularySettings
-from bertsmith.recipes.corpora import open_corpus
+from bertsmith.recipes.prepare import open_corpus
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.config import KindName
 from bertsmith.tokens.learning.bpe import learn_byte_bpe

@@ -11,9 +11,13 @@ About 6 minutes on 2 cores, of which `minutes` go to pre-training.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +25,49 @@ from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder
 from bertsmith.core.json_files import write_json
-from bertsmith.core.log import progress, say
+from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
+from bertsmith.core.printable import counted
+from bertsmith.engine.fill_mask import Filling, fill_mask
+from bertsmith.network.model import Model
 from bertsmith.recipes.config import VocabularySettings
 from bertsmith.recipes.demo.config import DemoConfig
-from bertsmith.recipes.demo.corpus import as_documents, read_documentation, tell_corpus
 from bertsmith.recipes.demo.gaps import make_gap_task
-from bertsmith.recipes.demo.missing_word import find_missing_words, tell_missing_words
-from bertsmith.recipes.demo.package_task import carry_out_task, make_task, tell_task
-from bertsmith.recipes.demo.report import (
-    SENTENCES,
-    TOPIC_MORAL,
-    Blank,
-    Learned,
-    fill,
-    tell,
-    write_report,
+from bertsmith.recipes.demo.missing_word import (
+    EXAMPLE_HEADER,
+    GapOutcome,
+    find_missing_words,
+    tell_missing_words,
 )
-from bertsmith.recipes.demo.search import make_search, search_both_ways, tell_search
+from bertsmith.recipes.demo.missing_word import HEADER as GAP_HEADER
+from bertsmith.recipes.demo.package_task import (
+    PRETRAINED,
+    TaskOutcome,
+    carry_out_task,
+    make_task,
+    tell_task,
+)
+from bertsmith.recipes.demo.search import HEADER as SEARCH_HEADER
+from bertsmith.recipes.demo.search import MORAL as SEARCH_MORAL
+from bertsmith.recipes.demo.search import SearchOutcome, make_search, search_both_ways, tell_search
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.report import add_held_out
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
-from bertsmith.reports.page import require_matplotlib
+from bertsmith.reports.page import Report, require_matplotlib
+from bertsmith.reports.training import add_training
 from bertsmith.store.preparing import held_out_documents, prepare_store
 from bertsmith.store.store import TokenStore
-from bertsmith.text.corpus.documentation import ModuleText
+from bertsmith.text.corpus.documentation import (
+    ModuleFile,
+    ModuleText,
+    documentation_files,
+    module_texts,
+)
+from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
+from bertsmith.training.run_folder import RunFolder
 
 SIZE: Size = "tiny"
 PIECES, HELD_OUT = 4096, 0.05
@@ -188,3 +208,180 @@ def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str,
         "model": str(outcome.folder / "model"),
         "report": str(out / "report.html"),
     }
+
+
+def read_documentation() -> list[ModuleText]:
+    """Return the documentation of every module, read by one process per core."""
+    files = documentation_files()
+    modules: list[ModuleText] = []
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        progress("reading documentation", len(files), "modules") as bar,
+        ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn) as pool,
+    ):
+        for texts in pool.map(_texts, files, chunksize=32):
+            modules += texts
+            bar.advance()
+    return modules
+
+
+def as_documents(modules: list[ModuleText]) -> list[Document]:
+    """Return one document per module."""
+    return [
+        Document(source=module.module, line=1, paragraphs=module.paragraphs) for module in modules
+    ]
+
+
+def tell_corpus(modules: list[ModuleText], store: TokenStore) -> None:
+    """Print one line about the corpus."""
+    held_out = store.held_out()
+    parts = [store.index] + ([held_out.index] if held_out else [])
+    packages = len({module.package for module in modules})
+    say(
+        f"1. corpus: the documentation of {packages} packages, "
+        f"{counted(sum(part.documents for part in parts), 'document')}, "
+        f"{counted(sum(part.sentences for part in parts), 'sentence')}, "
+        f"{short_number(sum(part.text.words for part in parts))} words; "
+        f"{store.index.duplicates:,} duplicates left out, "
+        f"{counted(held_out.index.documents if held_out else 0, 'document')} held out"
+    )
+
+
+def _texts(file: ModuleFile) -> list[ModuleText]:
+    return list(module_texts(file))
+
+
+SENTENCES = (
+    "open the [MASK] for reading .",
+    "return a new [MASK] object .",
+    "raises an error if the [MASK] does not exist .",
+    "return the [MASK] of the array along the given axis .",
+    "convert a string to an [MASK] .",
+    "if [MASK] , return the result as a list .",
+)
+HEADER = ("sentence", "before training", "after training")
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """A sentence with a mask, and the most probable pieces for it before and after training."""
+
+    sentence: str
+    before: list[Filling]
+    after: list[Filling]
+
+    def row(self) -> tuple[str, str, str]:
+        """Return sentence, before and after, as text."""
+        return self.sentence, in_words(self.before), in_words(self.after)
+
+
+def fill(model: Model, tokenizer: Tokenizer) -> list[list[Filling]]:
+    """Return the five most probable pieces for each sentence's mask."""
+    return [fill_mask(model, tokenizer, sentence)[0] for sentence in SENTENCES]
+
+
+def in_words(fillings: list[Filling]) -> str:
+    """Return pieces with their probabilities, in descending order."""
+    return ", ".join(f"{item.piece} {_share(item.probability)}" for item in fillings)
+
+
+def tell(blanks: list[Blank]) -> None:
+    """Print the table."""
+    table = Table(*HEADER)
+    for blank in blanks:
+        table.add_row(*blank.row())
+    console.print(table)
+
+
+def _share(probability: float) -> str:
+    percent = 100 * probability
+    return f"{percent:.0f} %" if percent >= 1 else f"{percent:.2f} %"
+
+
+TOPIC_MORAL = "a package has words of its own, and words are what TF-IDF counts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """The tasks of the model after pre-training."""
+
+    topic: TaskOutcome
+    missing: GapOutcome | None
+    """Outcome of the missing-word task, None if there was too little text for it."""
+    search: SearchOutcome
+
+
+def write_report(
+    path: Path,
+    outcome: PretrainOutcome,
+    blanks: list[Blank],
+    learned: Learned,
+    figures: Mapping[str, Any],
+) -> None:
+    """Write everything that the demo printed, with curves and settings."""
+    folder = RunFolder(outcome.folder)
+    state, topic = outcome.state, learned.topic
+    search = learned.search.search
+    report = Report("A BERT from this machine's documentation", "bertsmith demo")
+    report.text(
+        "In short",
+        [
+            f"{state.tokens / 1e6:.1f} million tokens in {state.seconds / 60:.1f} minutes of "
+            f"pre-training, {figures['tokens_per_second']:,} tokens a second; "
+            f"{figures['seconds']:.0f} seconds in all.",
+            f"Fine-tuned on {len(topic.task.train)} labels: {topic.verdict()}.",
+        ],
+    )
+    add_held_out(report, outcome.held_out)
+    report.table(
+        "Fill-mask, before and after",
+        HEADER,
+        [blank.row() for blank in blanks],
+        note="The five likeliest pieces with their probabilities.",
+    )
+    report.table(
+        "Fine-tuning: which package is a docstring from?",
+        ["method", "accuracy %", "by seed"],
+        topic.rows(),
+        note=f"{topic.verdict()}; {TOPIC_MORAL}. {len(topic.task.dev)} docstrings of other modules "
+        "than those learned from, names blanked out.",
+    )
+    report.confusion(
+        f"Confusion of the best seed, {PRETRAINED}", topic.confusion, topic.task.labels
+    )
+    if learned.missing:
+        _add_missing_words(report, learned.missing)
+    report.table(
+        "Search: which docstring has this first line?",
+        ["searcher", *SEARCH_HEADER],
+        learned.search.rows(),
+        note=f"{len(search.queries)} first lines, {len(search.texts):,} texts; {SEARCH_MORAL}.",
+    )
+    add_training(report, {"": folder.log()})
+    settings = folder.settings("pretrain")
+    assert settings is not None
+    report.settings("Settings of pre-training", settings)
+    report.write(path)
+
+
+def _add_missing_words(report: Report, missing: GapOutcome) -> None:
+    task = missing.task
+    report.table(
+        "The missing word: which one, and where?",
+        ["method", *GAP_HEADER[1:]],
+        missing.rows(),
+        note=f"Accuracy, with 95 % intervals, on {len(task.dev)} sentences of held-out documents, "
+        f"each without its only one of: {', '.join(task.candidates)}. {_sentence(missing.moral())} "
+        f"{_sentence('; '.join(missing.verdicts()))}",
+    )
+    report.table(
+        "Some sentences without their word",
+        EXAMPLE_HEADER,
+        missing.examples(),
+        note="The first sentence of each outcome; probabilities are those among all pieces of the "
+        "vocabulary.",
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

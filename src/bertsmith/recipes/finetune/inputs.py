@@ -21,7 +21,7 @@ from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model, ModelConfig
 from bertsmith.recipes.finetune.config import FinetuneSettings
-from bertsmith.recipes.room import free_memory, layer_activations
+from bertsmith.recipes.resources import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.table import pick_classes, task_for, tell_rows

@@ -52,7 +52,7 @@ from bertsmith.recipes.finetune.trials import (
     training_need,
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
-from bertsmith.recipes.room import free_memory
+from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, write_record
 from bertsmith.training.tensorboard import require_tensorboard

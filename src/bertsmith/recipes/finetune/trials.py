@@ -26,7 +26,7 @@ from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import Trial, TrialResult, carry_out, read_result
 from bertsmith.recipes.finetune.workers import Trainers
-from bertsmith.recipes.room import WORKING_ROOM, gigabytes, layer_activations
+from bertsmith.recipes.resources import WORKING_ROOM, gigabytes, layer_activations
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model
 

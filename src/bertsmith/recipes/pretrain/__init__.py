@@ -1,7 +1,7 @@
 """Pre-training from a store to a model folder.
 
-`recipe` is the run; `settings` its configuration, `published` the named recipes. Beforehand
-`preflight` checks whether the run is worth its time, and `size_choice` picks a size; `time` divides
-the minutes; `continuing` starts from an existing model; `evaluation` and `report` present the
-results.
+`recipe` is the run; `config` its settings, `published` the named recipes. Beforehand `preflight`
+checks whether the run is worth its time, by its text, its vocabulary and its `speed` here;
+`planning` picks a size and divides the minutes; `starting` continues an existing model or counts
+neighbours; `evaluation` and `report` present the results.
 """

@@ -13,9 +13,9 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.findings import Findings
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun
-from bertsmith.recipes.pretrain.preflight.check import check, check_room
+from bertsmith.recipes.pretrain.planning import plan_time
+from bertsmith.recipes.pretrain.preflight import check, check_room
 from bertsmith.recipes.pretrain.recipe import (
     is_sized,
     measured,
@@ -25,7 +25,7 @@ from bertsmith.recipes.pretrain.recipe import (
     tell_plan,
     verifying_seconds,
 )
-from bertsmith.recipes.pretrain.time import plan_time
+from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.training.run_folder import RunFolder
 

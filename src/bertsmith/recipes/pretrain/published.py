@@ -218,7 +218,7 @@ def quick(model: str, budget: Budget) -> PretrainSettings:
         bertsmith pretrain store --out run --model mini --minutes 30
 
     Initial weights are computed from counts of neighbouring tokens in some seconds
-    (recipes/pretrain/neighbour_start.py): frequencies, interchangeable tokens, and heads that
+    (recipes/pretrain/starting.py): frequencies, interchangeable tokens, and heads that
     attend to neighbours. From random weights a small BERT needs its first minutes to learn these.
     The layers' matrices are trained by Muon; a quarter of the tokens is masked (Wettig et al. 2022:
     more targets per sequence), with held-out figures at the paper's 15 %; there is no dropout, as a
@@ -266,7 +266,7 @@ def default_settings(
     """
     if parent is not None:
         # torch is not needed for a recipe, nor for the help
-        from bertsmith.recipes.pretrain.continuing import continued
+        from bertsmith.recipes.pretrain.starting import continued
 
         return continued(model_folder(parent))
     if recipe not in RECIPES:

@@ -30,7 +30,6 @@ from bertsmith.network.model import Model, ModelConfig, build_model, start_posit
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.devices import best_device, device_named
-from bertsmith.recipes.findings import Findings
 from bertsmith.recipes.pretrain.config import (
     WIRING,
     PretrainConfig,
@@ -38,31 +37,29 @@ from bertsmith.recipes.pretrain.config import (
     PretrainSettings,
     fit_config,
 )
-from bertsmith.recipes.pretrain.continuing import (
-    check_parent,
-    identify,
-    size_of,
-    start_from_parent,
-    wanted_network,
-)
 from bertsmith.recipes.pretrain.evaluation import (
     HeldOutPlan,
     describe,
     evaluate_held_out,
     measure_held_out,
 )
-from bertsmith.recipes.pretrain.neighbour_start import (
-    CONTEXTS,
-    PLACES,
-    count_neighbours,
-    start_from_neighbours,
-)
-from bertsmith.recipes.pretrain.preflight.check import check, check_room
-from bertsmith.recipes.pretrain.preflight.speed import ThreadChoice, measure_threads
+from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
+from bertsmith.recipes.pretrain.preflight import check, check_room
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import model_card, write_report
-from bertsmith.recipes.pretrain.size_choice import SIZES, choose_size
-from bertsmith.recipes.pretrain.time import plan_time
+from bertsmith.recipes.pretrain.speed import ThreadChoice, measure_threads
+from bertsmith.recipes.pretrain.starting import (
+    CONTEXTS,
+    PLACES,
+    check_parent,
+    count_neighbours,
+    identify,
+    size_of,
+    start_from_neighbours,
+    start_from_parent,
+    wanted_network,
+)
+from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State

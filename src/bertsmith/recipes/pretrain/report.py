@@ -16,7 +16,7 @@ from bertsmith.core.printable import counted, markdown
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import ModelConfig
 from bertsmith.recipes.pretrain.config import PretrainRun
-from bertsmith.recipes.pretrain.continuing import new_parts
+from bertsmith.recipes.pretrain.starting import new_parts
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.reports.page import Report
 from bertsmith.reports.training import NAMES, add_training

@@ -25,7 +25,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
-from bertsmith.recipes.findings import Finding, judged
+from bertsmith.recipes.resources import Finding, judged
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
 from bertsmith.training.loop import keep_large_blocks

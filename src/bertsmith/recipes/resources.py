@@ -1,29 +1,115 @@
-"""Pre-flight check of memory and disk: does the run fit?
+"""Memory and disk: does a run fit, and how much memory published models take.
 
-It runs before anything is allocated. Memory is estimated from sizes, mostly to within a third
-(tests/recipes/test_preflight_room.py measures it); it is the sum of
+The pre-flight check of both runs before anything is allocated. Memory is estimated from sizes,
+mostly to within a third (tests/recipes/test_preflight_room.py measures it); it is the sum of
 
     weights, gradients, moments     float32, 12 to 16 bytes per parameter; copies in bfloat16
     a copy while it is saved        weights and moments once more
     activations                     what the backward pass needs of every token of one batch
     libraries                       their own memory
-"""
+
+The table of models has two such figures, plus the memory of Python and the libraries:
+
+    inference   the weights, and the tensors of a batch that are alive at once: the output of every
+                layer, as the encoder returns them, and both sides of the feed-forward activation
+    training    the sum above (`need`), with AdamW's two moments"""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from rich.box import SIMPLE_HEAD
 
 from bertsmith.batches.config import SampleConfig
+from bertsmith.core.errors import StoreError
+from bertsmith.core.log import Table, say
+from bertsmith.core.output import print_table
 from bertsmith.network.config import Precision
 from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.families.catalog import PRESETS
+from bertsmith.network.model import Model, ModelConfig, preset_config
 from bertsmith.objectives.replaced_tokens import generator_config
-from bertsmith.recipes.findings import Finding, judged
 from bertsmith.training.config import OptimiserConfig
+
+Verdict = Literal["fine", "look", "stop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of a check: the finding, whether that is fine, and what to do if not."""
+
+    name: str
+    found: str
+    verdict: Verdict = "fine"
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """The findings of a check, in the order they are printed."""
+
+    findings: tuple[Finding, ...]
+
+    def __add__(self, other: Findings) -> Findings:
+        """Return all findings, these first."""
+        return Findings(findings=(*self.findings, *other.findings))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    def page(self) -> list[str]:
+        """Return the lines of the page."""
+        width = max((len(finding.name) for finding in self.findings), default=0)
+        lines = []
+        for finding in self.findings:
+            lines.append(f"  {finding.name:<{width}}  {finding.found}")
+            if finding.verdict != "fine":
+                lines.append(f"  {'':<{width}}  {finding.verdict}: {finding.remedy}")
+        return lines
+
+    def tell(self) -> None:
+        """Print the page."""
+        say("before training:")
+        for line in self.page():
+            say(line)
+
+    def stop(self, where: Path) -> None:
+        """Raise `StoreError` if any finding would waste the run."""
+        stops = [finding for finding in self.findings if finding.verdict == "stop"]
+        if stops:
+            remedies = dict.fromkeys(finding.remedy for finding in stops)
+            raise StoreError(
+                "; ".join(f"{finding.name}: {finding.found}" for finding in stops),
+                where=where,
+                remedy="; ".join(remedies) + "; or go on with --force",
+            )
+
+
+def judged(
+    name: str, found: str, figure: float, limits: tuple[float, float], remedy: str
+) -> Finding:
+    """Return a finding with the verdict "look" above the first limit, "stop" above the second."""
+    verdict: Verdict = "stop" if figure > limits[1] else "look" if figure > limits[0] else "fine"
+    return Finding(name=name, found=found, verdict=verdict, remedy=remedy)
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """Return the most severe of some verdicts."""
+    order: tuple[Verdict, ...] = ("fine", "look", "stop")
+    return max((finding.verdict for finding in findings), key=order.index, default="fine")
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent: ``12.3 %``."""
+    return f"{100 * share:.1f} %"
+
 
 WORKING_ROOM = 250_000_000
 _REMEDY = "take a smaller --model, or half of --tokens-per-batch with twice --gradient-accumulation"
@@ -215,3 +301,105 @@ def _existing(folder: Path) -> Path:
 def gigabytes(amount: float) -> str:
     """Return a human-readable number of bytes."""
     return f"{amount / 1e9:.1f} GB" if amount >= 1e8 else f"{amount / 1e6:.0f} MB"
+
+
+TOKENS = 4096
+"""Tokens of the batch for which memory is given, 32 sequences of 128."""
+_LONGEST = 128
+# measured: a process with all imports, and what the first batch loads
+_IMPORTED, _LOADED = 230_000_000, 70_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A row of the table; memory in bytes."""
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    parameters: int
+    published: str
+    inference_fp32: int
+    inference_bf16: int
+    training_fp32: int
+
+
+def models(names: Iterable[str] = PRESETS) -> list[ModelFacts]:
+    """Return the facts of published models."""
+    return [_facts(name) for name in names]
+
+
+def show(facts: Iterable[ModelFacts]) -> None:
+    """Print the models as a table."""
+    table = Table(title="Published models", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table.caption = (
+        "Parameters in millions, as the published count takes them. GB of memory of a whole "
+        f"process, to run the encoder on batches of {TOKENS:,} tokens in sequences of {_LONGEST}, "
+        "and to train it with them: masked LM, AdamW, a checkpoint being saved."
+    )
+    table.add_column("model", no_wrap=True)
+    for title in ("layers/\nhidden", "parameters", "published", *_MEMORY.values()):
+        table.add_column(title, justify="right", no_wrap=True)
+    for item in facts:
+        memory = (f"{getattr(item, field) / 1e9:,.1f}" for field in _MEMORY)
+        count = f"{item.parameters / 1e6:,.1f}"
+        table.add_row(item.name, f"{item.layers}/{item.hidden}", count, item.published, *memory)
+    print_table(table)
+
+
+def as_json(facts: Iterable[ModelFacts]) -> dict[str, Any]:
+    """Return the models, and the batch that memory is given for, as plain values."""
+    return {
+        "tokens_per_batch": TOKENS,
+        "longest": _LONGEST,
+        "models": [dataclasses.asdict(item) for item in facts],
+    }
+
+
+_MEMORY = {
+    "inference_fp32": "run\nfp32",
+    "inference_bf16": "run\nbf16",
+    "training_fp32": "train\nfp32",
+}
+
+
+def inference_memory(config: ModelConfig, *, tokens: int, width: int) -> int:
+    """Return the bytes of a process that runs the encoder on a batch, `width` bytes per value."""
+    values = parameters(config) + tokens * _living(config.encoder)
+    return width * values + _IMPORTED + _LOADED
+
+
+def parameters(config: ModelConfig) -> int:
+    """Return the number of parameters, counted without allocating any."""
+    with torch.device("meta"):
+        model = Model(config)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _living(encoder: EncoderConfig) -> int:
+    """Return the values per token alive at once in the last layer, where most are."""
+    inner = (4 if encoder.gated else 2) * encoder.feed_forward
+    return (encoder.layers + 1 + 4) * encoder.hidden + inner
+
+
+def _facts(name: str) -> ModelFacts:
+    config = preset_config(name)
+    encoder = config.encoder
+    samples = SampleConfig(max_length=_LONGEST, tokens_per_batch=TOKENS)
+    trained = dataclasses.replace(config, masked_lm=True)
+    return ModelFacts(
+        name=name,
+        family=encoder.family,
+        layers=encoder.layers,
+        hidden=encoder.hidden,
+        heads=encoder.heads,
+        vocabulary=encoder.vocabulary,
+        parameters=parameters(config),
+        published=PRESETS[name][1].published,
+        inference_fp32=inference_memory(config, tokens=TOKENS, width=4),
+        inference_bf16=inference_memory(config, tokens=TOKENS, width=2),
+        training_fp32=_IMPORTED + need(trained, samples, OptimiserConfig(), "fp32").memory,
+    )
