@@ -23,7 +23,7 @@ from bertsmith.recipes.pretrain.config import fit_config
 from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
 from bertsmith.training.config import Budget
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.schedule import Timing
 from bertsmith.weights.folder import save_model
 
@@ -132,7 +132,7 @@ def train_ours(plan: Plan, text: Text) -> dict[str, Any]:
     clock = Clock(now=lambda: time.perf_counter() - paused)
     state = fit(
         config, model, PRETRAINING, batches,
-        enter=batches.enter, measure=measure, timing=Timing(clock=clock),
+        enter=batches.enter, measure=measure, session=Session(timing=Timing(clock=clock)),
     )  # fmt: skip
     for number, found in enumerate(points, 1):
         found["minutes"] = plan.minutes * number / _TIMES

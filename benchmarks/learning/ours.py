@@ -18,7 +18,7 @@ from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.loop import fit, keep_large_blocks
+from bertsmith.training.loop import Session, fit, keep_large_blocks
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
 from bertsmith.training.replicas import Replica
@@ -74,7 +74,7 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
     trained = WallClock(now=lambda: time.perf_counter() - paused)
     state = fit(
         fit_config(run), model, PRETRAINING, batches,
-        enter=batches.enter, measure=measure, timing=Timing(clock=trained),
+        enter=batches.enter, measure=measure, session=Session(timing=Timing(clock=trained)),
     )  # fmt: skip
     return state.tokens / state.seconds, first
 

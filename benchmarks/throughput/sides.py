@@ -69,7 +69,7 @@ class Bertsmith:
 
     def __init__(self, plan: Plan, sequences: Sequences) -> None:
         from bertsmith.batches.config import MaskingConfig
-        from bertsmith.batches.masking import Masking
+        from bertsmith.batches.pretraining import Masking
         from bertsmith.network.encoder import EncoderConfig
         from bertsmith.network.model import ModelConfig, build_model
         from bertsmith.tokens.tokenizer import Tokenizer

@@ -15,8 +15,7 @@ from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import MaskingConfig, SampleConfig, Text
-from bertsmith.batches.masking import Masking
-from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.batches.pretraining import Masking, PretrainingBatches
 from bertsmith.batches.segments import IS_RANDOM
 from bertsmith.core.errors import ConfigError, StoreError
 from bertsmith.network.batch import Batch

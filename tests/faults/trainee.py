@@ -188,7 +188,7 @@ def live(life: dict[str, Any]) -> None:
         loop.fit(
             config, model, objective, batches,
             enter=batches.enter, measure=measure, folder=folder,
-            timing=Timing(clock=Clock(now=lambda: time_passing.now)),
+            session=loop.Session(timing=Timing(clock=Clock(now=lambda: time_passing.now))),
         )  # fmt: skip
 
 

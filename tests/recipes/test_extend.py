@@ -17,7 +17,7 @@ from bertsmith.network.model import ModelConfig, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.extend import ExtendOutcome, describe
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.tokens.learning.statistics import measure_fit
+from bertsmith.tokens.learning.counting import measure_fit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.sentence_folder import (

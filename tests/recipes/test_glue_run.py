@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
-from bertsmith.recipes.glue.config import GlueConfig
-from bertsmith.recipes.glue.recipe import COLUMNS, PUBLISHED, glue, glue_rows, header
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings, GlueConfig
+from bertsmith.recipes.glue import COLUMNS, PUBLISHED, glue, glue_rows, header
 from bertsmith.text.examples import glue as glue_files
 from bertsmith.text.examples.glue import TASKS
 

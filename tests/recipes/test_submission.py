@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.glue.recipe import (
+from bertsmith.recipes.glue import (
     FILES,
     ZIP,
     Predictions,

@@ -17,7 +17,7 @@ from bertsmith.objectives.words import Tag
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note
-from bertsmith.recipes.glue.recipe import settings_of
+from bertsmith.recipes.glue import settings_of
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK

@@ -12,14 +12,13 @@ from transformers import BertTokenizer, BertTokenizerFast
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.learning.counting import count_words
+from bertsmith.tokens.learning.counting import count_words, measure_fit, measure_words
 from bertsmith.tokens.learning.mining import (
     PieceMiner,
     PieceTable,
     frequent_lengths,
     rarest_worth_adding,
 )
-from bertsmith.tokens.learning.statistics import measure_fit, measure_words
 from bertsmith.tokens.learning.wordpiece import extend_vocabulary, learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

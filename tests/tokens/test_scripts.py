@@ -20,8 +20,8 @@ from bertsmith.tokens.learning.counting import (
     WordCounter,
     count_words,
     decide_accents,
+    measure_fit,
 )
-from bertsmith.tokens.learning.statistics import measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer

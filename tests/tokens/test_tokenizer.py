@@ -120,7 +120,7 @@ def test_a_worker_process_gets_an_equal_tokenizer() -> None:
 
 def test_encoding_needs_neither_torch_nor_compiled_tokenizers() -> None:
     code = (
-        "import sys, bertsmith.tokens.tokenizer, bertsmith.tokens.learning.statistics\n"
+        "import sys, bertsmith.tokens.tokenizer, bertsmith.tokens.learning.counting\n"
         "sys.exit(bool({'torch', 'tokenizers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

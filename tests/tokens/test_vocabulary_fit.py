@@ -11,7 +11,7 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
-from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.learning.counting import VocabularyFit, measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -11,8 +11,7 @@ import pytest
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import counting
-from bertsmith.tokens.learning.counting import count_words
-from bertsmith.tokens.learning.statistics import measure_fit
+from bertsmith.tokens.learning.counting import count_words, measure_fit
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.vocabulary import SPECIALS
 

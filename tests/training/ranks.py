@@ -26,7 +26,7 @@ from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import complete
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.tensors import write_tensors
@@ -119,7 +119,7 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
 
     fit(
         config, model, PRETRAINING, batches,
-        measure=measure, folder=RunFolder(folder), world=world,
+        measure=measure, folder=RunFolder(folder), session=Session(world=world),
     )  # fmt: skip
     return complete(model, world)
 

@@ -27,7 +27,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Costs, Pacing, Timing
 from invented import invented_documents
@@ -109,7 +109,8 @@ def test_minutes_are_those_of_the_clock(
     config = config_of(2.0, measurements=measurements)
     state = fit(
         config, model_of(batches), OBJECTIVE, Slow(batches, wall),
-        measure=measuring(wall), folder=folder, timing=timing_on(wall, began=wall.time - 30),
+        measure=measuring(wall), folder=folder,
+        session=Session(timing=timing_on(wall, began=wall.time - 30)),
     )  # fmt: skip
     # no thread and no disk moves this clock, but what a checkpoint takes is kept, some milliseconds
     assert wall.time - 970 == pytest.approx(120 - AFTERWARDS, abs=STEP)
@@ -135,14 +136,14 @@ def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
     with pytest.raises(Interrupted):
         fit(
             config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall, stop_at=40),
-            folder=folder, timing=timing_on(wall),
+            folder=folder, session=Session(timing=timing_on(wall)),
         )  # fmt: skip
     assert wall.time == 1000 + 40 * STEP
     wall.time += 86_400
     began, wall.time = wall.time, wall.time + 5
     state = fit(
         config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall),
-        folder=folder, timing=timing_on(wall, began),
+        folder=folder, session=Session(timing=timing_on(wall, began)),
     )  # fmt: skip
     assert state.elapsed == pytest.approx(120 - AFTERWARDS, abs=STEP)
     assert wall.time - began == pytest.approx(60 - AFTERWARDS, abs=STEP)
@@ -154,7 +155,7 @@ def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
     # a budget that is spent makes no other step
     again = fit(
         config_of(2.0), model_of(batches), OBJECTIVE, Slow(batches, wall),
-        folder=folder, timing=timing_on(wall),
+        folder=folder, session=Session(timing=timing_on(wall)),
     )  # fmt: skip
     assert again.step == state.step
 
@@ -162,7 +163,11 @@ def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
 def test_too_few_minutes_make_one_step(batches: PretrainingBatches) -> None:
     wall = Wall()
     state = fit(
-        config_of(0.1), model_of(batches), OBJECTIVE, Slow(batches, wall), timing=timing_on(wall)
+        config_of(0.1),
+        model_of(batches),
+        OBJECTIVE,
+        Slow(batches, wall),
+        session=Session(timing=timing_on(wall)),
     )
     assert state.step == 1
 

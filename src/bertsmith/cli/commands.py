@@ -13,6 +13,7 @@ from bertsmith.cli.completion import CompletionConfig, completion_script
 from bertsmith.core.output import print_json, print_line
 from bertsmith.recipes.config import (
     ConvertConfig,
+    DemoConfig,
     EmbedConfig,
     ExtendConfig,
     ModelsConfig,
@@ -20,9 +21,7 @@ from bertsmith.recipes.config import (
     PushConfig,
     VocabularyConfig,
 )
-from bertsmith.recipes.demo.config import DemoConfig
-from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig
-from bertsmith.recipes.glue.config import GlueConfig
+from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
 
@@ -140,7 +139,7 @@ def glue(config: GlueConfig) -> object:
     Tasks whose files are not there are passed over. A run that was stopped goes on with the same
     command; tasks of earlier calls with the same model and OUT stay in the table and the zip file.
     """
-    from bertsmith.recipes.glue.recipe import glue as recipe
+    from bertsmith.recipes.glue import glue as recipe
 
     return _printed(recipe(config), config.json)
 

@@ -36,7 +36,7 @@ class UserError(ValueError):
     """A mistake the user can mend, told in one line: ``where:line: what; remedy``."""
 
     usual_remedy = ""
-    """What to do where nothing better is said."""
+    """Default remedy."""
 
     def __init__(
         self,

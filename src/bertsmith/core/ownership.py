@@ -48,9 +48,9 @@ class Owner(Config):
     pid: int
     """Its number there."""
     since: str
-    """When it became the owner."""
+    """Time at which it became the owner."""
     boot: str
-    """What tells this start of that machine from all others, where that can be had."""
+    """Identifier of this boot of that machine, where there is one."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} since {self.since}"

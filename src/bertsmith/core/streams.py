@@ -42,7 +42,7 @@ class Purpose(Enum):
     SHORT_SEQUENCES = 3
     """Sequences that end early, and where: seed, epoch."""
     PAIRS = 4
-    """Where windows are split into two segments, and which are exchanged: seed, epoch."""
+    """Places where windows are split into two segments, and their exchange: seed, epoch."""
     RANDOM_DOCUMENT = 5
     """Document of a random next sentence, and the place in it: seed, epoch, index."""
     COPY_ORDER = 6

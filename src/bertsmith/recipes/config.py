@@ -1,4 +1,4 @@
-"""The options of the recipes that are single modules."""
+"""The options of the recipes that are single modules, and of the demo."""
 
 from __future__ import annotations
 
@@ -199,3 +199,17 @@ class EmbedConfig(Config):
     """The vectors."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
     """The columns of the texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig(Config):
+    """The options of the demo."""
+
+    minutes: float = 3.0
+    """Time for pre-training; the rest takes two or three more."""
+    out: Path = Path("demo")
+    """Folder for everything made."""
+    seed: int = 0
+    """Seed of all random numbers."""
+    json: bool = False
+    """Print the figures as one JSON object on standard output."""

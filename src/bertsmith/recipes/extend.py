@@ -30,8 +30,7 @@ from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.learning.counting import WordCounter
-from bertsmith.tokens.learning.statistics import VocabularyFit, measure_words
+from bertsmith.tokens.learning.counting import VocabularyFit, WordCounter, measure_words
 from bertsmith.tokens.learning.wordpiece import Extension, extend_vocabulary
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model

@@ -20,8 +20,13 @@ from bertsmith.recipes.prepare import open_corpus
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.config import KindName
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
-from bertsmith.tokens.learning.counting import AccentDecision, Alphabet, LearningObserver
-from bertsmith.tokens.learning.statistics import VocabularyFit, measure_fit
+from bertsmith.tokens.learning.counting import (
+    AccentDecision,
+    Alphabet,
+    LearningObserver,
+    VocabularyFit,
+    measure_fit,
+)
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -104,25 +104,25 @@ class Survey:
     documents: int
     """Documents of 20 tokens and more that begin among them."""
     whole: bool
-    """Whether this is the whole store."""
+    """True if this is the whole store."""
     repeated_sentences: float
     """Share of these sentences that stand elsewhere too, word for word."""
     commonest_sentence: Numbers
     """The ids of the sentence repeated most."""
     commonest_count: int
-    """How often it was met."""
+    """Number of its occurrences."""
     commonest_share: float
     """Its share of the tokens."""
     near_duplicates: float
     """Share of these documents that share most of their text with another one."""
     near_duplicate: Numbers
-    """How one of them begins, one with as many like it as any; empty without any."""
+    """Beginning of one with as many like it as any; empty without any."""
     single_sentence_documents: float
     """Share of all documents of the store with one sentence, which make no next-sentence pair."""
     counts: Numbers
-    """How often each piece of the vocabulary occurs, (vocabulary,)."""
+    """Occurrences of each piece of the vocabulary, (vocabulary,)."""
     unigram_entropy: float
-    """What a model pays that knows how frequent tokens are and nothing else."""
+    """Loss of a model that knows only the frequencies of tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,11 @@ class SourceFile(Config):
     """A file as it was when reading began."""
 
     path: str
-    """Where it lies."""
+    """Its path."""
     size: int
     """Its bytes."""
     changed: int
-    """When it was last changed, in nanoseconds."""
+    """Time of its last change, in nanoseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Source(Config):
     text_column: str
     """Column of the text in tables."""
     header: str
-    """Whether the first lines of tables are headers, or auto."""
+    """Treatment of the first lines of tables: headers or not, or auto."""
     layout: str
     """Layout of plain text."""
     encoding: str
@@ -81,11 +81,11 @@ class Progress(Config):
     """The progress of a store in the making."""
 
     position: Position
-    """Where in the corpus to read on."""
+    """Position in the corpus to read on from."""
     train: WriterState
-    """What is written of the documents to train on."""
+    """Progress of the documents to train on."""
     held_out: WriterState
-    """What is written of the held-out documents."""
+    """Progress of the held-out documents."""
     digests: int
     """Different texts seen."""
     duplicates: int
@@ -207,9 +207,9 @@ class UnfinishedStore:
     def __init__(self, out: Path, *, total: int) -> None:
         self.folder = partial_folder(out)
         self.progress: Progress | None = None
-        """What to go on from, if anything."""
+        """Progress to go on from, if any."""
         self.begun = False
-        """Whether what is in the folder is this store's."""
+        """True if the folder's contents are this store's."""
         self._out = out
         self._total = total
         self._journal: Journal | None = None

@@ -237,7 +237,7 @@ class State(Config):
     best_step: int | None = None
     """The step with the least loss on held-out text."""
     best_loss: float | None = None
-    """That loss, summed over the objectives."""
+    """Best held-out loss, summed over the objectives."""
     worse: int = 0
     """Measurements since then."""
 

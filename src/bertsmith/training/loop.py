@@ -7,6 +7,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
@@ -63,6 +64,18 @@ def _keep_up(now: TrainState, config: FitConfig, factor: float, bar: Bar, saver:
         now.save(saver)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """The circumstances of a training: its title, the ranks that share it, and its clock."""
+
+    title: str = "training"
+    """Label of the progress bar."""
+    world: World = ALONE
+    """The ranks that share a step's batches."""
+    timing: Timing | None = None
+    """Clock of a budget of minutes, and costs besides steps; None for a clock that starts now."""
+
+
 def fit(
     config: FitConfig,
     model: Model,
@@ -72,19 +85,16 @@ def fit(
     enter: Callable[[DataPosition, float], DataPosition] = _stay,
     measure: Measure | None = None,
     folder: RunFolder | None = None,
-    title: str = "training",
-    world: World = ALONE,
-    timing: Timing | None = None,
+    session: Session = Session(),
 ) -> State:
     """Train `model` in place until the budget is spent; with a folder, resume from it.
 
     `enter` returns the position in the data to continue from when a share of the budget is spent;
     `measure` returns metrics on held-out text. A step whose gradient is not finite, or a spike,
-    changes no weight. The ranks of a `world` share a step's batches. A budget of minutes runs by
-    the clock of `timing`, or from now if it is None. Raises `TrainingDiverged`, `DiskError`,
-    `WorkerDied`, and, with everything saved, `Interrupted` after Ctrl-C or SIGTERM.
+    changes no weight. Raises `TrainingDiverged`, `DiskError`, `WorkerDied`, and, with everything
+    saved, `Interrupted` after Ctrl-C or SIGTERM.
     """
-    timing = timing or Timing(clock=Clock())
+    world, timing = session.world, session.timing or Timing(clock=Clock())
     keep_large_blocks()
     checkpoints = _checkpoints(folder, config, world)
     watch, own = Watch(config.spike, config.patience), world.share(config.gradient_accumulation)
@@ -95,7 +105,7 @@ def fit(
         world.interruptions() as stopping,
         feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
         saving(folder, checkpoints) as saver,
-        progress(title, 1.0) as bar,
+        progress(session.title, 1.0) as bar,
     ):
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
         optimiser = Optimiser(replica.trained, config.optimiser)

@@ -28,7 +28,7 @@ class Costs(Config):
     checkpoint: float = 0.0
     """A checkpoint, until one has been written and timed."""
     afterwards: float = 0.0
-    """What follows training: evaluation, saving, the report."""
+    """Seconds after training: evaluation, saving, the report."""
 
     def total(self, measurements: int) -> float:
         """Return the total time not available to steps, with the given number of measurements."""

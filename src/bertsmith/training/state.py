@@ -97,7 +97,7 @@ class Saver:
         self._writing: Future[None] | None = None
         self._newest = -1
         self.seconds: float | None = None
-        """What the last checkpoint took to copy and to write, None before the first one."""
+        """Seconds to copy and write the last checkpoint, None before the first one."""
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Begin to write a checkpoint, unless that of its step was saved; it is copied at once.

@@ -30,8 +30,7 @@ from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted
 from bertsmith.engine.fill_mask import Filling, fill_mask
 from bertsmith.network.model import Model
-from bertsmith.recipes.config import VocabularySettings
-from bertsmith.recipes.demo.config import DemoConfig
+from bertsmith.recipes.config import DemoConfig, VocabularySettings
 from bertsmith.recipes.demo.gaps import make_gap_task
 from bertsmith.recipes.demo.missing_word import (
     EXAMPLE_HEADER,

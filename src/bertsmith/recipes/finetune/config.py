@@ -1,4 +1,4 @@
-"""The settings of fine-tuning."""
+"""The settings of fine-tuning, and those of GLUE, which fine-tunes on each of its tasks."""
 
 from __future__ import annotations
 
@@ -215,3 +215,23 @@ class CompareConfig(Config):
     """Folder of another one."""
     json: bool = False
     """Print the figures as one JSON object on standard output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueConfig(Config):
+    """The options of GLUE."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    data: Path
+    """Folder with CoLA/, SST-2/ and so on, as GLUE distributes them."""
+    out: Path
+    """Folder for a run a task, the table and submission.zip."""
+    tasks: tuple[str, ...] = ()
+    """Tasks, with commas between them; all that are there if not given."""
+    json: bool = False
+    """Print the scores as one JSON object on standard output."""
+    experiment: ExperimentConfig = field(default=ExperimentConfig(), metadata=INLINE)
+    """The trainings of each task."""
+    settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)
+    """The settings of each training."""

@@ -1,4 +1,4 @@
-"""What a fine-tuning run reads before it trains: the model, and the examples split and encoded."""
+"""Inputs of a fine-tuning run: the model, and the examples split and encoded."""
 
 from __future__ import annotations
 

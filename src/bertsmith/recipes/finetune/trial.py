@@ -33,7 +33,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.training.checkpoints import Checkpoints, State
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import of_model
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.training.state import Measure
@@ -180,7 +180,7 @@ def run_trial(
             ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed),
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
-            title=title,
+            session=Session(title=title),
         )
         fitted = fitting.elapsed
     if config.patience:

@@ -40,7 +40,7 @@ from bertsmith.recipes.resources import (
 )
 from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import MOST_TOKENS, Numbers, Survey, survey
-from bertsmith.tokens.learning.statistics import VocabularyFit
+from bertsmith.tokens.learning.counting import VocabularyFit
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.weights.formats.catalog import FORMATS, cannot_hold, format_of

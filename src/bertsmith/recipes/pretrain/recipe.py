@@ -65,7 +65,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE, World, joined
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import complete, unshard
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
 from bertsmith.training.schedule import Costs, Timing
@@ -375,9 +375,7 @@ def _fit(begun: _Begun, plan: HeldOutPlan, timing: Timing, *, workers: int, worl
             enter=begun.batches.enter,
             measure=measure,
             folder=folder,
-            title="pre-training",
-            world=world,
-            timing=timing,
+            session=Session(title="pre-training", world=world, timing=timing),
         )
     except Interrupted as stopped:
         program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"

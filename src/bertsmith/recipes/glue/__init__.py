@@ -1,1 +1,0 @@
-"""GLUE: fine-tuning on every available task, the paper's table, the leaderboard's zip file."""
