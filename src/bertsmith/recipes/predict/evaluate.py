@@ -77,12 +77,12 @@ def evaluate_predictor(
     for note in task.measuring.notes(measured.evidence, answering.tuned):
         say(note)
     if task.measuring.by_type is not None and names_entities(labels):
-        figures["types"] = _tell_types(task.measuring.by_type(rows, measured.answers))
+        figures["types"] = _print_types(task.measuring.by_type(rows, measured.answers))
     return figures
 
 
-def _tell_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
-    """Tell the scores of each type of entity, and return them."""
+def _print_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
+    """Print the scores of each type of entity, and return them."""
     for label, each in scores.items():
         shares = f"precision {percent(each.precision)} %, recall {percent(each.recall)} %"
         name = printable(label, 16) or "(no type)"

@@ -31,7 +31,12 @@ from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.glue import TASKS as GLUE_TASKS
 from bertsmith.text.examples.reading import Example
 from bertsmith.text.examples.tagged import Tagged, joined
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+
+WORDS = (*(f"word{n}" for n in range(30)), "good", "bad")
+TOKENIZER = Tokenizer((*SPECIALS, *WORDS), BasicRules(lowercase=True))
 
 
 @pytest.mark.parametrize("impossible", [False, True])
@@ -102,16 +107,14 @@ def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
 
 
 @pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
-def test_windows_too_small_for_a_question_are_refused(
-    longest: int, least: int, tiny_tokenizer: Tokenizer
-) -> None:
+def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) -> None:
     row = Question(
         id="q", question="word0 " * 9, context="word1 " * 30, answers=(), impossible=True,
         plausible=(), title="", source="m", line=1,
     )  # fmt: skip
     with pytest.raises(ConfigError, match=f"longest is {longest}; .* at least {least} tokens"):
-        encode_questions(tiny_tokenizer, [row], Room(longest=longest))
-    whole = encode_questions(tiny_tokenizer, [row], Room(longest=least))
+        encode_questions(TOKENIZER, [row], Room(longest=longest))
+    whole = encode_questions(TOKENIZER, [row], Room(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
 
 
@@ -123,7 +126,7 @@ def test_no_room_and_windows_that_share_less_than_nothing_are_refused(
         Room.from_dict(room)
 
 
-def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) -> None:
+def test_texts_in_several_windows_are_counted_once() -> None:
     rows = []
     for length in (3, 90, 4):
         text, spans = joined(["good"] * length)
@@ -131,7 +134,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
         rows.append(
             Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
         )
-    encoded = encode_words(tiny_tokenizer, rows, Room(longest=20))
+    encoded = encode_words(TOKENIZER, rows, Room(longest=20))
     assert len(encoded) > 6
     assert (encoded.texts, encoded.long_texts, encoded.cut_texts) == (3, 1, 0)
     question = Question(
@@ -142,7 +145,7 @@ def test_texts_in_several_windows_are_counted_once(tiny_tokenizer: Tokenizer) ->
     data = LabelledData(
         task=SPAN, labels=(), train=[question, brief], dev=[brief, brief], dev_is_cut=False
     )
-    prepared = prepare(data, tiny_tokenizer, Room(longest=128))
+    prepared = prepare(data, TOKENIZER, Room(longest=128))
     assert truncation_note(prepared) == (
         "1 of 4 texts (25.0 %) were longer than 128 tokens: they were read in windows; "
         "of 1 question themselves only the beginning was read"
@@ -238,13 +241,13 @@ def test_weights_and_smoothing_of_classes_are_refused_where_there_are_none(name:
         assert settings_of(GLUE_TASKS["RTE"], settings) == settings
 
 
-def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) -> None:
+def test_every_word_is_asked_once_at_its_first_piece() -> None:
     words = ["word1,", "good", "\u200b", "(word2)"] * 9
     # one tag a word: its number is that of the word
     tags = tuple(f"T{number}" for number in range(36))
     text, spans = joined(words)
     row = Tagged(text=text, words=spans, tags=tags, entities=(), document=0, source="m", line=1)
-    encoded = encode_words(tiny_tokenizer, [row, row], Room(longest=20))
+    encoded = encode_words(TOKENIZER, [row, row], Room(longest=20))
     words_in = [window for windows in encoded.sidecar for window in windows.words]
     assert encoded.long.all()
     assert encoded.owners is not None
@@ -252,7 +255,7 @@ def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) 
     # what the tokenizer drops is asked nowhere
     wanted = [(row, word) for row in range(2) for word in range(36) if words[word] != "\u200b"]
     assert sorted(asked) == wanted
-    pieces = tiny_tokenizer.vocabulary
+    pieces = TOKENIZER.vocabulary
     first = {"word1,": "word1", "good": "good", "(word2)": "[UNK]"}
     assert encoded.places is not None
     for ids, places, own in zip(encoded.ids, encoded.places, words_in, strict=True):
@@ -266,7 +269,7 @@ def test_every_word_is_asked_once_at_its_first_piece(tiny_tokenizer: Tokenizer) 
     assert at == [first[words[word]] for word in target.labels.tolist()]
 
 
-def test_an_answer_is_found_again_from_its_tokens(tiny_tokenizer: Tokenizer) -> None:
+def test_an_answer_is_found_again_from_its_tokens() -> None:
     context = "word1  word2 (good) word3 " + "word4 " * 40 + "good word5"
     rows = [
         Question(
@@ -279,7 +282,7 @@ def test_an_answer_is_found_again_from_its_tokens(tiny_tokenizer: Tokenizer) -> 
             ("none", ()),
         )
     ]  # fmt: skip
-    encoded = encode_questions(tiny_tokenizer, rows, Room(longest=24))
+    encoded = encode_questions(TOKENIZER, rows, Room(longest=24))
     labels = np.split(
         np.asarray(SPAN.learning.targets(rows, (), encoded).labels),
         np.cumsum([len(windows.begins) for windows in encoded.sidecar])[:-1],
