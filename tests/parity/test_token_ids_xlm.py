@@ -19,7 +19,13 @@ from bertsmith.tokens.normalisation import PlainRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from goldens.inputs import HARD_PAGE, write_corpus
 from parity.other_process import Transformers
-from parity.test_token_ids_unigram import LINES, SENTENCES, half, sentence_piece
+from parity.test_token_ids_unigram import (
+    LINES,
+    SENTENCES,
+    assert_equal_places,
+    half,
+    sentence_piece,
+)
 
 PAGE = tuple(line for line in HARD_PAGE if not half(line))
 MARKED = ("a <mask> b", " a<mask><mask>  <s> b</s><unk>x<pad>", "<mask>", " \t <mask>a", "``so''")
@@ -55,6 +61,11 @@ def test_what_is_learned_here_is_read_by_all(learned: Path, name: str) -> None:
     one, second = (each.tolist() for each in ours.encode(["bada ke", "lo mi"]))
     assert other("bada ke", "lo mi")["input_ids"] == [0, *one, 2, 2, *second, 2]
     assert (ours.separators, ours.segments, ours.lowercase) == (2, False, False)
+
+
+def test_places(learned: Path) -> None:
+    ours, fast = Tokenizer.load(learned), XLMRobertaTokenizerFast.from_pretrained(learned)
+    assert assert_equal_places(ours, fast, PAGE) == 0
 
 
 def test_version_5_reads_and_writes_it(
@@ -102,8 +113,14 @@ def test_models_of_sentencepiece(tmp_path: Path, rule: str) -> None:
     ours = Tokenizer.load(tmp_path / "slow")
     for text in (*LINES, *MARKED):
         assert ids(ours, [text]) == theirs(slow, [text]), text
+    # with both files the slow class is followed, as everywhere
     fast = XLMRobertaTokenizerFast.from_pretrained(tmp_path / "slow")
     fast.save_pretrained(tmp_path / "fast")
+    both = Tokenizer.load(tmp_path / "fast")
+    assert both.fingerprint == ours.fingerprint
+    both.save(tmp_path / "saved")
+    assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
+    (tmp_path / "fast" / "sentencepiece.bpe.model").unlink()
     same = Tokenizer.load(tmp_path / "fast")
     plain = [text for text in SENTENCES[:8] if text.isascii() and "[" not in text]
     assert ids(same, plain) == theirs(fast, plain)

@@ -71,6 +71,12 @@ class CharsMap:
         ), length
 
     @cached_property
+    def blanks(self) -> str:
+        """The characters that become a blank, the blank among them unless it is replaced."""
+        made = {chr(code): self.exchange(chr(code).encode(), 0) for code in range(0x3001)}
+        return "".join(c for c, (text, size) in made.items() if (text if size else c) == " ")
+
+    @cached_property
     def crosses_blanks(self) -> bool:
         """Return whether a rule matches a blank with other characters, across words."""
         units = self._units.astype(np.int64)
@@ -177,6 +183,7 @@ class PlainRules(UnigramRules):
     separators: ClassVar[int] = 2
     lowercase: bool = False
     keep_accents: bool = True
+    remove_space: bool = False
     number_commas: bool = False
     joins_quotes: bool = False
 

@@ -137,7 +137,6 @@ def _sizes(pieces: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return {prefix: tuple(sorted(lengths)) for prefix, lengths in sizes.items()}
 
 
-_STRETCH = re.compile(r"\S+")
 # the relative error of rounding to 32 bits, for each piece of two segmentations
 _ROUNDING = 2.0**-23
 
@@ -172,9 +171,12 @@ class UnigramText:
         self._unknown = unknown_id
         scores = [rules.scores[number] for number in cut]
         self._unigram = Unigram([vocabulary[number] for number in cut], scores, wanted=wanted)
+        # without the space rule, words end at what the replacement rules make a blank
+        space = r"\s" if rules.remove_space else re.escape(rules.exchanges.blanks)
+        self._words = re.compile(f"[^{space}]+" if space else ".+", re.DOTALL)
+        self._split = str.split if rules.remove_space else self._words.findall
         self._by_stretch = (
-            rules.remove_space
-            and rules.prefix_space
+            rules.prefix_space
             and SPACE in self._ids
             and not any(SPACE in piece[1:] for piece in self._ids)
             and not any(b" " in piece for piece in self._wanted)
@@ -207,7 +209,7 @@ class UnigramText:
             if self._rounding_matters(part):
                 yield Stretch(start, *self._spans_of(part, rounded=True))
                 continue
-            for match in _STRETCH.finditer(part):
+            for match in self._words.finditer(part):
                 yield Stretch(start + match.start(), *self._stretch_spans[match[0]])
 
     def _parts(self, text: str) -> Iterator[tuple[int, int, str]]:
@@ -233,13 +235,13 @@ class UnigramText:
             given = lowered(text) if self._rules.lowercase else text
             made = self._normalised(tidied(self._rules, given), prefix=prefix)
             return iter([self._ids_of(self._pieces(made.text, rounded=True))])
-        return iter([self._stretches[stretch].ids for stretch in text.split()])
+        return iter([self._stretches[stretch].ids for stretch in self._split(text)])
 
     def _rounding_matters(self, text: str) -> bool:
         """Return whether a text must be segmented as a whole, as SentencePiece does."""
         if not self._by_stretch or SPACE in text:
             return True
-        cut = [self._stretches[stretch] for stretch in text.split()]
+        cut = [self._stretches[stretch] for stretch in self._split(text)]
         total = math.fsum(word.score for word in cut)
         return min((word.reach for word in cut), default=math.inf) < 1 - total
 

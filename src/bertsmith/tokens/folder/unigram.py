@@ -318,7 +318,7 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
     flags, (cls, sep) = {"lstrip": rules.mask_takes_blank}, rules.specials[2:4]
     around = surrounded(cls, sep, ids, segments=rules.separators == 1)
     around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
-    steps += [_JOIN_SPACES] if rules.joins_quotes or rules.remove_space else _JOINED
+    steps.append(_JOIN_SPACES)
     scores = zip(vocabulary, rules.scores, strict=True)
     return {
         "version": "1.0",
@@ -326,7 +326,8 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
         "padding": None,
         "added_tokens": added_tokens(ids, rules.specials, flags),
         "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": words if rules.remove_space else marks,
+        # as on the hub, an XLM-RoBERTa's splits words in any case
+        "pre_tokenizer": words if rules.remove_space or not rules.joins_quotes else marks,
         "post_processor": around,
         "decoder": marks,
         "model": {

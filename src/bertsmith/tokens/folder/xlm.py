@@ -1,8 +1,8 @@
 """The files of an XLM-RoBERTa vocabulary: sentencepiece.bpe.model, tokenizer.json, settings.
 
 Ids are those of the SentencePiece model shifted by one, behind <s>, <pad>, </s>, <unk> and before
-<mask>. tokenizer.json is followed where there is one, as `transformers` does unless it is asked for
-the slow class.
+<mask>. That model is followed where there is one, unless version 5 of `transformers` wrote the
+folder, or a generic class.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def read_file(path: Path) -> tuple[tuple[str, ...], PlainRules]:
         wanted=frozenset(number + 1 for number in found.wanted),
         charsmap=found.charsmap,
         prefix_space=found.prefix_space,
-        remove_space=False,
     )
 
 
@@ -70,16 +69,24 @@ def read_folder(place: Path) -> tuple[tuple[str, ...], UnigramRules]:
     settings = Settings(place, PlainRules.specials, blanks=True, normalizes=False)
     if settings.config.get("sp_model_kwargs"):
         raise settings.refuse("sp_model_kwargs are set", "they change the ids: remove them")
-    compiled = place / COMPILED_FILE
-    if compiled.is_file():
-        return read_compiled_unigram(read_json(compiled), compiled, PlainRules)
-    return read_file(place / MODEL_FILE)
+    model, compiled = place / MODEL_FILE, place / COMPILED_FILE
+    if compiled.is_file() and (settings.followed == "fast" or not model.is_file()):
+        vocabulary, rules = read_compiled_unigram(read_json(compiled), compiled, PlainRules)
+    else:
+        vocabulary, rules = read_file(model)
+    takes_blank = settings.takes_blank("mask_token", _MASK)
+    if takes_blank is not None:
+        rules = replace(rules, mask_takes_blank=takes_blank)
+    return vocabulary, rules
 
 
 def files_of(
     vocabulary: Sequence[str], rules: PlainRules, *, longest: int | None
 ) -> dict[str, bytes]:
-    """Return the contents of the files; no SentencePiece model for another order of the tokens."""
+    """Return the contents of the files.
+
+    There is no SentencePiece model where the vocabulary came without it, or in another order.
+    """
     names = dict(zip(NAMES, rules.specials, strict=True))
     names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
     compiled = unigram_tokenizer(vocabulary, rules)
@@ -97,7 +104,7 @@ def files_of(
         SPECIALS_FILE: json_bytes(dict(names)),
     }
     first, begin = len(_HEAD), len(_OF_MODEL)
-    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK):
+    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and not rules.remove_space:
         moved = replace(
             rules,
             scores=(*[0.0] * begin, *rules.scores[first:-1]),
