@@ -79,7 +79,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_read_and_in_which_order(installed: Path) -> None:
     found = {
         text.module: (text.package, text.paragraphs)
-        for text in documentation.python_documentation()
+        for file in documentation_files()
+        for text in documentation.module_texts(file)
     }
     assert list(found) == ["pydoc_data.topics.if", "json", "json.tool", "alone", "zoo"]
     assert found["pydoc_data.topics.if"] == ("python", ("The if of the language.", "It is old."))

@@ -55,7 +55,7 @@ class ModuleFile:
 
 
 def documentation_files() -> list[ModuleFile]:
-    """Return the source files that `python_documentation` reads, in its order.
+    """Return the source files whose documentation is read, in order.
 
     The help topics, the standard library, then the packages, each sorted by name; tests, vendored
     packages and files of over 2 MB are left out.
@@ -65,15 +65,6 @@ def documentation_files() -> list[ModuleFile]:
     )
     files = (file for root in roots for file in _sources(root, skip=frozenset(roots) - {root}))
     return sorted(files, key=lambda file: file.module != TOPICS)
-
-
-def python_documentation() -> Iterator[ModuleText]:
-    """Yield the documentation of every module that has any, in a fixed order, help topics first.
-
-    Files that cannot be read, decoded or parsed are skipped. Duplicate texts are not removed.
-    """
-    for file in documentation_files():
-        yield from module_texts(file)
 
 
 def module_texts(file: ModuleFile) -> Iterator[ModuleText]:
