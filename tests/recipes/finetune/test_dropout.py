@@ -217,8 +217,9 @@ def test_half_of_what_a_classifier_reads_is_dropped(
     else:
         about_half([share(given == 0)], 1, "the head's input")
     if "pooler" in read:
-        # RoBERTa's classifier drops before both of its layers, the others before the last only
-        dropped = 0.5 if (parent, head) == ("roberta", "classify") else 0.0
+        # the classifiers of these drop before both of their layers, the others before the last only
+        before = parent in ("roberta", "xlm-roberta", "electra") and head == "classify"
+        dropped = 0.5 if before else 0.0
         assert abs(share(read["pooler"] == 0) - dropped) < 0.05
 
 
