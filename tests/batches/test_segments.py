@@ -114,7 +114,7 @@ def test_sentence_order_needs_one_document_only(
     some_documents: list[Document], tokenizer: Tokenizer, folder: Path
 ) -> None:
     prepare_store(some_documents[3:4], tokenizer, folder, held_out=0.0)
-    batches = batches_of(TokenStore(folder), tokenizer, text="sentence_order", longest=40)
+    batches = batches_of(TokenStore(folder), tokenizer, text="sentence_order", max_length=40)
     assert len(batches.next_batch(DataPosition())[0].targets["sentence_order"])
 
 
@@ -219,7 +219,7 @@ def test_a_share_of_the_sequences_is_shorter(
     store: TokenStore, tokenizer: Tokenizer, text: str
 ) -> None:
     plain, some = (
-        batches_of(store, tokenizer, text=text, short=short, tokens_per_batch=2048)
+        batches_of(store, tokenizer, text=text, short_sequences=short, tokens_per_batch=2048)
         for short in (0.0, 0.3)
     )
     assert plain.sequences == some.sequences
@@ -246,5 +246,5 @@ def test_a_share_of_the_sequences_is_shorter(
 
 def test_short_is_a_share() -> None:
     for wrong in (-0.1, 1.0):
-        with pytest.raises(ConfigError, match="short is"):
+        with pytest.raises(ConfigError, match="--short-sequences is"):
             SampleConfig(short_sequences=wrong)

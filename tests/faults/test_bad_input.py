@@ -228,14 +228,17 @@ def test_an_output_that_is_there_already_is_never_touched(shell: Shell) -> None:
 
 
 def test_settings_that_do_not_fit_leave_no_run(shell: Shell) -> None:
-    write("bad.toml", "clip = 1\nclipp = 2\n")
+    write("bad.toml", "max-gradient-norm = 1\nmax-gradient-nor = 2\n")
     write("not.toml", "clip = \n")
     for options, told in (
         ("--steps 1 --minutes 1", "either steps or minutes"),
         ("--steps 0", "steps is 0"),
         ("--steps 1 --max-length 700", "--max-length (700) exceeds --max-positions (512)"),
-        ("--steps 1 --config bad.toml", "bad.toml: unknown setting 'clipp'"),
-        ("--steps 1 --config not.toml", "not.toml:1: not TOML: Invalid value; write TOML"),
+        (
+            "--steps 1 --config bad.toml",
+            "bad.toml:2: there is no option max-gradient-nor; did you mean max-gradient-norm?",
+        ),
+        ("--steps 1 --config not.toml", "not.toml:1: not TOML: Invalid value; write YAML"),
         ("--steps 1 --config nowhere.toml", "nowhere.toml: cannot be read"),
     ):
         assert told in shell.refused(f"pretrain {{store}} --out made --model tiny {options}")

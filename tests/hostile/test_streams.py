@@ -21,18 +21,24 @@ from bertsmith.recipes.predict import rows
 SOURCE = Path(__file__).parents[2] / "src"
 SCRIPT = """
 import os, sys, warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from bertsmith.cli.main import main
-from bertsmith.cli.command import Verb
+from bertsmith.cli.command import Command
+from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.log import Table, console, progress, progress_of_several, say
 from bertsmith.core.output import print_json, print_line, print_table
 
-def train(*, bug: bool = False) -> None:
-    '''Show progress, and write a file in the end.
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Config):
+    bug: bool = False
 
-    Args:
-        bug: fail in the end
-    '''
+@dataclass(frozen=True, kw_only=True)
+class AnswerConfig(Config):
+    kind: str = field(metadata=POSITIONAL)
+
+def train(config) -> None:
+    '''Show progress, and write a file in the end.'''
     for number in range(50):
         say("a line " * 40)
     with progress("reading", 10, "B") as bar:
@@ -43,15 +49,12 @@ def train(*, bug: bool = False) -> None:
     console.print(Table("a", "b"))
     warnings.warn("something", stacklevel=1)
     os.write(os.open("data", os.O_CREAT | os.O_WRONLY), b"data")
-    assert not bug
+    assert not config.bug
     Path("done").write_text("done")
 
-def answer(kind: str) -> None:
-    '''Print an answer.
-
-    Args:
-        kind: of answer
-    '''
+def answer(config) -> None:
+    '''Print an answer.'''
+    kind = config.kind
     if kind == "line":
         print_line("an answer")
     elif kind == "json":
@@ -63,8 +66,11 @@ def answer(kind: str) -> None:
     else:
         sys.stdin.buffer.read()
 
-verbs = {each.__name__: Verb(function=each, examples=("",)) for each in (train, answer)}
-sys.exit(main(None, verbs))
+commands = {
+    "train": Command(config=TrainConfig, run=train, examples=("",)),
+    "answer": Command(config=AnswerConfig, run=answer, examples=("",)),
+}
+sys.exit(main(None, commands))
 """
 
 
@@ -174,7 +180,7 @@ def test_who_reads_answers_may_leave(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_bug_says_where_it_belongs_and_controls_no_terminal(tmp_path: Path) -> None:
-    script = SCRIPT.replace("assert not bug", r"raise RuntimeError('\x1b[2J\u202e')")
+    script = SCRIPT.replace("assert not config.bug", r"raise RuntimeError('\x1b[2J\u202e')")
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", script, "train"],
@@ -197,7 +203,7 @@ def test_a_bug_says_where_it_belongs_and_controls_no_terminal(tmp_path: Path) ->
 )
 @pytest.mark.parametrize("deaf", [False, True])
 def test_requests_to_end(number: signal.Signals, status: int, deaf: bool, tmp_path: Path) -> None:
-    script = SCRIPT.replace("assert not bug", f"os.kill(os.getpid(), {number:d})")
+    script = SCRIPT.replace("assert not config.bug", f"os.kill(os.getpid(), {number:d})")
     # tests that run in the background are deaf to Ctrl-C
     hear = "" if number != signal.SIGINT else "signal.default_int_handler"
     handler = "signal.SIG_IGN" if deaf else hear

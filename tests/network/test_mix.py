@@ -73,7 +73,7 @@ def test_a_learned_mix_is_kept_in_a_file(tmp_path: Path) -> None:
         ({"layers": [0, 1], "weights": [1]}, "1 weights for 2 layers"),
         ({"layers": [0], "weights": [float("inf")]}, "is no number"),
         ({"layers": [0], "scale": float("nan")}, "is no number"),
-        ({"layers": "all"}, "must be of type"),
+        ({"layers": "all"}, "must be"),
         ({"layers": [0], "gamma": 1}, "unknown setting 'gamma'"),
         ([0, 1], "holds no JSON object"),
     ],

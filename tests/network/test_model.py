@@ -150,9 +150,9 @@ def test_dropout_acts_in_training_only(name: str) -> None:
         ({"segments": -1}, "segments is -1"),
         ({"dropout": 1.0}, r"dropout is 1.0; it must be in \[0, 1\)"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
-        ({"positions": "relative"}, "positions is 'relative'; it can be 'learned'"),
+        ({"positions": "relative"}, "positions is 'relative'; it must be one of learned"),
         ({"activation": "relu"}, "activation is 'relu'"),
-        ({"hidden": 64.0}, "hidden is 64.0; it must be of type int"),
+        ({"hidden": 64.0}, "hidden is 64.0; it must be a whole number"),
         ({"width": 5}, "unknown setting 'width'"),
     ],
 )

@@ -201,7 +201,7 @@ def test_text_of_another_language_wants_its_own_vocabulary(tmp_path: Path) -> No
 
 def test_every_length_is_measured_by_itself(good: TokenStore, tokenizer: Tokenizer) -> None:
     phases = (Phase(share=0.75, max_length=16, tokens_per_batch=256),)
-    found = checked(good, tokenizer, Budget(steps=400), phases=phases, accumulate=3)
+    found = checked(good, tokenizer, Budget(steps=400), phases=phases, gradient_accumulation=3)
     told = {finding.name: finding.found for finding in found.findings}
     assert {"speed at 16", "speed at 64"} <= told.keys()
     assert "400 steps" in told["the budget sees"]

@@ -120,7 +120,7 @@ def test_too_little_room_is_said_with_the_remedy(
     memory, _ = look_at_room(wanted, tmp_path, CPU, checkpoints=4, processes=2)
     assert memory.verdict == "stop"
     assert memory.found == "about 2.5 GB in 2 processes (1.0 GB of it for a batch), 2.0 GB free"
-    assert "tokens_per_batch" in memory.remedy
+    assert "--tokens-per-batch" in memory.remedy
     _, disk = look_at_room(replace(wanted, moments=10**15), tmp_path, CPU, checkpoints=4)
     assert disk.verdict == "stop"
 

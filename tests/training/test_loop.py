@@ -151,7 +151,7 @@ def test_accumulated_batches_make_one_step(store: TokenStore, tokenizer: Tokeniz
     models = []
     for source, accumulate in ((small_batches(store, tokenizer), 4), (Joined(), 1)):
         model = small_model(tokenizer.size, dropout=0.0)
-        config = config_of(2, "adamw", accumulate=accumulate, precision="fp32")
+        config = config_of(2, "adamw", gradient_accumulation=accumulate, precision="fp32")
         fit(config, model, OBJECTIVE, source)
         models.append(model.state_dict())
     for name, tensor in models[0].items():
@@ -204,7 +204,7 @@ def test_gradients_are_clipped(
     for clip in (0.37, 100.0, 0.0):
         folder = RunFolder(tmp_path / str(clip))
         folder.path.mkdir()
-        config = config_of(1, clip=clip, precision="fp32")
+        config = config_of(1, max_gradient_norm=clip, precision="fp32")
         fit(
             config,
             small_model(tokenizer.size),
