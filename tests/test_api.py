@@ -243,6 +243,10 @@ def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
         load(5)
     with pytest.raises(ModelFolderError, match="no such folder"):
         load(str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="model holds a zero byte"):
+        load("a\0b")
+    with pytest.raises(ConfigError, match="out holds a zero byte"):
+        finetune("model", "train.csv", out="a\0b")
     with pytest.raises(ConfigError, match="train is"):
         finetune(str(tmp_path), 3, out=str(tmp_path / "out"))
     with pytest.raises(ConfigError, match="missing: out"):

@@ -160,6 +160,20 @@ def test_a_list_of_groups_is_yaml() -> None:
     assert read(["rye", "--out=x", "--steps", "[{minutes: 3}, {minutes: 40}]"]).steps == steps
 
 
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("x", "--steps is 'x'; it must be a list, each a group of minutes"),
+        ("[1,", "--steps is '[1,'; it must be a list"),
+        ("[{}]", "Step lacks minutes; add it"),
+    ],
+)
+def test_lists_of_groups_that_are_none_are_refused(steps: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read(["rye", "--out=x", "--steps", steps])
+    assert str(raised.value).startswith(message)
+
+
 def test_positions_are_filled_in_their_order() -> None:
     assert read("loaf", SLICE) == Slices(bread=Path("loaf"))
     for line in ("loaf saw --thickness 9", "loaf --thickness 9 saw", "--thickness 9 loaf saw"):
@@ -232,7 +246,10 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.yaml", "out: &a x\nfrom: *a\n", "a.yaml:2: not YAML: aliases are not read"),
         ("a.yaml", "hours: 3\nout: x\nhours: 4\n", "a.yaml:3: not YAML: the key 'hours' stands"),
         ("a.yaml", "hours: 3\ndry_run: yes\n", "a.yaml:2: dry-run is 'yes'; it must be true or"),
-        ("a.yaml", "out: !!python/object:os.system x\n", "a.yaml:1: not YAML: could not determine"),
+        ("a.yaml", "out: !!python/object:os.system x\n", "a.yaml:1: not YAML: tags are not read"),
+        ("a.yaml", "hours: !!bool x\n", "a.yaml:1: not YAML: tags are not read"),
+        ("a.yaml", "hours: 3\n? [out]\n: x\n", "a.yaml:2: not YAML: a key is no name"),
+        ("a.yaml", 'out: "a\\0b"\n', "a.yaml:1: out holds a zero byte"),
         ("a.yaml", "flour: " + "[" * 9000, "a.yaml: cannot be read: "),
         ("a.yaml", "num_train_epochs: 3\nyeats: {kind: dry}", "a.yaml:1: there is no option num-"),
         ("a.yaml", "", "a.yaml: has no options by name"),

@@ -202,3 +202,10 @@ def test_two_ranks_with_shards_learn_the_same(store: Path, tmp_path: Path) -> No
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
         assert found[1][name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_what_excludes_each_other_is_named(tmp_path: Path) -> None:
+    """What is wrong inside a group of settings is the message, not the whole group."""
+    settings = {"samples": {"left_to_right": True, "replaced_tokens": True}}
+    with pytest.raises(ConfigError, match=r"^a generator of replaced tokens reads from both sides"):
+        PretrainConfig.from_dict({"out": str(tmp_path), "settings": settings})

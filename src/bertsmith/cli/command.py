@@ -186,12 +186,15 @@ def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if text.lstrip().startswith("["):
-            return parse_yaml(text)
+            try:
+                return parse_yaml(text)
+            except (ConfigError, ValueError, RecursionError):
+                raise _wrong(text, option) from None
         parts = [part.strip() for part in text.split(",")]
         return tuple(_value(part, arguments[0], option) for part in parts if part)
     if hint is Path and not text.strip():
         raise ConfigError(f"{option.shown} is empty", remedy="name a file or a folder")
-    if origin is None and hint is not bool:
+    if origin is None and hint is not bool and not issubclass(hint, Config):
         with suppress(ValueError):
             return hint(text)
     elif hint is bool and text in ("true", "false"):
@@ -205,8 +208,12 @@ def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
         elif each is not type(None):
             with suppress(ConfigError):
                 return _value(text, each, option)
+    raise _wrong(text, option)
+
+
+def _wrong(text: str, option: Option) -> ConfigError:
     what = f"{option.shown} is {text!r}"
-    raise ConfigError(what, remedy=f"it must be {described_type(option.hint)}")
+    return ConfigError(what, remedy=f"it must be {described_type(option.hint)}")
 
 
 def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:

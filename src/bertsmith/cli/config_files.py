@@ -132,23 +132,29 @@ def _loader() -> Any:  # noqa: ANN401
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """A safe loader of the core schema that refuses aliases and keys that recur."""
+        """A safe loader of the core schema that refuses aliases, tags and keys that recur."""
 
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
         def compose_node(self, parent: Any, index: Any) -> Any:  # noqa: ANN401
-            if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
+            event = self.peek_event()
+            tagged = getattr(event, "tag", None) is not None
+            if tagged or isinstance(event, yaml.AliasEvent):
+                problem = f"{'tags' if tagged else 'aliases'} are not read"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: ANN401
             seen = set[str]()
             for key, _ in node.value:
-                if key.value in seen:
+                problem = None
+                if not isinstance(key, yaml.ScalarNode):
+                    problem = "a key is no name"
+                elif key.value in seen:
                     problem = f"the key {key.value!r} stands twice"
+                if problem is not None:
                     raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-                seen.add(str(key.value))
+                seen.add(key.value)
             return super().construct_mapping(node, deep=deep)
 
     _add_types(Loader)

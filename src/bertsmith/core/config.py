@@ -53,11 +53,12 @@ class Config:
                     where=where,
                     remedy=f"known are: {', '.join(sorted(known))}",
                 )
+        needed = (f.name for f in dataclasses.fields(cls) if _is_required(f))
+        if missing := [name for name in needed if name not in data]:
+            what = f"{cls.__name__} lacks {', '.join(missing)}"
+            raise ConfigError(what, where=where, remedy="add it")
         values = {key: typed_value(value, hints[key], key, where) for key, value in data.items()}
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise ConfigError(f"{cls.__name__}: {error}", where=where) from error
+        return cls(**values)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -77,6 +78,11 @@ class Config:
                 place = place[parent]
             place[last] = value
         return type(self).from_dict(data)
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401
@@ -106,6 +112,9 @@ def typed_value(  # noqa: PLR0912
         if value is None and type(None) in arguments:
             return None
         for option in (a for a in arguments if a is not type(None)):
+            if isinstance(option, type) and issubclass(option, Config) and isinstance(value, dict):
+                # what is wrong inside is to be named, and not the whole
+                return option.from_dict(value, where=where)
             try:
                 return typed_value(value, option, key, where)
             except ConfigError:

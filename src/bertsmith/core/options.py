@@ -218,6 +218,9 @@ def nested_values(
         option = known.get(name)
         if option is None:
             raise unknown_option(name, {each: spelled(option) for each, option in known.items()})
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if any("\0" in str(text) for text in texts):
+            raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
         place = data
         for group in option.path[:-1]:
             place = place.setdefault(group, {})

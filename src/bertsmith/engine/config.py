@@ -67,7 +67,7 @@ class FeatureConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuationConfig(Config):
-    """How a left-to-right model continues texts."""
+    """Continuation of texts by a left-to-right model."""
 
     max_new_tokens: int = 20
     """Tokens to continue each text with, fewer where the model's positions end."""

@@ -106,7 +106,8 @@ class ModelConfig(Config):
         if self.next_sentence and family.pairs is None:
             those = [each.title for each in FAMILIES.values() if each.pairs is not None]
             raise ConfigError(
-                f"{family.title} has no next-sentence head", remedy=f"take a {' or '.join(those)}"
+                f"{family.title} has no next-sentence head",
+                remedy=f"take a {' or '.join(those)}, or train with --sequences within_documents",
             )
         if self.replaced_tokens and not family.replaced_tokens:
             raise ConfigError(

@@ -19,7 +19,7 @@ from functools import wraps
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             raise ConfigError(what, remedy=f"it takes {known}") from error
         hints = get_type_hints(function)
         for name, value in bound.arguments.items():
+            if Path in get_args(hints.get(name)) and "\0" in str(value):
+                raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
         return function(*bound.args, **bound.kwargs)

@@ -56,7 +56,7 @@ class LabelLoss(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class TextLength(Config):
-    """How much of a text is read, where that is not as in training."""
+    """Length of text that is read, if other than in training."""
 
     max_length: int | None = None
     """Tokens of a text that are read at once; as in training if not given."""
@@ -73,7 +73,7 @@ class TextLength(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweringConfig(TextLength):
-    """How texts are answered, where that is not as in training."""
+    """Options of answering, as in training if not given."""
 
     top: int = 5
     """Answers to show for each text."""

@@ -20,7 +20,7 @@ _SLANTED_FLOOR = 1 / 32
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config):
-    """What --grid tries: every rate with every batch and every number of epochs.
+    """Search space of --grid: every rate with every batch size and every number of epochs.
 
     The defaults are those of Devlin et al. 2018, appendix A.3.
     """
@@ -45,7 +45,7 @@ class SearchConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(Config):
-    """How a model is trained; the defaults are within what BERT's authors recommend."""
+    """Settings of each training; the defaults are within what BERT's authors recommend."""
 
     epochs: int = 3
     """Times the examples are gone through."""
@@ -98,11 +98,11 @@ class FinetuneSettings(Config):
     """Seconds that TF-IDF may take, about, or as many as the seeds have taken: it is made smaller,
     or left out, where it would take more time, or much memory; 0 tries all of it whatever comes."""
     search: SearchConfig = field(default=SearchConfig())
-    """What --grid tries."""
+    """The search space of --grid."""
     label_loss: LabelLoss = field(default=LabelLoss(), metadata=INLINE)
     """The loss over labels."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the files are read."""
+    """The reading of files."""
 
     def __post_init__(self) -> None:
         least = {

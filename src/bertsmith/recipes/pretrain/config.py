@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.batches.config import Phase, SampleConfig
-from bertsmith.core.config import INLINE, POSITIONAL, Config, named
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_range, named
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision
 from bertsmith.network.families.family import FamilyName
@@ -20,7 +20,7 @@ from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, Schedu
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(Config):
-    """What is free in a network of a given size."""
+    """Family, wiring and dropout of the network."""
 
     family: FamilyName = "bert"
     """Family whose sizes, wiring and heads these are; layers of an albert share their weights, and
@@ -57,6 +57,9 @@ class NetworkConfig(Config):
     """Share of hidden values set to zero while pre-training; fine-tuning has its own."""
     attention_dropout: float = 0.1
     """Share of attention weights set to zero while pre-training."""
+
+    def __post_init__(self) -> None:
+        check_range(self, ["hidden_dropout", "attention_dropout"], "[0, 1)")
 
 
 WIRING = ("positions", "norm", "gated", "biases", "segments", "window", "global_every")
