@@ -20,10 +20,11 @@ from bertsmith.recipes import resources
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
 from bertsmith.recipes.pretrain.preview import look
-from bertsmith.recipes.pretrain.recipe import THREAD_SETTINGS, pretrain
-from bertsmith.recipes.pretrain.speed import choose_threads
+from bertsmith.recipes.pretrain.recipe import pretrain
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training import threads as of_threads
+from bertsmith.training.threads import THREAD_SETTINGS, choose_threads, quick_choice
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -56,6 +57,41 @@ def test_fewer_threads_have_to_be_clearly_faster(
     assert choice.threads == threads
     assert choice.reason.startswith(reason)
     assert bool(choice.reason) == bool(reason)
+
+
+class _Machine:
+    """A clock that each product moves on, by the number of threads that torch has."""
+
+    def __init__(self, speeds: dict[int, float]) -> None:
+        self.speeds, self.now = speeds, 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def linear(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        self.now += 1 / self.speeds[torch.get_num_threads()]
+        return inputs @ weights.T
+
+    @staticmethod
+    def gelu(values: torch.Tensor) -> torch.Tensor:
+        return values
+
+
+@pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MOST)])
+def test_a_quick_choice_is_by_products_of_the_model(
+    speeds: dict[int, float], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in THREAD_SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    machine = _Machine({number: speed / 100 for number, speed in speeds.items()})
+    monkeypatch.setattr(of_threads, "time", machine)
+    monkeypatch.setattr(of_threads, "F", machine)
+    before = torch.get_num_threads()
+    assert quick_choice(16, 32, MOST).threads == threads
+    assert torch.get_num_threads() == before
+    assert machine.now < 0.6
+    monkeypatch.setenv(THREAD_SETTINGS[0], "3")
+    assert quick_choice(16, 32, MOST).threads == MOST
 
 
 @pytest.mark.parametrize(("most", "tried"), [(1, [1]), (2, [1, 2]), (3, [1, 3]), (9, [1, 4, 9])])

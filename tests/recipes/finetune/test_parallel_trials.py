@@ -16,13 +16,13 @@ from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trials import (
     Machine,
     parallel_trials,
-    threads_of_torch,
     training_need,
 )
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.threads import threads_of_torch
 
 GIGABYTE = 10**9
 ROOMY = Machine(cores=16, free=10**12, device="cpu")

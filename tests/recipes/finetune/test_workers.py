@@ -16,7 +16,8 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune, model_maker
-from bertsmith.recipes.finetune.trials import Trials, threads_of_torch
+from bertsmith.recipes.finetune.trials import Trials
+from bertsmith.training.threads import threads_of_torch
 from recipes.signalling import Signalling, Step
 
 QUICK = FinetuneSettings(

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder
@@ -67,6 +69,7 @@ from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.threads import quick_choice, threads_are_set, threads_of_torch
 
 SIZE: Size = "tiny"
 PIECES, HELD_OUT = 4096, 0.05
@@ -175,7 +178,12 @@ def _tasks(
 ) -> Learned:
     """Run the labelled task, the word-order task and the search, and print their results."""
     folder = outcome.folder / "model"
-    topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
+    encoder = outcome.model.config.encoder
+    # pre-training may have been left fewer, by other programs that have ended
+    most = torch.get_num_threads() if threads_are_set() else len(os.sched_getaffinity(0))
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, most)
+    with threads_of_torch(choice.threads):
+        topic = carry_out_task(make_task(modules), folder, seed, title="fine-tuning for packages")
     tell_task(
         topic,
         f"5. fine-tuning: which of {len(topic.task.labels)} packages is a docstring from, names "

@@ -48,7 +48,6 @@ from bertsmith.recipes.finetune.trials import (
     ParallelTrials,
     Trials,
     parallel_trials,
-    threads_of_torch,
     training_need,
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
@@ -56,6 +55,7 @@ from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, write_record
 from bertsmith.training.tensorboard import require_tensorboard
+from bertsmith.training.threads import quick_choice, threads_of_torch
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
 
@@ -165,7 +165,13 @@ def _parallel_trials(
     counts = training_counts(asked, settings, len(prepared.data.train))
     machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
     need = training_need(base, prepared, settings)
-    return parallel_trials(asked.side_by_side, counts, need, machine, kept)
+    how = parallel_trials(asked.side_by_side, counts, need, machine, kept)
+    if kept is not None or place.type != "cpu":
+        return how
+    encoder = base.config.encoder
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
+    why = "; ".join(filter(None, (how.why, choice.reason)))
+    return replace(how, threads=choice.threads, why=why)
 
 
 def _has_ended(folder: RunFolder, run: FinetuneRun) -> bool:

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
@@ -136,17 +134,6 @@ def training_need(model: Model, prepared: Prepared, settings: FinetuneSettings) 
     kept = int(lengths.sum()) * layer_activations(encoder, longest, half=half)
     examples = _EXAMPLE * (len(prepared.train) + len(prepared.dev))
     return int(WORKING_ROOM + weights + _PIECES * kept + examples)
-
-
-@contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    """Set torch's number of threads, and restore the previous one afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Trials:

@@ -5,7 +5,6 @@ bertsmith pretrain store --out run --model mini --minutes 60
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -47,7 +46,7 @@ from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
 from bertsmith.recipes.pretrain.preflight import check, check_room
 from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import model_card, write_report
-from bertsmith.recipes.pretrain.speed import ThreadChoice, measure_threads
+from bertsmith.recipes.pretrain.speed import measure_threads
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
     PLACES,
@@ -70,10 +69,10 @@ from bertsmith.training.replicas import complete, unshard
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
 from bertsmith.training.schedule import Costs, Timing
 from bertsmith.training.tensorboard import events, require_tensorboard
+from bertsmith.training.threads import ThreadChoice, threads_are_set
 from bertsmith.weights.folder import read_config, save_model
 
 RESULT = "result.json"
-THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 TRYING, MOST_TRYING = 0.01, 1.0
 """Share of the minutes in which a number of threads is tried, and seconds at most."""
 VERIFYING = 0.1
@@ -233,7 +232,7 @@ def measured(
     store, most = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
     alone = device.type == "cpu" and processes == 1 and most > 1
-    free = alone and not any(os.environ.get(name) for name in THREAD_SETTINGS)
+    free = alone and not threads_are_set()
 
     def fastest(model: str) -> ThreadChoice:
         if not free:

@@ -20,7 +20,6 @@ from torch import nn
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress, short_number
-from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
@@ -34,6 +33,7 @@ from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
 from bertsmith.training.state import batch_flops
+from bertsmith.training.threads import ThreadChoice, choose_threads
 
 TRIAL_STEPS = 5
 MOST_SECONDS = 5.0
@@ -42,7 +42,6 @@ _FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
 _LEAST_LEFT = 0.5
 _MOST_TIMES = 40.0
-_CLEARLY_FASTER = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,32 +131,6 @@ def measure(
             trials.append(_measured(trial, share, batches, seconds))
             bar.advance()
     return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreadChoice:
-    """A number of threads, and why it is not all of them ("" where it is)."""
-
-    threads: int
-    reason: str = ""
-
-
-def choose_threads(speed_of: Callable[[int], float], most: int) -> ThreadChoice:
-    """Choose among all threads, half of them and one, by the tokens a second of each.
-
-    Fewer than all have to be clearly faster, as they are on a busy machine: there, threads that run
-    wait for one that does not.
-    """
-    counts = sorted({1, max(most // 2, 1), most})
-    speeds = {threads: speed_of(threads) for threads in counts}
-    best = max(counts, key=speeds.__getitem__)
-    if speeds[best] <= _CLEARLY_FASTER * speeds[most]:
-        return ThreadChoice(threads=most)
-    return ThreadChoice(
-        threads=best,
-        reason=f"{counted(best, 'thread')} of {most}: {speeds[best]:,.0f} tokens/s against "
-        f"{speeds[most]:,.0f}, as when other programs are busy",
-    )
 
 
 def measure_threads(

@@ -1,0 +1,91 @@
+"""The number of threads to train with: all of them, unless fewer are clearly faster.
+
+Threads that share a product wait for each other at its end. On a machine whose cores are busy with
+other programs one of them is always late, and a small model trains many times slower with all
+threads than with one (docs/experiments/threads-and-busy-machines.md).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from bertsmith.core.printable import counted
+
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables of the environment by which people set the number of threads; it is then kept."""
+
+_CLEARLY_FASTER = 1.1
+# of each trial, so long that threads which wait for a time slice of the system are met
+_SECONDS = 0.15
+_ROWS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadChoice:
+    """A number of threads, and why it is not all of them ("" where it is)."""
+
+    threads: int
+    reason: str = ""
+
+
+def choose_threads(
+    speed_of: Callable[[int], float], most: int, unit: str = "tokens/s"
+) -> ThreadChoice:
+    """Choose among all threads, half of them and one, by the speed of each, in `unit`.
+
+    Fewer than all have to be clearly faster, as they are on a busy machine.
+    """
+    counts = sorted({1, max(most // 2, 1), most})
+    speeds = {threads: speed_of(threads) for threads in counts}
+    best = max(counts, key=speeds.__getitem__)
+    if speeds[best] <= _CLEARLY_FASTER * speeds[most]:
+        return ThreadChoice(threads=most)
+    return ThreadChoice(
+        threads=best,
+        reason=f"{counted(best, 'thread')} of {most}: {speeds[best]:,.0f} {unit} against "
+        f"{speeds[most]:,.0f}, as when other programs are busy",
+    )
+
+
+def threads_are_set() -> bool:
+    """Return whether the user has set the number of threads."""
+    return any(os.environ.get(name) for name in THREAD_SETTINGS)
+
+
+def quick_choice(hidden: int, feed_forward: int, most: int) -> ThreadChoice:
+    """Choose the number of threads by products as wide as a model's, within half a second.
+
+    What the user has set is kept.
+    """
+    if most == 1 or threads_are_set():
+        return ThreadChoice(threads=most)
+    inputs, weights = torch.ones(_ROWS, hidden), torch.ones(feed_forward, hidden)
+
+    def speed_of(threads: int) -> float:
+        with threads_of_torch(threads):
+            F.gelu(F.linear(inputs, weights))  # compiled for each number of threads
+            layers, began = 0, time.perf_counter()
+            while time.perf_counter() - began < _SECONDS:
+                F.gelu(F.linear(inputs, weights))
+                layers += 1
+            return layers / (time.perf_counter() - began)
+
+    return choose_threads(speed_of, most, "products/s")
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """Set torch's number of threads, and restore the previous one afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
