@@ -44,10 +44,12 @@ def live(arguments: list[str], after: int = 0, number: int = 0) -> int:
 
 
 def told(run: Path) -> dict[str, Any]:
-    """The figures of a run but for times."""
+    """Return the figures of a run but for times, and for the hash that covers them."""
     results: dict[str, Any] = json.loads((run / "results.json").read_text(encoding="utf-8"))
+    del results["sha256"]
     for each in (*results["seeds"], *results["grid"]):
-        del each["seconds"]
+        for time in {"seconds", "elapsed"} & each.keys():
+            del each[time]
     for rival in results["rivals"]:
         del rival["seconds"]
     return results

@@ -129,6 +129,31 @@ def test_minutes_are_those_of_the_clock(
     assert min(steps[2:]) > 0.5 * max(steps[2:])
 
 
+@pytest.mark.parametrize("slowness", [3, 12])
+def test_measurements_on_a_busy_machine_are_left_out_rather_than_steps(
+    batches: PretrainingBatches, tmp_path: Path, slowness: int
+) -> None:
+    """What one took was once set aside for all that followed, and the run ended at the first."""
+    wall = Wall()
+
+    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+        wall.time += slowness * MEASUREMENT
+        return {"masked_lm_loss": 1.0}
+
+    folder = RunFolder(tmp_path)
+    state = fit(
+        config_of(2.0, measurements=10), model_of(batches), OBJECTIVE, Slow(batches, wall),
+        measure=measure, folder=folder, session=Session(timing=timing_on(wall)),
+    )  # fmt: skip
+    assert wall.time - 1000 == pytest.approx(120 - AFTERWARDS, abs=STEP)
+    measured = sum("held_out_masked_lm_loss" in line for line in folder.log())
+    assert measured == {3: 2, 12: 1}[slowness]
+    measuring = measured * slowness * MEASUREMENT
+    assert state.step == pytest.approx((120 - AFTERWARDS - measuring) / STEP, abs=1)
+    rates = [line["rate"] for line in folder.log() if "rate" in line]
+    assert rates[-1] < 0.1 * max(rates)
+
+
 def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
     batches: PretrainingBatches, tmp_path: Path
 ) -> None:

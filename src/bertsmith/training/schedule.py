@@ -4,7 +4,8 @@ A budget of steps is counted. A budget of minutes is wall-clock time, from the s
 to the saved model: time for what follows training and for the remaining measurements is reserved,
 and the steps share the rest. After a step of t seconds, with L seconds left before it, the unspent
 share shrinks by t / L. So the spent share reaches 1 when the time is over, whatever the pauses, and
-the learning rate neither jumps at a pause nor ends before it has decayed.
+the learning rate neither jumps at a pause nor ends before it has decayed. Measurements that take
+longer than planned, as on a machine that has become busy, are left out rather than steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from bertsmith.core.config import Config
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import World
+
+# share of the minutes that measurements during training may take at most
+_MEASURING = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,8 @@ class Pacing:
         self._measurements_left = measurements_left
         self._checkpoint_seconds = checkpoint_seconds
         self._measurement = timing.costs.measurement
+        # seconds of all measurements of this session
+        self._measuring = 0.0
         # seconds that were left for steps at the last update
         self._left = 0.0
 
@@ -96,10 +102,25 @@ class Pacing:
         """Return the state after a pause; with `seconds` it was a measurement."""
         if seconds is not None:
             self._measurement = seconds
+            self._measuring += seconds
         state = self._timed(state)
         # a run without a single step would save an untrained model
         over = not self._budget.steps and self._left <= 0 and state.step > 0
         return replace(state, spent=1.0) if over else state
+
+    def can_measure(self) -> bool:
+        """Return whether a measurement that takes as long as the last one fits, on every rank.
+
+        A budget of steps has time for all of them.
+        """
+        if self._budget.minutes is None:
+            return True
+        return not self._world.any(self._measurement > self._for_measuring())
+
+    def _for_measuring(self) -> float:
+        """Return the seconds left for measurements in a budget of minutes."""
+        assert self._budget.minutes is not None
+        return max(0.0, 60 * self._budget.minutes * _MEASURING - self._measuring)
 
     def _timed(self, state: State) -> State:
         """Record the time on rank 0's clock."""
@@ -113,6 +134,6 @@ class Pacing:
             return 0.0
         saving = self._checkpoint_seconds()
         saving = self._costs.checkpoint if saving is None else saving
-        measuring = self._measurement * self._measurements_left(state)
+        measuring = min(self._measurement * self._measurements_left(state), self._for_measuring())
         total = 60 * self._budget.minutes
         return total - self._clock.elapsed - saving - measuring - self._costs.afterwards

@@ -59,6 +59,10 @@ class Measuring:
         """Return the number of remaining measurements if training does not stop early."""
         return self._count - state.measured
 
+    def skipped(self, state: State, spent: float) -> State:
+        """Return the state without the measurement that is due."""
+        return replace(state, measured=self._wanted(spent))
+
     def measure(
         self, model: Model, state: State, spent: float, stopping: Callable[[], bool]
     ) -> tuple[State, dict[str, float]] | None:
@@ -325,7 +329,13 @@ class TrainState:
         return note
 
     def measure(self, measuring: Measuring, stopping: Callable[[], bool], saver: Saver) -> None:
-        """Measure on held-out text and save a new best; without effect if it was stopped."""
+        """Measure on held-out text and save a new best; without effect if it was stopped.
+
+        Measurements that would take too much of the minutes are left out.
+        """
+        if not self._pacing.can_measure():
+            self.state = measuring.skipped(self.state, self.spent)
+            return
         began = self._pacing.now()
         with self._replica.gathered():
             found = measuring.measure(self._model, self.state, self.spent, stopping)
