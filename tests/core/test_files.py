@@ -12,15 +12,19 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, DiskError
 from bertsmith.core.files import (
+    DEEPEST,
     HashedFile,
     Record,
     commit,
     committed,
     file_hash,
+    other_version,
+    parse_json,
+    read_json,
     replaced_file,
+    write_json,
     write_parts,
 )
-from bertsmith.core.json_files import DEEPEST, other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import new_file, new_folder
 
 Writer = Callable[[Path], AbstractContextManager[Path]]

@@ -33,7 +33,7 @@ from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain import evaluation
+from bertsmith.recipes.pretrain import report
 from bertsmith.store.store import TokenStore
 from bertsmith.training import checkpoints, loop, state
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
@@ -180,7 +180,7 @@ def live(life: dict[str, Any]) -> None:
             time_passing.pass_batch()
         return PRETRAINING(model, batch)
 
-    measure = evaluation.measure_held_out(objective, tokenizer, store, samples, "bf16")
+    measure = report.measure_held_out(objective, tokenizer, store, samples, "bf16")
     assert measure is not None
     folder = RunFolder(Path(life["run"]))
     with folder.owned():

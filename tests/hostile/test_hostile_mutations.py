@@ -72,7 +72,7 @@ def test_a_case_is_a_function_of_its_number() -> None:
 def test_what_crashes_is_counted(tmp_path: Path) -> None:
     """A reader that lets anything out, or runs out of memory, must not pass for a good one."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import bertsmith.weights.config.reading as hub_config\n"
+        "import bertsmith.weights.config_json as hub_config\n"
         "honest = hub_config.HubConfig.__init__\n"
         "def init(self, path):\n"
         "    honest(self, path)\n"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.engine.features import layer_mix
 from bertsmith.network.pooling import LayerMix, ScalarMix
 from bounds import close_to_float64

@@ -17,7 +17,7 @@ from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence
-from bertsmith.objectives.texts import Classify
+from bertsmith.objectives.tasks import Classify
 from bounds import close_gradients, close_losses
 
 ENCODER = EncoderConfig(

@@ -14,8 +14,7 @@ from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import Choose, Classify, MultiLabel, Regress, Relevance
-from bertsmith.objectives.words import Span, Tag
+from bertsmith.objectives.tasks import Choose, Classify, MultiLabel, Regress, Relevance, Span, Tag
 from bounds import close_losses
 
 ENCODER = EncoderConfig(

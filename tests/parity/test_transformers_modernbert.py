@@ -19,7 +19,7 @@ from bertsmith.network.encoder import EncoderConfig, encoder_of
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.objectives.texts import Classify
+from bertsmith.objectives.tasks import Classify
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_gradients, close_losses, close_to_transformers, close_when_regrouped

@@ -10,7 +10,7 @@ from torch import Tensor
 from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.encoder import EncoderConfig
 from bertsmith.network.model import Model, ModelConfig, build_model
-from bertsmith.recipes.pretrain.evaluation import evaluate_objective
+from bertsmith.recipes.pretrain.report import evaluate_objective
 
 
 @dataclass(frozen=True)

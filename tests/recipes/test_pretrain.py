@@ -26,8 +26,8 @@ from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.evaluation import evaluate_held_out
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
+from bertsmith.recipes.pretrain.report import evaluate_held_out
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore

@@ -12,8 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError
 from bertsmith.evaluation.spans import squad_v1, squad_v2
-from bertsmith.objectives.texts import MultiLabel
-from bertsmith.objectives.words import Tag
+from bertsmith.objectives.tasks import MultiLabel, Tag
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
 from bertsmith.recipes.finetune.recipe import truncation_note

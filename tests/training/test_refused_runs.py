@@ -10,7 +10,7 @@ import pytest
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import StoreError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.training.run_folder import HELD_OUT_PLAN, PREFLIGHT, RunFolder
 
 

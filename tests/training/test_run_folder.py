@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.training.config import ScheduleConfig
 from bertsmith.training.run_folder import RUN_FORMAT, RunFolder, read_record, write_record
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import MissingExtra
-from bertsmith.training import tensorboard
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.tensorboard import events, tag
+from bertsmith.training import run_folder
+from bertsmith.training.run_folder import RunFolder, events, tag
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed"
@@ -74,7 +73,7 @@ def test_names_of_figures_become_groups() -> None:
 def test_a_missing_package_is_named_with_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
+    monkeypatch.setattr(run_folder, "find_spec", lambda name: None)
     with (
         pytest.raises(MissingExtra, match=r"pip install 'bertsmith\[tensorboard\]'"),
         events(RunFolder(tmp_path), tmp_path / "tensorboard"),

@@ -13,8 +13,7 @@ from transformers import BertConfig
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import Activation, Positions
 from bertsmith.network.model import ModelConfig
-from bertsmith.weights.config.reading import HubConfig
-from bertsmith.weights.config.settings import architecture, hub_config
+from bertsmith.weights.config_json import HubConfig, architecture, hub_config
 
 PLAIN: dict[str, Any] = {
     "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,

@@ -17,7 +17,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.json_files import parse_json
+from bertsmith.core.files import parse_json
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
 _LARGEST = 2**20

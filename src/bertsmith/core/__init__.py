@@ -1,10 +1,10 @@
 """The base of every other folder: nothing here knows of text, tokens or networks.
 
 `config` is the base of all settings, `errors` every error a user can meet, `log` result lines and
-progress. `files` reads what strangers wrote, hashes it, and writes so that nothing half-written
-stays; on it stand `json_files`. `ownership` keeps two processes from one output, and `signals` end
-a program in good order. `streams` gives every purpose random numbers of its own; `shapes` is the
-legend of all axes. Nothing here imports torch.
+progress. `files` reads what strangers wrote, JSON too, hashes it, and writes so that nothing
+half-written stays. `ownership` keeps two processes from one output, and `signals` end a program in
+good order. `streams` gives every purpose random numbers of its own; `shapes` is the legend of all
+axes. Nothing here imports torch.
 """
 
 VERSION = "0.1.0"

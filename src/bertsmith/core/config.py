@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.json_files import read_json
+from bertsmith.core.files import read_json
 
 _LARGEST = 2**20
 

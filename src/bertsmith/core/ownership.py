@@ -27,8 +27,14 @@ from typing import Literal
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, DiskError, OutputTaken, RunFolderError, UserError
-from bertsmith.core.files import flush_all, flush_to_disk, made_folder, replaced_file, writing
-from bertsmith.core.json_files import parse_json
+from bertsmith.core.files import (
+    flush_all,
+    flush_to_disk,
+    made_folder,
+    parse_json,
+    replaced_file,
+    writing,
+)
 from bertsmith.core.log import say
 
 _BEAT = 15.0

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import HubError, ModelFolderError
-from bertsmith.core.files import file_hash
-from bertsmith.core.json_files import read_json
+from bertsmith.core.files import file_hash, read_json
 from bertsmith.core.log import Bar, progress
 from bertsmith.hub.client import HubUnreachable, hub_api, talking
 from bertsmith.tokens.folder.files import TOKENIZER_FILES

@@ -25,7 +25,7 @@ from bertsmith.core.shapes import (
 )
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Precision
+from bertsmith.network.config import Precision, Preprocessing
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
@@ -42,7 +42,6 @@ from bertsmith.network.heads import (
     pooled_places,
     reads_pooler,
 )
-from bertsmith.network.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.core.files import is_taken
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import is_taken, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder, staging_folder
 from bertsmith.core.printable import counted

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, StoreError
-from bertsmith.core.files import file_hash, names_a_file_inside, text_hash
-from bertsmith.core.json_files import other_version, read_json
+from bertsmith.core.files import file_hash, names_a_file_inside, other_version, read_json, text_hash
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.text.corpus.documents import TextSize

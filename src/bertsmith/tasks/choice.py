@@ -15,7 +15,7 @@ from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import option_scores
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import Choose
+from bertsmith.objectives.tasks import Choose
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import choice_evidence, confidence_notes, right_choices, tune_confidence
 from bertsmith.tasks.task import (

@@ -15,7 +15,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import class_probabilities
 from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import Classify
+from bertsmith.objectives.tasks import Classify
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.labels import (
     balanced_weights,

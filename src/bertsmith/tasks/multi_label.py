@@ -16,7 +16,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import exact_match, multi_label_f1
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import MultiLabel
+from bertsmith.objectives.tasks import MultiLabel
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import check_labels, check_texts, count_labels, order_labels
 from bertsmith.tasks.task import (

@@ -13,7 +13,7 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import Relevance
+from bertsmith.objectives.tasks import Relevance
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.regression import decode_number, number_truth, numbers_of
 from bertsmith.tasks.task import (

@@ -17,7 +17,7 @@ from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.metrics import pearson, spearman
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.texts import Regress
+from bertsmith.objectives.tasks import Regress
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.task import (
     Answers,

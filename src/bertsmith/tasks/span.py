@@ -20,7 +20,7 @@ from bertsmith.engine.answers import Candidate, candidates, span_logits
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import score_v1, score_v2
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.words import Span
+from bertsmith.objectives.tasks import Span
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.task import (
     UNTUNED,

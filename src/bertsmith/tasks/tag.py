@@ -20,7 +20,7 @@ from bertsmith.engine.answers import tag_probabilities
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.spans import EntityScores, score_entities, scores_by_type
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.words import Tag
+from bertsmith.objectives.tasks import Tag
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import balanced_weights, count_labels, order_labels, require_labels
 from bertsmith.tasks.task import (

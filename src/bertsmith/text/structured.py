@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bertsmith.core.errors import UserError
-from bertsmith.core.json_files import NestedTooDeep, parse_json
+from bertsmith.core.files import NestedTooDeep, parse_json
 from bertsmith.text.opening import TextFile
 
 _DEEPEST = 16

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import UserError
-from bertsmith.core.json_files import parse_json
+from bertsmith.core.files import parse_json
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.config import AUTO, HeaderOption

@@ -44,12 +44,14 @@ from bertsmith.core.files import (
     Record,
     commit,
     file_hash,
+    other_version,
+    parse_json,
     read_bytes,
+    read_json,
     text_hash,
     write_parts,
     writing,
 )
-from bertsmith.core.json_files import other_version, parse_json, read_json
 from bertsmith.core.log import say
 from bertsmith.training.distribution import ALONE, World, wait_for
 from bertsmith.training.run_folder import RUN_FORMAT

@@ -22,8 +22,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.core.errors import DiskError
-from bertsmith.core.files import replaced_file, text_hash, user_cache
-from bertsmith.core.json_files import read_json
+from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
 from bertsmith.core.ownership import unfinished
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.config import Precision

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
-from bertsmith.core.json_files import other_version
+from bertsmith.core.files import other_version
 from bertsmith.core.signals import STOPPING
 
 MESSAGES = 1

@@ -1,4 +1,7 @@
-"""A run's folder: its settings, log, checkpoints and results, owned by one process at a time."""
+"""A run's folder: its settings, log, checkpoints and results, owned by one process at a time.
+
+Its log can be exported to TensorBoard while it grows (`events`).
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,31 @@ import json
 import math
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.config import Config
-from bertsmith.core.errors import DiskError, RunFolderError
+from bertsmith.core.errors import DiskError, MissingExtra, RunFolderError
 from bertsmith.core.files import (
     disk_error,
     flush_to_disk,
     made_folder,
     open_regular,
+    other_version,
+    parse_json,
     partial_file,
+    read_json,
     refused_by_disk,
     text_hash,
     was_deleted,
+    write_json,
     writing,
 )
-from bertsmith.core.json_files import other_version, parse_json, read_json, write_json
 from bertsmith.core.ownership import owned
 
 RUN_FORMAT = 3
@@ -364,3 +372,66 @@ def _first_difference(stored: object, wanted: object, path: str = "") -> str:
     if path.endswith("_hash") and stored and wanted:
         return f"{path}: the contents have changed"
     return f"{path} was {stored}, now {wanted}"
+
+
+_HELD_OUT = "held_out_"
+_FIGURES = ("loss", "accuracy")
+
+
+def require_tensorboard() -> None:
+    """Raise `MissingExtra` unless tensorboard is installed; to be checked before a long run."""
+    if find_spec("tensorboard") is None:
+        raise MissingExtra("tensorboard", "tensorboard", "--tensorboard")
+
+
+@contextmanager
+def events(folder: RunFolder, place: Path) -> Iterator[None]:
+    """Write every record of `folder`'s log to event files in `place` as well.
+
+    At the first record the files are rewritten from log.jsonl, so that a resumed run shows each
+    step once. Raises `MissingExtra`.
+    """
+    require_tensorboard()
+    from torch.utils.tensorboard import SummaryWriter
+
+    writers: list[SummaryWriter] = []
+    began = 0.0
+
+    def follow(line: Mapping[str, object]) -> None:
+        nonlocal began
+        lines = [line]
+        if not writers:
+            shutil.rmtree(place, ignore_errors=True)
+            writers.append(SummaryWriter(str(place)))
+            lines = list(folder.log())
+            began = time.time() - _number(line, "seconds")
+        for record in lines:
+            step, at = int(_number(record, "step")), began + _number(record, "seconds")
+            for name, value in record.items():
+                if name != "step" and isinstance(value, int | float):
+                    writers[0].add_scalar(tag(name), value, step, walltime=at)
+        writers[0].flush()
+
+    folder.followers.append(follow)
+    try:
+        yield
+    finally:
+        folder.followers.remove(follow)
+        for writer in writers:
+            writer.close()
+
+
+def tag(name: str) -> str:
+    """Return the TensorBoard tag of a metric: ``loss/masked_lm`` for ``masked_lm_loss``."""
+    held_out, bare = name.startswith(_HELD_OUT), name.removeprefix(_HELD_OUT)
+    for figure in _FIGURES:
+        if bare.endswith(f"_{figure}"):
+            group = f"held_out_{figure}" if held_out else figure
+            return f"{group}/{bare.removesuffix(f'_{figure}')}"
+    return f"held_out/{bare}" if held_out else f"training/{name}"
+
+
+def _number(line: Mapping[str, object], name: str) -> float:
+    value = line[name]
+    assert isinstance(value, int | float)
+    return value

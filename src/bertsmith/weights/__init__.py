@@ -1,7 +1,7 @@
 """Models become folders in the ecosystem's own layout, and back.
 
-`folder` saves and loads: `formats` has the record of each family's folders, by which `config`
+`folder` saves and loads: `formats` has the record of each family's folders, by which `config_json`
 translates settings and `names` tensor names; `reading` checks a folder before anything is
-allocated, and `tensors` reads and writes safetensors. `sentence_folder`
-is the layout of sentence-transformers; `conversion` brings other formats here.
+allocated, and `tensors` reads and writes safetensors. `sentence_folder` is the layout of
+sentence-transformers; `conversion` brings other formats here.
 """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
 from bertsmith.network.heads import HEADS, Predicts
@@ -18,7 +18,7 @@ from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
-from bertsmith.weights.config.settings import architecture, heads_of, hub_config
+from bertsmith.weights.config_json import architecture, heads_of, hub_config
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS
 from bertsmith.weights.reading import ModelFiles

@@ -19,7 +19,7 @@ from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.heads import HEADS, PRETRAINING_HEADS, READS_SEQUENCE, HeadName, Predicts
 from bertsmith.network.model import ModelConfig
 from bertsmith.weights import names
-from bertsmith.weights.config.reading import HubConfig
+from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import Weights

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.core.files import is_taken
-from bertsmith.core.json_files import read_json, write_json
+from bertsmith.core.files import is_taken, read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
 from bertsmith.network.config import VectorPooling

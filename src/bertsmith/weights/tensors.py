@@ -16,8 +16,15 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import Record, file_hash, open_regular, text_hash, write_parts
-from bertsmith.core.json_files import parse_json, read_json
+from bertsmith.core.files import (
+    Record,
+    file_hash,
+    open_regular,
+    parse_json,
+    read_json,
+    text_hash,
+    write_parts,
+)
 
 _LARGEST_HEADER = 8 * 2**20
 _BYTES = {

@@ -25,8 +25,7 @@ import torch
 
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import is_taken, made_folder
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import is_taken, made_folder, write_json
 from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted

@@ -30,7 +30,6 @@ from bertsmith.core.signals import Interrupted
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.heads import Predicts
 from bertsmith.network.model import Model
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (
@@ -51,10 +50,9 @@ from bertsmith.recipes.finetune.trials import (
     training_need,
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
-from bertsmith.recipes.resources import free_memory
+from bertsmith.recipes.resources import device_named, free_memory
 from bertsmith.tasks.task import Task, counted_rows
-from bertsmith.training.run_folder import RunFolder, write_record
-from bertsmith.training.tensorboard import require_tensorboard
+from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.training.threads import quick_choice, threads_of_torch
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash

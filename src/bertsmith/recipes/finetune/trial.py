@@ -21,8 +21,8 @@ from bertsmith.core.log import progress, say
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import Preprocessing
 from bertsmith.network.model import Model, initialise
-from bertsmith.network.preprocessing import Preprocessing
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.config import POINTS, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
@@ -35,9 +35,8 @@ from bertsmith.text.opening import kind_of
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import of_model
-from bertsmith.training.run_folder import RunFolder, read_record, write_record
+from bertsmith.training.run_folder import RunFolder, events, read_record, write_record
 from bertsmith.training.state import Measure
-from bertsmith.training.tensorboard import events
 from bertsmith.weights.folder import save_model
 
 # share of all rows; above it, trimming saves little

@@ -24,7 +24,6 @@ from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import ModelConfig
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
     Asked,
@@ -33,6 +32,7 @@ from bertsmith.recipes.predict.rows import (
     in_the_text_as_written,
     reading_as_trained,
 )
+from bertsmith.recipes.resources import device_named
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Record, Task

@@ -16,7 +16,7 @@ from typing import Any, AnyStr, Generic, TypeVar
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
 from bertsmith.core.log import say
-from bertsmith.network.preprocessing import Preprocessing
+from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import FAIL, BadRows

@@ -3,5 +3,5 @@
 `recipe` is the run; `config` its settings, `published` the named recipes. Beforehand `preflight`
 checks whether the run is worth its time, by its text, its vocabulary and its `speed` here;
 `planning` picks a size and divides the minutes; `starting` continues an existing model or counts
-neighbours; `evaluation` and `report` present the results.
+neighbours; `report` evaluates and presents the results; `preview` is `--dry-run`.
 """

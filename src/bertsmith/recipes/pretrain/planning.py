@@ -24,7 +24,7 @@ import torch
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.errors import ConfigError, MissingExtra
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
@@ -32,13 +32,13 @@ from bertsmith.network.config import Precision
 from bertsmith.network.model import Model, ModelConfig, build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
-from bertsmith.recipes.pretrain.evaluation import (
+from bertsmith.recipes.pretrain.preflight import shares_of
+from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     Objective,
     evaluate_objective,
     held_out_batches,
 )
-from bertsmith.recipes.pretrain.preflight import shares_of
 from bertsmith.recipes.pretrain.speed import MOST_SECONDS, measure
 from bertsmith.reports.page import curves_svg
 from bertsmith.reports.training import CURVES

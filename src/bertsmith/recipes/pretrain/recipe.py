@@ -17,8 +17,7 @@ import torch
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.core.files import file_hash
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import file_hash, write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
@@ -28,7 +27,6 @@ from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.pretrain.config import (
     WIRING,
     PretrainConfig,
@@ -36,16 +34,17 @@ from bertsmith.recipes.pretrain.config import (
     PretrainSettings,
     fit_config,
 )
-from bertsmith.recipes.pretrain.evaluation import (
+from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
+from bertsmith.recipes.pretrain.preflight import check, check_room
+from bertsmith.recipes.pretrain.published import default_settings
+from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
     evaluate_held_out,
     measure_held_out,
+    model_card,
+    write_report,
 )
-from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
-from bertsmith.recipes.pretrain.preflight import check, check_room
-from bertsmith.recipes.pretrain.published import default_settings
-from bertsmith.recipes.pretrain.report import model_card, write_report
 from bertsmith.recipes.pretrain.speed import measure_threads
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
@@ -58,7 +57,7 @@ from bertsmith.recipes.pretrain.starting import (
     start_from_parent,
     wanted_network,
 )
-from bertsmith.recipes.resources import Findings
+from bertsmith.recipes.resources import Findings, best_device, device_named
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
@@ -66,9 +65,14 @@ from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import complete, unshard
-from bertsmith.training.run_folder import PREFLIGHT, RunFolder, write_record
+from bertsmith.training.run_folder import (
+    PREFLIGHT,
+    RunFolder,
+    events,
+    require_tensorboard,
+    write_record,
+)
 from bertsmith.training.schedule import Costs, Timing
-from bertsmith.training.tensorboard import events, require_tensorboard
 from bertsmith.training.threads import ThreadChoice, threads_are_set
 from bertsmith.weights.folder import read_config, save_model
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
-from bertsmith.core.json_files import parse_json
+from bertsmith.core.files import parse_json
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile
 

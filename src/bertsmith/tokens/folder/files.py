@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bertsmith.core import files, json_files
+from bertsmith.core import files
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
 from bertsmith.tokens.vocabulary import MOST_PIECES
@@ -58,7 +58,7 @@ def read_lines(path: Path, error_kind: ErrorKind = ModelFolderError) -> list[str
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
-    data: dict[str, Any] = json_files.read_json(
+    data: dict[str, Any] = files.read_json(
         path, ModelFolderError, largest=LARGEST_FILE, remedy=remedy
     )
     return data

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.weights.conversion.pickled import find_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,

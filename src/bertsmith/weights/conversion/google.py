@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.json_files import write_json
+from bertsmith.core.files import write_json
 from bertsmith.network.families.family import FamilyName
 from bertsmith.weights.conversion.staging import (
     Change,

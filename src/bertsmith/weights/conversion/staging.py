@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.core.files import writing
-from bertsmith.core.json_files import read_json, write_json
+from bertsmith.core.files import read_json, write_json, writing
 from bertsmith.core.log import say
 from bertsmith.tokens.folder.files import TOKENIZER_FILES, VOCABULARY_FILES
-from bertsmith.weights.config.reading import HubConfig
+from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.folder import check_file
 
 _CONFIG = "config.json"

@@ -17,8 +17,7 @@ from bertsmith.weights.formats.distilbert import DISTILBERT
 from bertsmith.weights.formats.electra import ELECTRA
 from bertsmith.weights.formats.format import Format
 from bertsmith.weights.formats.modernbert import MODERNBERT
-from bertsmith.weights.formats.roberta import ROBERTA
-from bertsmith.weights.formats.xlm_roberta import XLM_ROBERTA
+from bertsmith.weights.formats.roberta import ROBERTA, XLM_ROBERTA
 
 FormatName = FamilyName | Literal["bertsmith"]
 """Names of formats, the values of `model_type`: families, and our own."""

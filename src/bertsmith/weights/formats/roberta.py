@@ -1,6 +1,8 @@
-"""The folders of RoBERTas in `transformers`."""
+"""The folders of RoBERTas in `transformers`, and of XLM-RoBERTas, which other classes read."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from bertsmith.weights.formats.bert import BERT_LAYER
 from bertsmith.weights.formats.format import (
@@ -53,3 +55,6 @@ ROBERTA = Format(
         "lm_head.decoder.bias": "lm_head.bias",
     },
 )
+
+
+XLM_ROBERTA = replace(ROBERTA, classes="XLMRoberta")

@@ -1,4 +1,7 @@
-"""A number a text or pair: how alike two sentences are, how relevant a passage is to a query."""
+"""The terms of fine-tuning: classes, numbers, choices, tags and spans.
+
+The last two follow Devlin et al. 2018, sections 4.2 and 4.3.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from bertsmith.network.batch import Batch, Target
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model
 from bertsmith.objectives.cross_entropy import cross_entropy
-from bertsmith.objectives.objective import Loss, SequenceTerm
+from bertsmith.objectives.objective import Loss, SequenceTerm, Term, TokenTerm
 
 
 def owners(at: Tensor, sequences: int) -> Tensor:
@@ -119,3 +122,36 @@ class Choose(SequenceTerm):
         place = torch.arange(batch.sequences, device=owner.device) - target.at[owner]
         scores = in_rows(model.choose(encoded, batch).float(), owner, place, len(target))
         return cross_entropy(scores, target.labels)
+
+
+@dataclass(frozen=True)
+class Tag(TokenTerm):
+    """Cross-entropy of the labels of words; the head works at these tokens only."""
+
+    smoothing: float = 0.0
+    weights: tuple[float, ...] = ()
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """The loss over the words; the target lies at their first pieces."""
+        logits = model.tag(encoded.rows(target.at))
+        weights = torch.tensor(self.weights, device=logits.device) if self.weights else None
+        return cross_entropy(logits, target.labels, self.smoothing, weights)
+
+
+@dataclass(frozen=True)
+class Span(Term):
+    """The mean cross-entropy of the first and the last token of the answer among all of a window.
+
+    A window without the answer has [CLS], place 0, for both.
+    """
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """The loss over the windows; labels are (windows, 2), places in the window."""
+        logits = model.span(encoded.last).float()
+        lengths = batch.offsets.diff()
+        owner = torch.arange(batch.sequences, device=logits.device).repeat_interleave(lengths)
+        place = torch.arange(batch.tokens, device=logits.device) - batch.starts[owner]
+        rows = [in_rows(logits[:, end], owner, place, batch.sequences) for end in (0, 1)]
+        starts, ends = (cross_entropy(row, target.labels[:, end]) for end, row in enumerate(rows))
+        right = torch.stack([row.argmax(-1) for row in rows], -1) == target.labels
+        return Loss(sum=(starts.sum + ends.sum) / 2, count=len(target), correct=right.all(-1).sum())
