@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import ModelConfig
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -16,9 +16,8 @@ import transformers
 
 import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, StoreError
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.model import build_model
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.rank import RELEVANCE

@@ -70,8 +70,8 @@ class Bertsmith:
     def __init__(self, plan: Plan, sequences: Sequences) -> None:
         from bertsmith.batches.config import MaskingConfig
         from bertsmith.batches.pretraining import Masking
-        from bertsmith.network.encoder import EncoderConfig
-        from bertsmith.network.model import ModelConfig, build_model
+        from bertsmith.network.config import EncoderConfig, ModelConfig
+        from bertsmith.network.model import build_model
         from bertsmith.tokens.tokenizer import Tokenizer
         from bertsmith.training.config import OptimiserConfig
         from bertsmith.training.loop import keep_large_blocks

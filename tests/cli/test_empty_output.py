@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from bertsmith.cli.main import main
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from invented import invented_documents, syllable_tokenizer
 

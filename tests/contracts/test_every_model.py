@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import HEADS as HEAD_OF
+from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.heads import HEADS as HEAD_OF
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from

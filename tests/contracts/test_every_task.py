@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from bertsmith.batches.examples import EncodedExamples, pack_examples
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.answering import task_predictor
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.table import GLUE, TASKS, task_of

@@ -14,9 +14,8 @@ from bertsmith.engine.answers import (
     text_outputs,
 )
 from bertsmith.engine.predictor import windows
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, Predicts, encoder_of
+from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bounds import close_unit_vectors, close_when_regrouped
 

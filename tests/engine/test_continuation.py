@@ -12,8 +12,8 @@ from bertsmith.engine.config import ContinuationConfig
 from bertsmith.engine.continuation import Continuation, TextContinuation
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.batch import pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer

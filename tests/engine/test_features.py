@@ -15,7 +15,8 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import TextFeatures, features, width
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer

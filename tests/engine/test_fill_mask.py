@@ -9,7 +9,8 @@ from transformers import BertForMaskedLM
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.fill_mask import fill_mask, fill_masks
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model

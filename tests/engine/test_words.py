@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bertsmith.engine.config import FeatureConfig, Merging, Words
 from bertsmith.engine.features import features, merged, window_edges, word_spans
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from

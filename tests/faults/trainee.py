@@ -29,8 +29,8 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.errors import UserError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import report

@@ -27,8 +27,8 @@ from types import FrameType
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.cli.main import main
 from bertsmith.core.options import REQUIRED, options_of
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from

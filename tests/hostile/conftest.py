@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from invented import tokenizer

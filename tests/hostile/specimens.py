@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.model import build_model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.learning.unigram import learn_unigram

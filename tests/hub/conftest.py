@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.hub import models as names
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from hub.fake_hub import FakeHub, Files, serving

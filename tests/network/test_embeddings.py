@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bertsmith.network.block import FeedForward
-from bertsmith.network.config import Activation, Positions
+from bertsmith.network.config import Activation, EncoderConfig, Positions
 from bertsmith.network.embeddings import Embeddings, sinusoidal_table
 from bounds import close_to_float64
+
+CONFIG = EncoderConfig(vocabulary=99, hidden=32, layers=3, heads=2, feed_forward=13, longest=11)
 
 
 def embeddings(positions: Positions, segments: int = 2, dropout: float = 0.0) -> Embeddings:
     torch.manual_seed(1)
     return Embeddings(
-        vocabulary=99, hidden=32, longest=13, segments=segments, positions=positions,
-        dropout=dropout, norm_epsilon=1e-12,
-    )  # fmt: skip
+        replace(CONFIG, segments=segments, positions=positions, dropout=dropout, longest=13)
+    )
 
 
 def test_sinusoids_are_those_of_the_paper() -> None:
@@ -76,7 +78,7 @@ def test_dropout_is_for_training_only() -> None:
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_feed_forward_is_two_layers_around_a_gelu(activation: Activation) -> None:
     torch.manual_seed(1)
-    part = FeedForward(7, 13, activation)
+    part = FeedForward(replace(CONFIG, hidden=7, heads=1, activation=activation))
     inputs = torch.randn(5, 7) * 3
     inner = part.up(inputs).double()
     if activation == "gelu":

@@ -10,10 +10,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig, encoder_of
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts, encoder_of
 from bertsmith.network.flops import Work, forward_flops, training_flops, work_of
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING, MaskedLM
 

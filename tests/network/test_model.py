@@ -11,11 +11,10 @@ import torch
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import HEADS, EncoderConfig, ModelConfig
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import HEADS
-from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bounds import close_gradients, close_when_regrouped
 from families import MODELS
 

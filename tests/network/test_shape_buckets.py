@@ -8,9 +8,9 @@ import torch
 
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoded import Taps
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.model import build_model
 from bertsmith.network.shape_buckets import bucket
 from bounds import close_gradients, close_when_regrouped
 

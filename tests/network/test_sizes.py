@@ -19,10 +19,10 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.encoder import encoder_of
+from bertsmith.network.config import ModelConfig, encoder_of, preset_config
 from bertsmith.network.families.catalog import FAMILIES, PRESETS
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import Model, ModelConfig, preset_config
+from bertsmith.network.model import Model
 from parity.modern import ModernBertConfig, ModernBertModel
 
 UNCASED = 30_522

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from bertsmith.network.attention.reference import attention_weights
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS, Taps
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bounds import (
     close_gradients,
     close_to_float64,

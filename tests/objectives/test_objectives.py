@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence

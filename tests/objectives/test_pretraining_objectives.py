@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig, Pooled
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Pooled
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives import pretraining as module
 from bertsmith.objectives.pretraining import PRETRAINING
 from bounds import close_gradients, close_losses

@@ -11,7 +11,8 @@ import torch.nn.functional as F  # noqa: N812
 from scipy import stats
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING, objective_of
 from bertsmith.objectives.replaced_tokens import GeneratorLM, generator_config, sample

@@ -9,9 +9,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.cross_entropy import cross_entropy
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Choose, Classify, MultiLabel, Regress, Relevance, Span, Tag

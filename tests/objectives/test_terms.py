@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import Encoded, Taps
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Loss, Objective, Term, TokenTerm
 from bertsmith.objectives.pretraining import MaskedLM
 from bounds import close_losses

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.weights.folder import load_model, save_model
 from families import MODELS, TOKENIZERS
 from parity.comparing import compare, varied

@@ -26,9 +26,8 @@ from transformers import (
 from bertsmith.batches.segments import EXCHANGED, IN_ORDER
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Target
-from bertsmith.network.config import Activation, Positions
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import Activation, EncoderConfig, ModelConfig, Positions
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.extend import with_pieces
 from bertsmith.tokens.tokenizer import Tokenizer

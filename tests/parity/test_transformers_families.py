@@ -11,7 +11,8 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.weights import names
 from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.formats.catalog import FORMATS

@@ -22,9 +22,8 @@ from transformers import (
 )
 
 from bertsmith.network.batch import pack
-from bertsmith.network.config import Activation, Positions
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import Activation, EncoderConfig, ModelConfig, Positions
+from bertsmith.network.model import Model, build_model
 from bertsmith.weights.folder import load_model, save_model
 from bounds import close_when_regrouped
 from families import LABELS

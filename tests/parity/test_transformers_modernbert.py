@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig, encoder_of
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, encoder_of
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.objectives.tasks import Classify

@@ -20,8 +20,8 @@ from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import BertForMaskedLM, BertTokenizer
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.recipes.demo import gaps as demo_gaps
 from bertsmith.recipes.demo.gaps import (
     PLACES,

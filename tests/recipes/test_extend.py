@@ -12,8 +12,8 @@ from transformers import AutoModelForPreTraining, AutoTokenizer, BertTokenizer
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ModelFolderError, VocabularyError
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.extend import ExtendOutcome, describe
 from bertsmith.text.corpus.files import Corpus

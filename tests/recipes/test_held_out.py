@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.report import evaluate_objective
 
 

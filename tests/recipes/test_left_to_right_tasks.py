@@ -20,9 +20,8 @@ from transformers import (
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.engine.config import ContinuationConfig, FeatureConfig
 from bertsmith.network.batch import pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.model import build_model
 from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from bertsmith.cli.main import main
+from bertsmith.network.config import preset_config
 from bertsmith.network.families.catalog import PRESETS
-from bertsmith.network.model import preset_config
 from bertsmith.recipes.resources import (
     TOKENS,
     ModelFacts,
@@ -25,7 +25,8 @@ from bertsmith.recipes.resources import (
 RUN = """
 import sys, torch, numpy as np
 from bertsmith.network.batch import pack
-from bertsmith.network.model import build_model, preset_config
+from bertsmith.network.model import build_model
+from bertsmith.network.config import preset_config
 model = build_model(preset_config(sys.argv[1]), seed=0).eval()
 if sys.argv[2] == "2":
     model = model.bfloat16()

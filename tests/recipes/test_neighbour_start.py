@@ -12,8 +12,8 @@ from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.block import Block
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.starting import Neighbours, start_from_neighbours, token_rows
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -11,7 +11,8 @@ import torch
 import transformers
 
 from bertsmith.cli.main import main
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
-from bertsmith.network.config import Preprocessing
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, Preprocessing
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict

@@ -11,8 +11,8 @@ import torch
 from bertsmith.batches.config import Phase, SampleConfig
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.errors import StoreError
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import check, check_room, look_at_vocabulary

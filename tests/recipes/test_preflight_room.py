@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from bertsmith.batches.config import SampleConfig
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import build_model
 from bertsmith.recipes import resources
 from bertsmith.recipes.resources import Need, free_memory, look_at_room, need
 from bertsmith.training.config import OptimiserConfig
@@ -25,8 +25,9 @@ SAMPLES = SampleConfig(max_length=64, tokens_per_batch=4096)
 # a few steps in a process of its own, whose largest size less that before is what training took
 TRAIN = """
 import sys, torch
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import encoder_of
+from bertsmith.network.model import build_model
+from bertsmith.network.config import ModelConfig
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.training.optimisers import Optimiser, OptimiserConfig
 from bertsmith.training.replicas import autocast

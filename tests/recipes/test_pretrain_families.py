@@ -13,9 +13,9 @@ from transformers import AutoModelForMaskedLM
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import pack
-from bertsmith.network.encoder import encoder_of
+from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import roberta
 from bertsmith.recipes.pretrain.recipe import pretrain

@@ -15,7 +15,7 @@ from bertsmith.cli.commands import pretrain as verb
 from bertsmith.cli.commands import recipe_settings
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.encoder import encoder_of
+from bertsmith.network.config import encoder_of
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import (
     RECIPES,

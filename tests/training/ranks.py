@@ -20,8 +20,8 @@ from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model, forward_only
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig

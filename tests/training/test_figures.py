@@ -10,9 +10,8 @@ import torch
 
 from bertsmith.batches import DataPosition
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import encoder_of
+from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.flops import training_flops, work_of
-from bertsmith.network.model import ModelConfig
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.checkpoints import State
 from bertsmith.training.state import Figures

@@ -18,9 +18,8 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import RunFolderError, TrainingDiverged
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Precision
-from bertsmith.network.encoder import EncoderConfig, encoder_of
-from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, encoder_of
+from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.store.preparing import prepare_store

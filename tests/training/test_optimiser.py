@@ -10,8 +10,8 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining
 from transformers.trainer_pt_utils import get_parameter_names
 
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import Model, build_model
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Lamb, Optimiser
 from bertsmith.weights import names

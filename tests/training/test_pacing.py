@@ -17,8 +17,8 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.store.preparing import prepare_store

@@ -13,8 +13,8 @@ from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import TrainingDiverged
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import PretrainSettings

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

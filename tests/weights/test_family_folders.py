@@ -19,7 +19,8 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.weights.folder import load_as, load_model, save_model, start_from
 from families import ENCODERS, LABELS, MODELS, TOKENIZERS
 from parity.comparing import compare, varied

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.core.errors import DiskError, ModelFolderError
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.config import Positions
+from bertsmith.network.config import ModelConfig, Positions
 from bertsmith.network.embeddings import sinusoidal_table
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 

@@ -14,8 +14,8 @@ import transformers
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, Target, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.weights.folder import load_as, load_model, save_model, start_from
 from bertsmith.weights.formats.catalog import cannot_hold, format_of

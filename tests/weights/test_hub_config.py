@@ -11,8 +11,7 @@ import pytest
 from transformers import BertConfig
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.network.config import Activation, Positions
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import Activation, ModelConfig, Positions
 from bertsmith.weights.config_json import HubConfig, architecture, hub_config
 
 PLAIN: dict[str, Any] = {

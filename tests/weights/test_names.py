@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.weights import names
 from bertsmith.weights.formats.catalog import FORMATS
 

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
 from bertsmith.recipes.embed import open_embedder
 from bertsmith.recipes.embed import vectors as our_vectors

@@ -3,5 +3,6 @@
 A `Batch` holds the tokens of its sequences end to end; there is no padding. `embeddings`, blocks
 (`block`, with `attention` inside) and the `encoder` turn it into hidden states (tokens, hidden),
 `Encoded`; `heads` and `model` turn those into predictions. `shape_buckets` makes training faster.
-`families` are sizes and wiring of the one encoder.
+`config` has the settings of encoders and models, `families` their sizes and wiring by name. Neither
+knows torch.
 """

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bertsmith.core.shapes import AtPlaces, Hidden, Places
 from bertsmith.network.attention.layout import Spans
 from bertsmith.network.attention.reference import weighted_values
-from bertsmith.network.config import Activation, Norm
+from bertsmith.network.config import EncoderConfig
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Inside
 
@@ -25,14 +25,20 @@ def together(inputs: AtPlaces, *maps: nn.Linear) -> Tensor:
     return F.linear(inputs, weight, bias)
 
 
+def layer_norm(config: EncoderConfig) -> nn.LayerNorm:
+    """Return a layer norm of hidden states."""
+    return nn.LayerNorm(config.hidden, eps=config.norm_epsilon, bias=config.biases)
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Vaswani et al. 2017, section 3.2.2; Devlin et al. 2018)."""
 
-    def __init__(self, hidden: int, heads: int, dropout: float, *, biases: bool = True) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.heads = heads
+        hidden, biases = config.hidden, config.biases
+        self.heads = config.heads
         # of attention weights: the backends draw what is dropped
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(config.attention_dropout)
         self.query = nn.Linear(hidden, hidden, bias=biases)
         self.key = nn.Linear(hidden, hidden, bias=biases)
         self.value = nn.Linear(hidden, hidden, bias=biases)
@@ -78,20 +84,13 @@ class FeedForward(nn.Module):
     2020, equation 5).
     """
 
-    def __init__(
-        self,
-        hidden: int,
-        inner: int,
-        activation: Activation,
-        *,
-        gated: bool = False,
-        biases: bool = True,
-    ) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        hidden, inner, biases = config.hidden, config.feed_forward, config.biases
         self.up = nn.Linear(hidden, inner, bias=biases)
-        self.gate = nn.Linear(hidden, inner, bias=biases) if gated else None
+        self.gate = nn.Linear(hidden, inner, bias=biases) if config.gated else None
         self.down = nn.Linear(inner, hidden, bias=biases)
-        self.approximate = "tanh" if activation == "gelu_tanh" else "none"
+        self.approximate = "tanh" if config.activation == "gelu_tanh" else "none"
 
     def forward(self, inputs: Hidden) -> Hidden:
         """(tokens, hidden) to (tokens, hidden)."""
@@ -109,34 +108,15 @@ class Block(nn.Module):
     before its attention: what embeddings give is normed already (Warner et al. 2024).
     """
 
-    def __init__(
-        self,
-        *,
-        hidden: int,
-        heads: int,
-        feed_forward: int,
-        activation: Activation,
-        gated: bool = False,
-        biases: bool = True,
-        norm: Norm = "after",
-        first: bool = False,
-        dropout: float,
-        attention_dropout: float,
-        norm_epsilon: float,
-    ) -> None:
+    def __init__(self, config: EncoderConfig, *, first: bool) -> None:
         super().__init__()
-        self.norm = norm
-        self.attention = SelfAttention(hidden, heads, attention_dropout, biases=biases)
-        self.attention_norm: nn.Module = (
-            nn.Identity()
-            if first and norm == "before"
-            else nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
-        )
-        self.feed_forward = FeedForward(
-            hidden, feed_forward, activation, gated=gated, biases=biases
-        )
-        self.feed_forward_norm = nn.LayerNorm(hidden, eps=norm_epsilon, bias=biases)
-        self.dropout = Dropout(dropout)
+        self.norm = config.norm
+        self.attention = SelfAttention(config)
+        unnormed = first and config.norm == "before"
+        self.attention_norm: nn.Module = nn.Identity() if unnormed else layer_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,

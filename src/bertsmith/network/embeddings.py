@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.core.shapes import Hidden, TokenIds
-from bertsmith.network.config import Positions
+from bertsmith.network.config import EncoderConfig
 from bertsmith.network.dropout import Dropout
 
 
@@ -38,39 +38,26 @@ class FixedTable(nn.Module):
 class Embeddings(nn.Module):
     """The sum of token, segment and position vectors, normed (Devlin et al. 2018, figure 2).
 
-    With `width` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
+    With `embedding` the tables are that wide, and a matrix brings their sum to `hidden`, so that a
     large vocabulary needs no large table (ALBERT: Lan et al. 2019, section 3.1). The first
     position's vector is the row `position_offset` of its table, 2 in a RoBERTa. Rotary positions
     are not added here: attention turns by them.
     """
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int,
-        hidden: int,
-        width: int | None = None,
-        longest: int,
-        segments: int,
-        positions: Positions,
-        position_offset: int = 0,
-        biases: bool = True,
-        dropout: float,
-        norm_epsilon: float,
-    ) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        of_tables = hidden if width is None else width
-        self.tokens = _table(vocabulary, of_tables)
-        self.segments = _table(segments, of_tables) if segments else None
+        width = config.embedding or config.hidden
+        self.tokens = _table(config.vocabulary, width)
+        self.segments = _table(config.segments, width) if config.segments else None
         self.positions: nn.Module | None = None
-        self.position_offset = position_offset
-        if positions == "learned":
-            self.positions = _table(longest + position_offset, of_tables)
-        elif positions == "sinusoidal":
-            self.positions = FixedTable(longest + position_offset, of_tables)
-        self.norm = nn.LayerNorm(of_tables, eps=norm_epsilon, bias=biases)
-        self.dropout = Dropout(dropout)
-        self.widen = None if width is None else nn.Linear(width, hidden)
+        self.position_offset = config.position_offset
+        if config.positions == "learned":
+            self.positions = _table(config.longest + config.position_offset, width)
+        elif config.positions == "sinusoidal":
+            self.positions = FixedTable(config.longest + config.position_offset, width)
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon, bias=config.biases)
+        self.dropout = Dropout(config.dropout)
+        self.widen = None if config.embedding is None else nn.Linear(width, config.hidden)
 
     def forward(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
         """Return vectors (tokens, hidden) of tokens with segment and place in the sequence."""

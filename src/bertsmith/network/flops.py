@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import READS_SEQUENCE, reads_pooler
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import READS_SEQUENCE, EncoderConfig, ModelConfig, reads_pooler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

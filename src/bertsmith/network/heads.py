@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -20,36 +19,11 @@ from bertsmith.core.shapes import (
     SequencePlaces,
     Table,
 )
+from bertsmith.network.config import EncoderConfig, PretrainingHead
+from bertsmith.network.config import Pooled as PooledToken
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.encoder import Pooled as PooledToken
 from bertsmith.network.families.catalog import FAMILIES
-
-Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
-"""What a head on top of the encoder tells: one class of a text, any number of classes, a number or
-several, a tag of each token, where an answer begins and ends, which of several texts is right."""
-
-HeadName = Literal["classify", "tag", "span", "choose"]
-
-HEADS: dict[Predicts, HeadName] = {
-    "class": "classify",
-    "classes": "classify",
-    "number": "classify",
-    "tags": "tag",
-    "span": "span",
-    "choice": "choose",
-}
-"""The head for each: a matrix over what is read, whose outputs mean different things."""
-
-READS_SEQUENCE = frozenset({"classify", "choose"})
-"""Heads that read one pooled vector a sequence; the others read every token."""
-
-
-def reads_pooler(head: HeadName | None, encoder: EncoderConfig) -> bool:
-    """Return whether a head reads the pooler's output: for tokens, too, in a ModernBERT."""
-    of_tokens = head is not None and FAMILIES[encoder.family].pooler == "heads"
-    return head in READS_SEQUENCE or of_tokens
 
 
 def _approximate(encoder: EncoderConfig) -> str:
@@ -147,8 +121,6 @@ class MaskedLMHead(nn.Module):
 def _next_sentence(encoder: EncoderConfig) -> nn.Module:
     return nn.Linear(encoder.hidden, 2)
 
-
-PretrainingHead = Literal["masked_lm", "next_sentence", "replaced_tokens"]
 
 PRETRAINING_HEADS: dict[PretrainingHead, Callable[[EncoderConfig], nn.Module]] = {
     "masked_lm": MaskedLMHead,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from bertsmith.core.config import Config
-from bertsmith.core.errors import ConfigError
-from bertsmith.core.printable import counted
 from bertsmith.core.shapes import (
     AtTargets,
     ClassLogits,
@@ -25,134 +22,13 @@ from bertsmith.core.shapes import (
 )
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Precision, Preprocessing
+from bertsmith.network.config import ModelConfig, Precision, reads_pooler
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
-from bertsmith.network.encoder import Encoder, EncoderConfig, encoder_of
-from bertsmith.network.families.catalog import FAMILIES, PRESETS
-from bertsmith.network.heads import (
-    HEADS,
-    PRETRAINING_HEADS,
-    READS_SEQUENCE,
-    HeadName,
-    Pooler,
-    Predicts,
-    PretrainingHead,
-    pooled_places,
-    reads_pooler,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(Config):
-    """An encoder and the heads that stand on it."""
-
-    encoder: EncoderConfig
-    """Sizes and wiring of the encoder."""
-    pooler: bool = True
-    """Whether there is a pooler; next sentence and classification read it."""
-    masked_lm: bool = False
-    """Whether there is a masked-LM head."""
-    next_sentence: bool = False
-    """Whether there is a next-sentence head."""
-    replaced_tokens: bool = False
-    """Whether there is a head that tells replaced tokens (ELECTRA)."""
-    predicts: Predicts | None = None
-    """What the head of a task tells: class or classes of a text, a number, tags of its tokens, the
-    span of an answer, a choice among several texts; None for no such head."""
-    labels: tuple[str, ...] = ()
-    """Names of what the head tells (classes, numbers, tags) in the order of its outputs."""
-    classifier_dropout: float = 0.1
-    """Share of what that head reads set to zero in training."""
-    no_answer: float | None = None
-    """For spans: by how much the score of no answer has to exceed that of the best one for none to
-    be given, tuned when the model was trained; None where it always answers."""
-    min_confidence: float | None = None
-    """For classes and choices: the probability below which no answer is given, chosen on dev when
-    the model was trained; None where it always answers."""
-    preprocessing: Preprocessing | None = None
-    """How texts were read when the model was fine-tuned; None where that is not known."""
-
-    def __post_init__(self) -> None:
-        if not self.pooler and (self.next_sentence or self.head in READS_SEQUENCE):
-            raise ConfigError(
-                "next sentence, class, classes, number and choice need the pooler",
-                remedy="set pooler to true",
-            )
-        self._check_family()
-        if not 0 <= self.classifier_dropout < 1:
-            raise ConfigError(
-                f"classifier_dropout is {self.classifier_dropout}", remedy="it must be in [0, 1)"
-            )
-        if (self.head in ("classify", "tag")) != bool(self.labels):
-            raise ConfigError(
-                f"{counted(len(self.labels), 'label')} for a model that predicts {self.predicts}",
-                remedy="class, classes, number and tags want labels, one for each output",
-            )
-        if self.no_answer is not None and self.predicts != "span":
-            raise ConfigError("no_answer is for a model that predicts spans")
-        if self.min_confidence is not None and self.predicts not in ("class", "choice"):
-            raise ConfigError("min_confidence is for a model that predicts a class or a choice")
-        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
-            raise ConfigError(f"min_confidence is {self.min_confidence}, no probability")
-        if len(set(self.labels)) < len(self.labels):
-            raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
-
-    def _check_family(self) -> None:
-        """Check that the family has such heads."""
-        family = FAMILIES[self.encoder.family]
-        if self.next_sentence and family.pairs is None:
-            those = [each.title for each in FAMILIES.values() if each.pairs is not None]
-            raise ConfigError(
-                f"{family.title} has no next-sentence head",
-                remedy=f"take a {' or '.join(those)}, or train with --sequences within_documents",
-            )
-        if self.replaced_tokens and not family.replaced_tokens:
-            raise ConfigError(
-                f"{family.title} has no head for replaced tokens", remedy="take an ELECTRA"
-            )
-        read = reads_pooler(self.head, self.encoder)
-        if family.pooler != "encoder" and self.pooler != read:
-            raise ConfigError(
-                f"{family.title} has a pooler below heads that read it, and only there",
-                remedy=f"set pooler to {'true' if read else 'false'}",
-            )
-        if family.pooler == "heads" and self.masked_lm and self.head is not None:
-            raise ConfigError(f"{family.title} has one head", remedy="set masked_lm to false")
-
-    def with_head(self, predicts: Predicts, labels: tuple[str, ...] = ()) -> ModelConfig:
-        """Return the config of the encoder with a new head for a task, and no other heads.
-
-        There is a pooler if the head reads one. An encoder that reads from left to right is then
-        pooled at its last token: the first one sees only itself.
-        """
-        encoder = self.encoder
-        pooler = reads_pooler(HEADS[predicts], encoder)
-        if encoder.causal:
-            encoder = replace(encoder, pooled="last" if pooler else "first")
-        return ModelConfig(
-            encoder=encoder,
-            pooler=pooler,
-            predicts=predicts,
-            labels=labels,
-            classifier_dropout=self.classifier_dropout,
-        )
-
-    @property
-    def head(self) -> HeadName | None:
-        """The head that predicts."""
-        return None if self.predicts is None else HEADS[self.predicts]
-
-    @property
-    def pretraining_heads(self) -> list[PretrainingHead]:
-        """The heads of pre-training that there are."""
-        return [name for name in PRETRAINING_HEADS if getattr(self, name)]
-
-    @property
-    def outputs(self) -> int:
-        """Values that the head gives for each thing it reads; 0 without one."""
-        return {None: 0, "span": 2, "choose": 1}.get(self.head, len(self.labels))
+from bertsmith.network.encoder import Encoder
+from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.heads import PRETRAINING_HEADS, Pooler, pooled_places
 
 
 class Model(nn.Module):
@@ -235,14 +111,6 @@ class Model(nn.Module):
         """Scores (sequences,), one an option; those of a question stand in a row."""
         pooled = self.classifier_dropout(self.pooled(encoded, batch))
         return self.heads["choose"](pooled)[:, 0]  # type: ignore[no-any-return]
-
-
-def preset_config(name: str) -> ModelConfig:
-    """Return the parts that the published count of a preset is of: some have a head in it."""
-    family, preset = PRESETS[name]
-    encoder = encoder_of(family, preset.size, preset.vocabulary)
-    pooler = FAMILIES[family].pooler == "encoder"
-    return ModelConfig(encoder=encoder, pooler=pooler, masked_lm=preset.masked_lm)
 
 
 def build_model(config: ModelConfig, *, seed: int) -> Model:

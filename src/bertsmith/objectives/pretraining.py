@@ -9,9 +9,10 @@ from torch.utils.checkpoint import checkpoint
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.shapes import AtTargets
 from bertsmith.network.batch import Batch, Target
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, SequenceTerm, TokenTerm

@@ -18,11 +18,12 @@ from bertsmith.core.shapes import Places
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network import shape_buckets
 from bertsmith.network.batch import Batch, Target
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.embeddings import Embeddings
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.encoder import Encoder
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, ModelConfig, initialise
+from bertsmith.network.model import Model, initialise
 from bertsmith.objectives.cross_entropy import linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Term, TokenTerm
 

@@ -27,8 +27,8 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.config import EmbedConfig
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import Texts
-from bertsmith.recipes.resources import device_named
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header

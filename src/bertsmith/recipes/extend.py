@@ -21,8 +21,9 @@ from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted
 from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExtendConfig
 from bertsmith.recipes.prepare import open_corpus
 from bertsmith.recipes.vocabulary import watched_learning

@@ -30,11 +30,11 @@ from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import markdown as shown
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings, GlueConfig
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.recipes.resources import device_named
 from bertsmith.tasks.answering import task_predictor
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.table import GLUE

@@ -32,13 +32,13 @@ from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import Features
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.hub.models import model_folder
-from bertsmith.network.config import Precision
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.config import ModelConfig, Precision
+from bertsmith.network.model import Model
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.embed import open_embedder
 from bertsmith.recipes.predict.evaluate import evaluate_predictor
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
-from bertsmith.recipes.resources import device_named
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.text.corpus.documents import tidy

@@ -1,4 +1,4 @@
-"""Device, memory and disk: does a run fit, and how much memory published models take.
+"""Memory and disk: does a run fit, and how much memory published models take.
 
 The pre-flight check of both runs before anything is allocated. Memory is estimated from sizes,
 mostly to within a third (tests/recipes/test_preflight_room.py measures it); it is the sum of
@@ -17,7 +17,6 @@ The table of models has two such figures, plus the memory of Python and the libr
 from __future__ import annotations
 
 import dataclasses
-import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -28,50 +27,14 @@ import torch
 from rich.box import SIMPLE_HEAD
 
 from bertsmith.batches.config import SampleConfig
-from bertsmith.core.errors import ConfigError, StoreError
+from bertsmith.core.errors import StoreError
 from bertsmith.core.log import Table, say
 from bertsmith.core.output import print_table
-from bertsmith.network.config import Precision
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
 from bertsmith.network.families.catalog import PRESETS
-from bertsmith.network.model import Model, ModelConfig, preset_config
+from bertsmith.network.model import Model
 from bertsmith.objectives.replaced_tokens import generator_config
 from bertsmith.training.config import OptimiserConfig
-
-
-def best_device() -> torch.device:
-    """Return the first CUDA device if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def device_named(name: str) -> torch.device:
-    """Return the device of a name: auto (the best available), cpu, cuda, or a numbered cuda:1.
-
-    Raises `ConfigError` for a device that is not available.
-    """
-    if name == "auto":
-        return best_device()
-    if name == "cpu":
-        return torch.device(name)
-    if not re.fullmatch(r"cuda(:\d+)?", name):
-        raise ConfigError(
-            f"there is no device {name!r}", remedy="devices are auto, cpu, cuda, cuda:1 and so on"
-        )
-    if not torch.cuda.is_available():
-        built = torch.version.cuda is not None
-        why = "finds no GPU it can use" if built else "was built for processors alone"
-        raise ConfigError(
-            f"--device is {name}, and torch {torch.__version__} {why}",
-            remedy="leave --device out" if built else "install torch with CUDA, or leave it out",
-        )
-    device, count = torch.device(name), torch.cuda.device_count()
-    if device.index is not None and device.index >= count:
-        raise ConfigError(
-            f"--device is {name}, and there are {count} GPUs",
-            remedy=f"take one of cuda:0 to cuda:{count - 1}",
-        )
-    return device
-
 
 Verdict = Literal["fine", "look", "stop"]
 

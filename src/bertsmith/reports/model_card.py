@@ -18,8 +18,7 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.printable import printable_lines
 from bertsmith.hub.models import PREFIX, origin
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.weights.folder import CARD_FILE
 from bertsmith.weights.formats.catalog import cannot_hold
 

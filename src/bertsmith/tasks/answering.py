@@ -26,8 +26,9 @@ from bertsmith.engine.predictor import (
     split_requests,
     text_length,
 )
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tasks.table import task_of
 from bertsmith.tasks.task import (

@@ -10,7 +10,7 @@ from typing import Any
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import ModelConfig
 from bertsmith.tasks.choice import CHOICE
 from bertsmith.tasks.classify import CLASSIFY, glue_classification
 from bertsmith.tasks.config import Reading

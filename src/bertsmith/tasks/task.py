@@ -30,9 +30,8 @@ from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.evaluation.spans import EntityScores
-from bertsmith.network.config import Fit
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.config import Fit, ModelConfig, Predicts
+from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.text.examples.example import Example

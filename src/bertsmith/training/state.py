@@ -19,8 +19,9 @@ from bertsmith.batches import DataPosition
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import short_number
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import training_flops, work_of
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.replaced_tokens import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State

@@ -7,12 +7,17 @@ from typing import Any, NoReturn
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import read_json
-from bertsmith.network.config import Activation, Preprocessing
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import (
+    HEADS,
+    Activation,
+    EncoderConfig,
+    HeadName,
+    ModelConfig,
+    Predicts,
+    Preprocessing,
+)
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.heads import HEADS, HeadName, Predicts
-from bertsmith.network.model import ModelConfig
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import Part
 

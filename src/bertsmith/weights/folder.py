@@ -12,9 +12,9 @@ from torch import Tensor
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import write_json
 from bertsmith.core.ownership import new_folder, place_aside
+from bertsmith.network.config import HEADS, ModelConfig, Predicts
 from bertsmith.network.embeddings import FixedTable, sinusoidal_table
-from bertsmith.network.heads import HEADS, Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights import names

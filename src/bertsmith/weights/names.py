@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch import nn
 
-from bertsmith.network.encoder import Encoder, EncoderConfig
-from bertsmith.network.heads import HEADS, PRETRAINING_HEADS, Pooler
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import HEADS, EncoderConfig, ModelConfig
+from bertsmith.network.encoder import Encoder
+from bertsmith.network.heads import PRETRAINING_HEADS, Pooler
 from bertsmith.weights.formats.catalog import FORMATS, FormatName, format_of
 from bertsmith.weights.formats.format import POSITIONS, WIDEN, E, H, Part, Row, linear
 

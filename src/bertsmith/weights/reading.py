@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
+from bertsmith.network.config import HEADS, READS_SEQUENCE, HeadName, ModelConfig, Predicts
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.heads import HEADS, PRETRAINING_HEADS, READS_SEQUENCE, HeadName, Predicts
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.heads import PRETRAINING_HEADS
 from bertsmith.weights import names
 from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName

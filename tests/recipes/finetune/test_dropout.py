@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from bertsmith.cli.main import main
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import Predicts
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.trial import prepare_model
 from bertsmith.weights.folder import load_as, save_model, start_from

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.network.heads import Predicts
+from bertsmith.network.config import Predicts
 from bertsmith.recipes.finetune.baselines import STATIC, TFIDF
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import (

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import build_model
 from bertsmith.recipes.finetune.config import AtOnce, ExperimentConfig, FinetuneSettings
 from bertsmith.recipes.finetune.experiment import training_counts
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertsmith.network.encoder import encoder_of
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import reading_length
 from bertsmith.tasks.classify import CLASSIFY

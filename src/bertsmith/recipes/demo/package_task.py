@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.streams import Purpose, permuted, stream, uniform
 from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import TFIDF, Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare

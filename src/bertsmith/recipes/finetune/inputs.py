@@ -18,8 +18,9 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import Work, training_flops
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.resources import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format

@@ -28,8 +28,9 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.heads import Predicts
+from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (
@@ -50,7 +51,7 @@ from bertsmith.recipes.finetune.trials import (
     training_need,
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
-from bertsmith.recipes.resources import device_named, free_memory
+from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
 from bertsmith.training.threads import quick_choice, threads_of_torch

@@ -13,9 +13,9 @@ from bertsmith.engine.predictor import Predictor
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
-from bertsmith.recipes.resources import device_named
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.labels import require_labels, unknown_label

@@ -23,7 +23,8 @@ from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.hub.models import model_folder
-from bertsmith.network.model import ModelConfig
+from bertsmith.network.config import ModelConfig
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
     Asked,
@@ -32,7 +33,6 @@ from bertsmith.recipes.predict.rows import (
     in_the_text_as_written,
     reading_as_trained,
 )
-from bertsmith.recipes.resources import device_named
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Record, Task

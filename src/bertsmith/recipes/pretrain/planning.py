@@ -28,8 +28,8 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Precision
-from bertsmith.network.model import Model, ModelConfig, build_model
+from bertsmith.network.config import ModelConfig, Precision
+from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.preflight import shares_of

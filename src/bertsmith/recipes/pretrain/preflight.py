@@ -18,7 +18,8 @@ from bertsmith.batches.segments import Segments
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
-from bertsmith.network.model import Model, ModelConfig
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.speed import (

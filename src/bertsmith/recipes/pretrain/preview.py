@@ -12,6 +12,7 @@ from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import say
 from bertsmith.objectives.pretraining import objective_of
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.planning import plan_time
 from bertsmith.recipes.pretrain.preflight import check, check_room
@@ -24,7 +25,7 @@ from bertsmith.recipes.pretrain.recipe import (
     tell_plan,
     verifying_seconds,
 )
-from bertsmith.recipes.resources import Findings, device_named
+from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.training.run_folder import RunFolder
 

@@ -22,11 +22,12 @@ from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
 from bertsmith.hub.models import model_folder
-from bertsmith.network.encoder import encoder_of
+from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.model import Model, ModelConfig, build_model, start_positions_as_sinusoids
+from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
+from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.pretrain.config import (
     WIRING,
     PretrainConfig,
@@ -57,7 +58,7 @@ from bertsmith.recipes.pretrain.starting import (
     start_from_parent,
     wanted_network,
 )
-from bertsmith.recipes.resources import Findings, best_device, device_named
+from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import INDEX, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State

@@ -22,9 +22,9 @@ from bertsmith.core.errors import MissingExtra, RunFolderError
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, markdown
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Precision
+from bertsmith.network.config import ModelConfig, Precision
 from bertsmith.network.families.catalog import FAMILIES
-from bertsmith.network.model import Model, ModelConfig, forward_only
+from bertsmith.network.model import Model, forward_only
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.starting import new_parts
 from bertsmith.reports.model_card import base_of, head_of, written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     DEFAULTS,
     EMBEDDINGS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.family import FamilyName
-from bertsmith.network.model import ModelConfig
 from bertsmith.weights.formats.albert import ALBERT
 from bertsmith.weights.formats.bert import BERT
 from bertsmith.weights.formats.distilbert import DISTILBERT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.albert import MASKED_LM
 from bertsmith.weights.formats.format import (
     HOLDS,

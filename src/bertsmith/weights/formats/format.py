@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.encoder import EncoderConfig
-from bertsmith.network.heads import HeadName, PretrainingHead
+from bertsmith.network.config import EncoderConfig, HeadName, PretrainingHead
 
 Part = Literal["encoder", "pooler"] | PretrainingHead | HeadName
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.network.encoder import EncoderConfig
+from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     HOLDS,
     F,
