@@ -19,7 +19,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -c co
 # made, as its scripts hold that path: nothing depends on file times, and a moved copy is made anew. An environment that was
 # not made here is somebody's own: it is used, never cleared. Nothing is ever cleared through a link.
 MADE := $(VENV)/.made-$(shell pwd | cksum | tr ' ' '-')
-KEY := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
+KEY := $(shell cat pyproject.toml constraints.txt hatch_build.py kernels/* 2>/dev/null | cksum | tr ' ' '-')
 FOR_DEMO := $(VENV)/.installed-demo-$(KEY)
 FOR_TEST := $(VENV)/.installed-test-$(KEY)
 

@@ -4,5 +4,6 @@ A `Predictor` joins a model with an `Answering`, the protocol by which an exampl
 output decoded (`predictor`); `fill_mask`, `continuation` and `features` implement it here, tasks
 implement it above. `answers` runs the heads. Texts are packed to a budget of tokens, streams are
 taken in windows of bounded size, and a text's answer does not depend on its
-neighbours beyond rounding. Nothing here knows of training.
+neighbours beyond rounding. `native` computes an encoder in C++ where the package was built with it.
+Nothing here knows of training.
 """

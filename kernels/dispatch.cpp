@@ -1,0 +1,224 @@
+// The C functions: the choice of instruction set, the cutting of batches into chunks, and threads.
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "encoder.h"
+#include "threads.h"
+
+namespace bertsmith {
+
+void* allocate(size_t bytes) {
+    void* memory = nullptr;
+    return posix_memalign(&memory, 64, std::max<size_t>(bytes, 64)) ? nullptr : memory;
+}
+
+void release(void* memory) { free(memory); }
+
+void* Arena::block(size_t bytes) {
+    // the link lies before the block, in a cache line of its own
+    char* memory = bytes < (size_t{1} << 46) ? static_cast<char*>(allocate(bytes + 64)) : nullptr;
+    if (!memory) {
+        failed = true;
+        return nullptr;
+    }
+    last_ = new (memory) Link{last_};
+    return memory + 64;
+}
+
+Arena::~Arena() {
+    while (last_) {
+        Link* before = last_->before;
+        release(last_);
+        last_ = before;
+    }
+}
+
+namespace {
+
+// Memory of a thread, kept from call to call.
+class Workspace {
+public:
+    ~Workspace() { release(memory_); }
+    void* of_size(size_t bytes) {
+        if (bytes > size_) {
+            release(memory_);
+            memory_ = allocate(bytes);
+            size_ = memory_ ? bytes : 0;
+        }
+        return memory_;
+    }
+
+private:
+    void* memory_ = nullptr;
+    size_t size_ = 0;
+};
+
+thread_local Workspace workspace;
+
+int32_t detected() {
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const bool bf16 =
+        __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    return !avx2 ? BS_NOTHING : !avx512 ? BS_AVX2 : !bf16 ? BS_AVX512 : BS_AVX512_BF16;
+}
+
+const Kernels* kernels_of(int32_t instruction_set) {
+    static const Kernels* const all[] = {
+        nullptr, &avx2_kernels, &avx512_kernels, &avx512_bf16_kernels
+    };
+    return all[instruction_set];
+}
+
+int32_t usable() {
+    int32_t best = detected();
+    if (const char* asked = getenv("BERTSMITH_KERNELS")) {
+        if (!strcmp(asked, "none")) best = BS_NOTHING;
+        if (!strcmp(asked, "avx2")) best = std::min<int32_t>(best, BS_AVX2);
+        if (!strcmp(asked, "avx512")) best = std::min<int32_t>(best, BS_AVX512);
+    }
+    if (best != BS_NOTHING && !kernels_of(best)->self_test()) return BS_WRONG;
+    return best;
+}
+
+const int32_t best_instruction_set = usable();
+
+int32_t check(const bs_encoder& encoder, const bs_call& call) {
+    const bs_shape& shape = encoder.shape;
+    if (call.tokens < 0 || call.sequences < 0 || call.tokens > INT32_MAX) return BS_BAD_OFFSETS;
+    if (call.offsets[0] != 0 || call.offsets[call.sequences] != call.tokens) return BS_BAD_OFFSETS;
+    for (int64_t i = 0; i < call.sequences; i++)
+        if (call.offsets[i + 1] < call.offsets[i]) return BS_BAD_OFFSETS;
+    const int64_t tables = shape.position_rows - shape.position_offset;
+    const int64_t positions = shape.position_rows ? tables : encoder.ends.turned_positions;
+    for (int64_t i = 0; i < call.tokens; i++) {
+        if (call.ids[i] < 0 || call.ids[i] >= shape.vocabulary) return BS_BAD_TOKEN;
+        if (shape.segments > 1 && (call.segments[i] < 0 || call.segments[i] >= shape.segments))
+            return BS_BAD_SEGMENT;
+        if (positions && (call.positions[i] < 0 || call.positions[i] >= positions))
+            return BS_BAD_POSITION;
+    }
+    if (!call.at) return BS_OK;
+    for (int64_t i = 0; i < call.places; i++)
+        if (call.at[i] < 0 || call.at[i] >= call.tokens || (i && call.at[i] <= call.at[i - 1]))
+            return BS_BAD_PLACES;
+    return BS_OK;
+}
+
+// Tokens that a chunk has at most, unless one sequence is longer: what a layer of them is computed
+// from stays in an L2 cache of 1 MB.
+int64_t largest_chunk(const bs_shape& shape) {
+    return shape.hidden <= 512 ? 256 : 128;
+}
+
+std::vector<Chunk> cut(const bs_call& call, int64_t size) {
+    std::vector<Chunk> chunks;
+    int64_t place = 0;
+    for (int64_t i = 0; i < call.sequences; i++) {
+        const int64_t length = call.offsets[i + 1] - call.offsets[i];
+        if (chunks.empty() || chunks.back().tokens + length > size)
+            chunks.push_back({i, 0, call.offsets[i], 0, place, 0, 0});
+        Chunk& chunk = chunks.back();
+        chunk.sequences++;
+        chunk.tokens += length;
+        chunk.longest = std::max(chunk.longest, length);
+        for (; call.at && place < call.places && call.at[place] < call.offsets[i + 1]; place++)
+            chunk.places++;
+    }
+    return chunks;
+}
+
+// Computes the chunks, each by one thread that takes the next when it is done.
+int32_t separately(const bs_encoder& encoder, const bs_call& call, std::vector<Chunk>& chunks) {
+    // those that take longest first
+    std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) {
+        return a.tokens * a.longest > b.tokens * b.longest;
+    });
+    std::atomic<size_t> next{0};
+    std::atomic<int32_t> status{BS_OK};
+    const auto work = [&](int, int) {
+        for (size_t i; (i = next++) < chunks.size();) {
+            void* memory = workspace.of_size(encoder.kernels->memory(encoder, chunks[i], 1));
+            if (!memory) {
+                status = BS_NO_MEMORY;
+                return;
+            }
+            Team alone(1);
+            encoder.kernels->forward(encoder, call, chunks[i], memory, alone, 0);
+        }
+    };
+    run_threads(std::min<int64_t>(call.threads, static_cast<int64_t>(chunks.size())), work);
+    return status;
+}
+
+// Computes one chunk after another, each by all threads.
+int32_t together(const bs_encoder& encoder, const bs_call& call, const std::vector<Chunk>& chunks) {
+    size_t bytes = 0;
+    for (const Chunk& chunk : chunks)
+        bytes = std::max(bytes, encoder.kernels->memory(encoder, chunk, call.threads));
+    void* memory = workspace.of_size(bytes);
+    if (!memory) return BS_NO_MEMORY;
+    Team* team = nullptr;
+    alignas(Team) char place[sizeof(Team)];
+    const auto start = [&](int size) { team = new (place) Team(size); };
+    const auto work = [&](int rank, int) {
+        for (const Chunk& chunk : chunks) {
+            encoder.kernels->forward(encoder, call, chunk, memory, *team, rank);
+            team->wait();
+        }
+    };
+    run_threads(call.threads, work, start);
+    return BS_OK;
+}
+
+}  // namespace
+}  // namespace bertsmith
+
+using namespace bertsmith;
+
+int32_t bs_instruction_set(void) { return best_instruction_set; }
+
+bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks) {
+    auto* encoder = new (std::nothrow) bs_encoder{};
+    if (!encoder) return nullptr;
+    encoder->shape = *shape;
+    encoder->ends = *ends;
+    encoder->kernels = kernels_of(shape->instruction_set);
+    if (encoder->kernels->prepare(*encoder, blocks)) return encoder;
+    delete encoder;
+    return nullptr;
+}
+
+void bs_encoder_free(bs_encoder* encoder) { delete encoder; }
+
+int32_t bs_encoder_forward(const bs_encoder* encoder, const bs_call* call) {
+    try {
+        if (const int32_t wrong = check(*encoder, *call)) return wrong;
+        if (!call->tokens) return BS_OK;
+        const int64_t threads = std::max(call->threads, 1);
+        const int64_t most = largest_chunk(encoder->shape);
+        // chunks of about one size, as many for each thread
+        const int64_t turns = (call->tokens + most * threads - 1) / (most * threads);
+        const int64_t size = (call->tokens + turns * threads - 1) / (turns * threads);
+        std::vector<Chunk> chunks = cut(*call, size);
+        int64_t largest = 0;
+        for (const Chunk& chunk : chunks) largest = std::max(largest, chunk.tokens);
+        if (threads > 1 && largest * threads > call->tokens * 5 / 4 + most)
+            return together(*encoder, *call, chunks);
+        return separately(*encoder, *call, chunks);
+    } catch (const std::bad_alloc&) {
+        return BS_NO_MEMORY;
+    }
+}

@@ -1,0 +1,102 @@
+// What the parts of the library share, whatever the instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bertsmith_kernels.h"
+
+namespace bertsmith {
+
+// Memory from the start of a cache line, or null.
+void* allocate(size_t bytes);
+void release(void* memory);
+
+// Blocks of memory that are released together. Once one cannot be had, `failed` is true.
+class Arena {
+public:
+    ~Arena();
+    template <class T>
+    T* take(size_t count) {
+        return static_cast<T*>(block(count * sizeof(T)));
+    }
+    bool failed = false;
+
+private:
+    void* block(size_t bytes);
+    struct Link {
+        Link* before;
+    };
+    Link* last_ = nullptr;
+};
+
+// A packed matrix: panels of columns, in each the words of a column below each other; for int8 the
+// scale of each column and the sum of its values.
+struct Weights {
+    void* values;
+    float *bias, *scale;
+    int32_t* sums;
+    int panels;
+    long words;
+};
+
+struct Norm {
+    float *weight, *bias;  // null: none
+};
+
+struct Block {
+    Weights query_key_value, output, up, down;
+    Norm attention_norm, feed_forward_norm;
+};
+
+// The threads that compute one chunk together. With one there is nothing to wait for.
+class Team {
+public:
+    explicit Team(int threads) : size(threads) {}
+    const int size;
+    void wait() {
+        if (size > 1) wait_for_all();
+    }
+
+private:
+    void wait_for_all();
+    int arrived_ = 0;
+    int phase_ = 0;
+};
+
+// Whole sequences of a batch that go through all layers together.
+struct Chunk {
+    int64_t first_sequence, sequences;
+    int64_t first_token, tokens;
+    int64_t first_place, places;
+    int64_t longest;
+};
+
+// What an instruction set offers.
+struct Kernels {
+    // whether its products are right on this processor
+    bool (*self_test)();
+    // packs the weights of an encoder; false where there is no memory
+    bool (*prepare)(bs_encoder& encoder, const bs_block* blocks);
+    // bytes that a chunk needs for a team of so many
+    size_t (*memory)(const bs_encoder& encoder, const Chunk& chunk, int threads);
+    // what one thread of a team does for a chunk
+    void (*forward)(
+        const bs_encoder& encoder, const bs_call& call, const Chunk& chunk, void* memory,
+        Team& team, int rank
+    );
+};
+
+extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
+
+}  // namespace bertsmith
+
+struct bs_encoder {
+    bs_shape shape;
+    bs_ends ends;
+    const bertsmith::Kernels* kernels;
+    bertsmith::Arena arena;
+    bertsmith::Block* blocks;
+    bertsmith::Weights widen;
+    bertsmith::Norm embedding_norm, final_norm;
+};

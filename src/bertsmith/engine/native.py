@@ -1,0 +1,295 @@
+"""The encoder in native code: a forward pass of all layers in one call of a C library.
+
+The library (kernels/ of the repository) is compiled when the package is built, where there is a C++
+compiler. It has kernels for several instruction sets and chooses when it is loaded; the environment
+variable BERTSMITH_KERNELS, avx2, avx512 or none, makes it choose a lower one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.core.log import say
+from bertsmith.core.shapes import Places
+from bertsmith.network.attention.rotary import rotation
+from bertsmith.network.batch import Batch
+from bertsmith.network.block import Block
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
+from bertsmith.network.encoder import Encoder, EncoderConfig
+
+KernelPrecision = Literal["fp32", "bf16", "int8"]
+
+_LIBRARY = Path(__file__).with_name("_kernels.so")
+_INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
+_FAILED_TEST = -1
+_PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
+# sums of int8 products are 32-bit numbers
+_WIDEST_INT8 = 2**31 // (255 * 127)
+_ERRORS: dict[int, Exception] = {
+    1: MemoryError("no memory for the native kernels' workspace"),
+    2: IndexError("a token id is not in the vocabulary"),
+    3: IndexError("a segment has no embedding"),
+    4: IndexError("a position exceeds the longest sequence of the model"),
+    5: ValueError("the offsets of the batch's sequences are not in order"),
+    6: ValueError("the places asked for are not in order, or not in the batch"),
+}
+
+
+class _Shape(Structure):
+    _fields_ = [
+        *((name, c_int32) for name in (
+            "instruction_set", "precision", "hidden", "heads", "feed_forward", "embedding",
+            "layers", "blocks", "vocabulary", "segments", "position_rows", "position_offset",
+            "gated", "tanh_gelu", "norm_before", "causal", "reach", "global_every",
+        )),
+        ("epsilon", c_float),
+    ]  # fmt: skip
+
+
+class _Affine(Structure):
+    """The weight and bias of a linear layer or a norm."""
+
+    _fields_ = [("weight", c_void_p), ("bias", c_void_p)]
+
+
+_LINEAR = ("query", "key", "value", "output", "up", "gate", "down")
+
+
+class _Block(Structure):
+    _fields_ = [(name, _Affine) for name in (*_LINEAR, "attention_norm", "feed_forward_norm")]
+
+
+class _Ends(Structure):
+    _fields_ = [
+        ("tokens", c_void_p), ("segments", c_void_p), ("positions", c_void_p),
+        ("norm", _Affine), ("widen", _Affine), ("final_norm", _Affine),
+        ("turns", c_void_p), ("local_turns", c_void_p), ("turned_positions", c_int32),
+    ]  # fmt: skip
+
+
+class _Call(Structure):
+    _fields_ = [
+        ("tokens", c_int64), ("sequences", c_int64),
+        ("ids", c_void_p), ("segments", c_void_p), ("positions", c_void_p), ("offsets", c_void_p),
+        ("at", c_void_p), ("places", c_int64),
+        ("layers", c_int32), ("threads", c_int32),
+        ("last", c_void_p), ("states", c_void_p),
+    ]  # fmt: skip
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return the library, None where it was not built or cannot be used."""
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+    except OSError:
+        return None
+    library.bs_instruction_set.restype = c_int32
+    found = library.bs_instruction_set()
+    if found == _FAILED_TEST:
+        say("the native kernels fail their test on this processor and are not used")
+    if found not in _INSTRUCTION_SETS:
+        return None
+    library.bs_encoder_new.restype = c_void_p
+    library.bs_encoder_new.argtypes = [POINTER(_Shape), POINTER(_Ends), POINTER(_Block)]
+    library.bs_encoder_free.restype = None
+    library.bs_encoder_free.argtypes = [c_void_p]
+    library.bs_encoder_forward.restype = c_int32
+    library.bs_encoder_forward.argtypes = [c_void_p, POINTER(_Call)]
+    return library
+
+
+def instruction_set() -> str | None:
+    """Return "avx2", "avx512", "avx512-bf16" (with int8 products), or None without kernels."""
+    library = _library()
+    return None if library is None else _INSTRUCTION_SETS[library.bs_instruction_set()]
+
+
+def cannot(config: EncoderConfig, precision: KernelPrecision) -> str | None:
+    """Return why the kernels cannot compute an encoder in a precision, None if they can."""
+    available = instruction_set()
+    if available is None:
+        return "there are no native kernels for this processor, or they were not built"
+    if precision == "bf16" and available != "avx512-bf16":
+        return f"this processor has no products of bf16 numbers ({available})"
+    if precision == "int8" and max(config.hidden, config.feed_forward) > _WIDEST_INT8:
+        return f"rows of more than {_WIDEST_INT8} numbers are too wide for products in int8"
+    return None
+
+
+class NativeEncoder(nn.Module):
+    """An encoder whose forward passes are computed by the native kernels.
+
+    It takes the place of an `Encoder` in a model that answers. The weights are copied in the form
+    that the kernels read, the embedding tables are shared.
+    """
+
+    def __init__(self, encoder: Encoder, *, precision: KernelPrecision, threads: int) -> None:
+        """Pack an encoder's weights; `threads` are those of a forward pass, at most."""
+        super().__init__()
+        assert cannot(encoder.config, precision) is None
+        self.config, self.embeddings = encoder.config, encoder.embeddings
+        self.threads = threads
+        self._handle = _Handle(encoder, precision)
+
+    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+        """Return what `Encoder.forward` does; of taps only those of states are possible.
+
+        Raises `IndexError` for token ids, segments and positions that there are no embeddings for.
+        """
+        assert taps == Taps(states=taps.states), "the native kernels keep hidden states only"
+        top, hidden = self.config.layers, self.config.hidden
+        end = max(taps.states, default=0) if at is not None and not len(at) else top
+        read = None if top in taps.states or end < top else at
+        states = {n: torch.empty(batch.tokens, hidden) for n in taps.states if n <= end}
+        rows = batch.tokens if read is None else len(read)
+        last = torch.empty(rows if end == top else 0, hidden)
+        pointers = (c_void_p * (top + 1))(*(_pointer(states.get(n)) for n in range(top + 1)))
+        inputs = [
+            each.to(torch.int64).contiguous()
+            for each in (batch.ids, batch.segments, batch.positions, batch.offsets)
+        ]
+        places = None if read is None else read.to(torch.int64).contiguous()
+        call = _Call(
+            batch.tokens, batch.sequences, *map(_pointer, inputs),
+            _pointer(places), 0 if places is None else len(places),
+            end, self.threads, _pointer(last) if end == top else None,
+            ctypes.cast(pointers, c_void_p),
+        )  # fmt: skip
+        self._handle.forward(call)
+        if at is not None and read is None and end == top:
+            last = last[at]
+        return Encoded(last=last, places=at, states=states)
+
+
+class _Handle:
+    """The library's encoder, released with this object."""
+
+    def __init__(self, encoder: Encoder, precision: KernelPrecision) -> None:
+        self._address: int | None = None
+        library = _library()
+        assert library is not None
+        self._library = library
+        shape = _shape(encoder, library.bs_instruction_set(), precision)
+        # what the library reads where it is
+        turns = [_turns(encoder.config, theta) for theta in _thetas(encoder.config)]
+        ends, self._kept = _ends(encoder, turns)
+        blocks = (_Block * len(encoder.blocks))()
+        copies: list[Tensor] = []
+        for to, block in zip(blocks, encoder.blocks, strict=True):
+            assert isinstance(block, Block)
+            _fill(to, block, copies)
+        self._address = library.bs_encoder_new(shape, ends, blocks)
+        if not self._address:
+            raise MemoryError("no memory for the packed weights")
+
+    def __del__(self) -> None:
+        if self._address:
+            self._library.bs_encoder_free(self._address)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a native encoder cannot be copied or pickled")
+
+    def forward(self, call: _Call) -> None:
+        status = self._library.bs_encoder_forward(self._address, call)
+        if status:
+            error = _ERRORS[status]
+            raise type(error)(*error.args)
+
+
+def _pointer(values: Tensor | None) -> int | None:
+    return None if values is None else values.data_ptr()
+
+
+def _shape(encoder: Encoder, found: int, precision: KernelPrecision) -> _Shape:
+    config = encoder.config
+    table = encoder.embeddings.positions
+    return _Shape(
+        instruction_set=found,
+        precision=_PRECISIONS.index(precision),
+        hidden=config.hidden,
+        heads=config.heads,
+        feed_forward=config.feed_forward,
+        embedding=config.embedding or 0,
+        layers=config.layers,
+        blocks=len(encoder.blocks),
+        vocabulary=len(encoder.embeddings.tokens.weight),
+        segments=config.segments,
+        position_rows=0 if table is None else config.longest + config.position_offset,
+        position_offset=config.position_offset,
+        gated=config.gated,
+        tanh_gelu=config.activation == "gelu_tanh",
+        norm_before=config.norm == "before",
+        causal=config.causal,
+        reach=-1 if config.window is None else config.window // 2,
+        global_every=config.global_every,
+        epsilon=config.norm_epsilon,
+    )
+
+
+def _thetas(config: EncoderConfig) -> Sequence[float]:
+    return (config.theta, config.local_theta) if config.positions == "rotary" else ()
+
+
+def _turns(config: EncoderConfig, theta: float) -> Tensor:
+    """Return the cosines and sines of all positions, (2, positions, head / 2)."""
+    found = rotation(torch.arange(config.longest), config.hidden // config.heads, theta)
+    return torch.stack([found.cosine[:, 0], found.sine[:, 0]])
+
+
+def _ends(encoder: Encoder, turns: Sequence[Tensor]) -> tuple[_Ends, list[Tensor]]:
+    """Return what lies before and after the blocks, and the tensors that have to be kept for it."""
+    kept = [*turns]
+    own = encoder.embeddings
+
+    def table(module: nn.Module | None) -> int | None:
+        return None if module is None else _kept(module.weight, kept)
+
+    ends = _Ends(
+        tokens=table(own.tokens),
+        segments=table(own.segments),
+        positions=table(own.positions),
+        norm=_affine(own.norm, kept),
+        widen=_affine(own.widen, kept),
+        final_norm=_affine(encoder.final_norm, kept),
+    )
+    if turns:
+        ends.turns, ends.local_turns = (_pointer(each) for each in turns)
+        ends.turned_positions = encoder.config.longest
+    return ends, kept
+
+
+def _fill(to: _Block, block: Block, kept: list[Tensor]) -> None:
+    """Set the addresses of a block's weights, which are kept until they are packed."""
+    attention, feed_forward = block.attention, block.feed_forward
+    modules = {
+        **{name: getattr(attention, name) for name in _LINEAR[:4]},
+        **{name: getattr(feed_forward, name) for name in _LINEAR[4:]},
+        "attention_norm": block.attention_norm,
+        "feed_forward_norm": block.feed_forward_norm,
+    }
+    for name, module in modules.items():
+        setattr(to, name, _affine(module, kept))
+
+
+def _affine(module: nn.Module | None, kept: list[Tensor]) -> _Affine:
+    """Return the weight and bias of a linear layer or norm, nothing for none and for identities."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    return _Affine(
+        None if weight is None else _kept(weight, kept), None if bias is None else _kept(bias, kept)
+    )
+
+
+def _kept(values: Tensor | nn.Module, kept: list[Tensor]) -> int:
+    """Return the address of numbers as contiguous float32, which stay in `kept`."""
+    assert isinstance(values, Tensor)
+    kept.append(values.detach().to("cpu", torch.float32).contiguous())
+    return kept[-1].data_ptr()
