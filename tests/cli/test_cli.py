@@ -163,6 +163,9 @@ def test_every_verb_explains_all_its_arguments(
         for option in options_of(verb.config).values():
             assert f"\n  {option.shown}" in shown
             assert option.explanation, option
+            if option.positional:
+                # also where a group beside those of the verb has it
+                assert [line.split()[:1] for line in shown.split("\n")].count([option.shown]) == 1
     # an argument without an explanation has nothing behind it, neither here nor on the next line
     lines = shown[shown.index("options:") :].splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):

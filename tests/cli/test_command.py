@@ -130,7 +130,7 @@ def complaint(arguments: str | list[str]) -> str:
         ("rye --out loaf", PLAIN),
         ("--out=loaf rye", PLAIN),
         ("rye --out size --size large", changed(out=Path("size"), size="large")),
-        ("rye --out loaf --from --ann", changed(from_="--ann")),
+        ("rye --out loaf --from=--ann", changed(from_="--ann")),
         ("rye --out loaf wheat", changed(flour=(Path("rye"), Path("wheat")))),
         ("--out loaf -- --rye", changed(flour=(Path("--rye"),))),
         ("rye --out loaf --oven-heat 2.5e2 --size large", changed(oven_heat=250.0, size="large")),
@@ -277,14 +277,22 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert "large.yaml: is over 1 MiB" in complaint(f"rye --out x --config {tmp_path}/large.yaml")
 
 
+NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("rye", "missing: --out; see: bertsmith bake --help"),
         ("--out loaf", "missing: FLOUR; see: bertsmith bake --help"),
-        ("rye --out", "--out has no value; see: bertsmith bake --help"),
-        ("rye --out --no-dry-run", "--out has no value; see: bertsmith bake --help"),
-        ("rye --out --dry-run", "--out has no value; see: bertsmith bake --help"),
+        ("rye --out", NO_VALUE),
+        ("rye --out --no-dry-run", NO_VALUE),
+        ("rye --out --dry-run", NO_VALUE),
+        ("rye --from Ann --out -x", NO_VALUE),
+        ("rye --out loaf --no-dry-run=no",
+         "--no-dry-run takes no value; see: bertsmith bake --help"),
+        ("rye --out loaf -h1", "-h takes no value; see: bertsmith bake --help"),
+        ("rye --out loaf --siz small", "there is no option --siz; did you mean --size?"),
         ("rye --out loaf --dry-run=yes", "--dry-run takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),
         ("rye --out loaf --oven-heat hot", "--oven-heat is 'hot'; it must be a number"),
@@ -330,11 +338,12 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         "--from FROM who bakes it --batch-size BATCH-SIZE loaves at a time (default: 16)",
         "--oven-heat OVEN-HEAT in degrees, 90 % of it from below (default: 200.0)",
         "--size {small,large} of the loaf (default: small)",
-        "--dry-run heat nothing --salts SALTS,... shares of each (default: 0.9,0.98)",
+        "--dry-run, --no-dry-run heat nothing --salts SALTS,... shares of each (default: 0.9,0.98)",
         "--config FILE",
         "What makes it rise:",
         "--yeast.learning-rate LEARNING-RATE how quickly it rises (default: 0.003)",
-        "--crisp, --no-crisp brush it with water --whole {true,false} with the hull examples:",
+        "--crisp, --no-crisp brush it with water (default: true)",
+        "--whole {true,false} with the hull examples:",
         "examples: bertsmith bake rye wheat --out loaf",
     ):
         assert part in shown

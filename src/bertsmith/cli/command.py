@@ -3,16 +3,18 @@
 The options of the config (core/options.py) are the syntax: `POSITIONAL` ones in their order, the
 others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between; a switch
 has none, and ``--no-name`` turns it off. The function's docstring is the description in the help.
+argparse takes the arguments apart and lays out the help; a text gets its type here, since the
+errors of argparse are prose.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import shutil
 import textwrap
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +37,7 @@ from bertsmith.core.options import (
 )
 from bertsmith.core.output import print_line
 
-CONFIG, PRINT_CONFIG, HELP = "config", "print-config", "help"
-_COLUMN = 24
-"""Column of the explanations in the help."""
+CONFIG, PRINT_CONFIG = "config", "print-config"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +65,23 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
 
     Prints the help or the config and raises `SystemExit` when that is asked for.
     """
-    if not {"-h", f"--{HELP}"}.isdisjoint(arguments):
+    if not {"-h", "--help"}.isdisjoint(arguments):
         _print_help(name, command, arguments)
         raise SystemExit(0)
-    asked = _split(name, command, arguments)
-    options = options_of(command.config)
-    given = {each: typed_text(text, options[each]) for each, text in asked.values.items()}
-    if asked.file is not None:
-        given = read_config(asked.file, command.config) | given
-    missing = missing_options(command.config, given)
-    if asked.print_config and missing:
-        data = nested_values(command.config, given)
+    given = _given(name, command, arguments)
+    missing = missing_options(command.config, given.values)
+    if given.print_config and missing:
+        data = nested_values(command.config, given.values)
     elif missing:
         shown = ", ".join(option.shown for option in missing)
         raise ConfigError(f"missing: {shown}", remedy=f"see: bertsmith {name} --help")
     else:
         try:
-            config = configured(command.config, given, defaults=command.defaults)
+            config = configured(command.config, given.values, defaults=command.defaults)
         except ConfigError as error:
-            raise error if asked.file is None else locate(error, asked.file, asked.values) from None
+            raise error if given.file is None else locate(error, given.file, given.typed) from None
         data = config.to_dict()
-    if not asked.print_config:
+    if not given.print_config:
         return config
     values = effective_values(command.config, data, command.defaults)
     for line in config_lines(missing, values).split("\n"):
@@ -94,66 +90,54 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """The texts of options, the config file, and whether the config is to be printed."""
+class _Given:
+    """What arguments and their config file say."""
 
-    values: dict[str, str | list[str] | bool]
+    values: Mapping[str, Any]
+    """Values by the names of options."""
+    typed: Collection[str]
+    """Options that stand among the arguments."""
     file: Path | None
     print_config: bool
 
 
-def _split(name: str, command: Command, arguments: Sequence[str]) -> _Asked:
-    """Take arguments apart into options and their texts."""
+def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
+    """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
-    known = {each: option for each, option in options.items() if not option.positional}
-    values: dict[str, str | list[str] | bool] = {}
-    places, rest = [], list(arguments)
-    file, print_config = None, False
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--":
-            places += rest
-            break
-        if not re.match(r"--?[A-Za-z]", argument):
-            places.append(argument)
-            continue
-        flag, sign, value = argument.partition("=")
-        own = flag.removeprefix("--")
-        switched = own.removeprefix("no-") if own not in known else own
-        if own == PRINT_CONFIG:
-            print_config = True
-        elif switched in known and _is_switch(known[switched]):
-            if sign:
-                raise _misuse(name, f"{flag} takes no value")
-            values[switched] = switched == own
-        elif own not in (*known, CONFIG) or not flag.startswith("--"):
-            names = (*known, CONFIG, PRINT_CONFIG)
-            raise unknown_option(flag, {each: f"--{each}" for each in names})
-        elif not sign and (not rest or _is_flag(rest[0], known)):
-            raise _misuse(name, f"{flag} has no value")
-        else:
-            value = value if sign else rest.pop(0)
-            if own == CONFIG:
-                file = Path(value)
-            else:
-                values[own] = value
-    return _Asked(
-        values=_placed(name, options, places) | values, file=file, print_config=print_config
-    )
+    parser = new_parser(prog=f"bertsmith {name}")
+    actions = add_options(parser, (each for each in options.values() if not each.positional), {})
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    try:
+        # positional arguments may stand between options: the parser leaves them over
+        found, places = parser.parse_known_args(arguments[:end])
+    except argparse.ArgumentError as error:
+        raise _misuse(name, error, actions, arguments) from error
+    for flag in places:
+        if re.match(r"--?[A-Za-z]", flag):
+            raise unknown_option(flag.partition("=")[0], {each: f"--{each}" for each in actions})
+    texts = vars(found)
+    file, print_config = texts.pop(CONFIG, None), texts.pop(PRINT_CONFIG, False)
+    texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
+    values = {each: typed_text(text, options[each]) for each, text in texts.items()}
+    if file is not None:
+        file = Path(file)
+        values = read_config(file, command.config) | values
+    return _Given(values=values, typed=texts.keys(), file=file, print_config=print_config)
 
 
-def _is_flag(argument: str, known: Collection[str]) -> bool:
-    """Return whether an argument is an option, and no value of the one before it."""
-    flag, dashes, name = argument.partition("=")[0].partition("--")
-    return bool(dashes) and not flag and name.removeprefix("no-") in known
-
-
-def _is_switch(option: Option) -> bool:
-    return option.hint is bool
-
-
-def _misuse(name: str, what: str) -> ConfigError:
-    return ConfigError(what, remedy=f"see: bertsmith {name} --help")
+def _misuse(
+    name: str,
+    error: argparse.ArgumentError,
+    actions: Mapping[str, argparse.Action],
+    arguments: Sequence[str],
+) -> ConfigError:
+    """Return the error for an option that has no value, or one that it does not take."""
+    flags = str(error.argument_name).split("/")
+    flag = next((each for each in flags if f"{each}=" in " ".join(arguments)), flags[0])
+    action = actions.get(flag.removeprefix("--"))
+    if action is None or action.nargs == 0:
+        return ConfigError(f"{flag} takes no value", remedy=f"see: bertsmith {name} --help")
+    return ConfigError(f"{flag} has no value", remedy="give one, after = if it begins with a dash")
 
 
 def _placed(
@@ -167,7 +151,8 @@ def _placed(
             found[option.name] = places[:] if several else places[0]
             places = [] if several else places[1:]
     if places:
-        raise _misuse(name, f"there is no place for {places[0]!r}")
+        what = f"there is no place for {places[0]!r}"
+        raise ConfigError(what, remedy=f"see: bertsmith {name} --help")
     return found
 
 
@@ -218,21 +203,25 @@ def _wrong(text: str, option: Option) -> ConfigError:
 
 def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
     """Print the help, with the defaults that the other arguments lead to."""
-    others = [each for each in arguments if each not in ("-h", f"--{HELP}")]
     defaults: dict[str, Any] = {}
-    try:
-        asked = _split(name, command, others)
-        options = options_of(command.config)
-        given = {each: typed_text(text, options[each]) for each, text in asked.values.items()}
-        if asked.file is not None:
-            given = read_config(asked.file, command.config) | given
+    # help is shown whatever else is wrong
+    with suppress(UserError):
+        others = [each for each in arguments if each not in ("-h", "--help")]
+        given = _given(name, command, others).values
         data = nested_values(command.config, given)
         defaults = effective_values(command.config, data, command.defaults)
         for each in given:
             defaults.pop(each, None)
-    except UserError:
-        pass  # help is shown whatever else is wrong
-    for line in help_of(name, command, defaults):
+    options = options_of(command.config).values()
+    examples = (f"  bertsmith {name} {each}".rstrip() for each in command.examples)
+    parser = new_parser(
+        prog=f"bertsmith {name}",
+        usage=" ".join(_usage(name, options)),
+        description=command.description,
+        epilog="\n".join(["examples:", *examples]),
+    )
+    add_options(parser, options, defaults)
+    for line in parser.format_help().splitlines():
         print_line(line)
 
 
@@ -252,37 +241,62 @@ def help_page(commands: Mapping[str, Any], description: str) -> str:
     return "\n".join(lines)
 
 
-def help_of(name: str, command: Command, defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a verb's help, with these defaults by the names of options."""
-    options = list(options_of(command.config).values())
-    yield f"usage: {' '.join(_usage(name, options))}"
-    yield from ("", *command.description.split("\n"))
-    if places := [option for option in options if option.positional]:
-        yield from ("", "positional arguments:")
-        for option in places:
-            yield from _entry(option.shown, option.explanation)
-    yield from ("", "options:")
-    yield from _entry("-h, --help", "show this help and stop")
-    for option in options:
-        if option.group is command.config and not option.positional:
-            yield from _option(option, defaults)
-    yield from _entry("--config FILE", "YAML, TOML or JSON file of options by name")
-    yield from _entry("--print-config", "print all options as YAML for --config, and stop")
-    groups = dict.fromkeys(option.group for option in options)
-    groups.pop(command.config, None)
-    for group in groups:
-        yield from ("", f"{_title(group)}:")
-        for option in options:
-            if option.group is group:
-                yield from _option(option, defaults)
-    yield from (
-        "",
-        "examples:",
-        *(f"  bertsmith {name} {each}".rstrip() for each in command.examples),
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that keeps the lines of a description, and names of options whole."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
+def new_parser(**texts: str) -> argparse.ArgumentParser:
+    """Return a parser without options, which raises `argparse.ArgumentError`."""
+    return argparse.ArgumentParser(
+        **texts,  # type: ignore[arg-type]
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+        exit_on_error=False,
+        argument_default=argparse.SUPPRESS,
     )
 
 
-def _usage(name: str, options: list[Option]) -> Iterator[str]:
+def add_options(
+    parser: argparse.ArgumentParser, options: Iterable[Option], defaults: Mapping[str, Any]
+) -> dict[str, argparse.Action]:
+    """Add the options of a config to a parser and return its actions by their names.
+
+    The help has `defaults` in place of those of the fields.
+    """
+    added: dict[str, argparse.Action] = {}
+    groups: dict[type[Config], argparse._ArgumentGroup] = {}
+    for option in options:
+        place: argparse._ActionsContainer = parser
+        if len(option.path) > 1 and not option.positional:
+            if option.group not in groups:
+                title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
+                groups[option.group] = parser.add_argument_group(title)
+            place = groups[option.group]
+        note = _note(option, defaults.get(option.name, option.default))
+        settings: dict[str, Any] = {"help": (option.explanation + note).replace("%", "%%")}
+        if option.positional:
+            several = typing.get_origin(option.hint) is tuple
+            settings |= {"metavar": option.shown, "nargs": "+" if several else "?"}
+        elif option.hint is bool:
+            settings |= {"dest": option.name, "action": argparse.BooleanOptionalAction}
+        else:
+            settings |= {"dest": option.name, "metavar": _metavar(option)}
+        flag = option.name if option.positional else option.shown
+        added[option.name] = place.add_argument(flag, **settings)
+    added[CONFIG] = parser.add_argument(
+        f"--{CONFIG}", metavar="FILE", help="YAML, TOML or JSON file of options by name"
+    )
+    about = "print all options as YAML for --config, and stop"
+    added[PRINT_CONFIG] = parser.add_argument(
+        f"--{PRINT_CONFIG}", dest=PRINT_CONFIG, action="store_true", help=about
+    )
+    return added
+
+
+def _usage(name: str, options: Iterable[Option]) -> Iterator[str]:
     """Yield what must be given, the rest as options."""
     yield f"bertsmith {name}"
     for option in options:
@@ -296,25 +310,18 @@ def _usage(name: str, options: list[Option]) -> Iterator[str]:
     yield "[options]"
 
 
-def _title(group: type[Config]) -> str:
-    return (group.__doc__ or "").partition("\n")[0].rstrip(".")
-
-
-def _option(option: Option, defaults: Mapping[str, Any]) -> Iterator[str]:
-    default = defaults.get(option.name, option.default)
-    note = f" (default: {_shown(default)})"
-    if option.hint is bool:
-        flag = f"{option.shown}, --no-{option.name}" if default is True else option.shown
-        yield from _entry(flag, option.explanation)
-        return
+def _note(option: Option, default: Any) -> str:  # noqa: ANN401
+    """Return what the help says of an option's default."""
     if option.default is REQUIRED:
-        note = " (required)"
-    elif default in (None, "", (), []):
-        note = ""
-    yield from _entry(f"{option.shown} {_metavar(option)}", option.explanation + note)
+        return "" if option.positional else " (required)"
+    if option.positional or default is False or default in (None, "", (), []):
+        return ""
+    return f" (default: {_shown(default)})"
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list | tuple):
         return ",".join(map(_shown, value))
     # a group, as YAML
@@ -322,22 +329,17 @@ def _shown(value: Any) -> str:  # noqa: ANN401
 
 
 def _metavar(option: Option) -> str:
-    kinds = [option.hint, *typing.get_args(option.hint)]
-    choices = next((kind for kind in kinds if typing.get_origin(kind) is typing.Literal), None)
-    if choices is not None and not {int, float, str} & set(kinds):
-        return "{" + ",".join(map(str, typing.get_args(choices))) + "}"
-    if bool in kinds:
-        return "{true,false}"
+    if words := choices_of(option):
+        kinds = {option.hint, *typing.get_args(option.hint)}
+        if not {int, float, str} & kinds:
+            return "{" + ",".join(words) + "}"
     word = option.name.rpartition(".")[2].upper()
     return f"{word},..." if typing.get_origin(option.hint) is tuple else word
 
 
-def _entry(flag: str, explanation: str) -> Iterator[str]:
-    """Yield the lines of an option and its explanation, which begins in a column of its own."""
-    width = max(40, shutil.get_terminal_size().columns - 2)
-    lines = textwrap.wrap(explanation, width - _COLUMN, break_on_hyphens=False)
-    if len(flag) + 4 > _COLUMN or not lines:
-        yield f"  {flag}"
-    else:
-        yield f"  {flag:<{_COLUMN - 2}}{lines.pop(0)}"
-    yield from (" " * _COLUMN + line for line in lines)
+def choices_of(option: Option) -> tuple[str, ...]:
+    """Return the words that an option can be; empty for one that can be anything."""
+    kinds = (option.hint, *typing.get_args(option.hint))
+    literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
+    words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
+    return ("true", "false") if bool in kinds and option.hint is not bool else words

@@ -6,14 +6,13 @@ A script holds all verbs, options and choices, so that completing starts no Pyth
 from __future__ import annotations
 
 import shlex
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bertsmith.cli.command import CONFIG, PRINT_CONFIG, Command
+from bertsmith.cli.command import CONFIG, PRINT_CONFIG, Command, choices_of
 from bertsmith.core.config import POSITIONAL, Config
-from bertsmith.core.options import Option, options_of
+from bertsmith.core.options import options_of
 
 Shell = Literal["bash", "zsh", "fish"]
 
@@ -30,14 +29,6 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
     """Return the script that a shell evaluates to complete `bertsmith`."""
     lines = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
     return "\n".join(lines)
-
-
-def choices_of(option: Option) -> tuple[str, ...]:
-    """Return the words that an option can be; empty for one that can be anything."""
-    kinds = (option.hint, *typing.get_args(option.hint))
-    literals = [kind for kind in kinds if typing.get_origin(kind) is Literal]
-    words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
-    return ("true", "false") if bool in kinds and option.hint is not bool else words
 
 
 def _flags(command: Command) -> list[str]:
