@@ -1,69 +1,85 @@
-"""Completion scripts: what a real bash offers after some words."""
+"""Completion scripts: what a real bash and a real fish offer after some words."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bertsmith.cli.commands import COMMANDS
-from bertsmith.cli.completion import completion_script
+from bertsmith.cli.completion import Shell, completion_script
 from bertsmith.core.options import options_of
 
 ASK = """
 COMP_WORDS=({words})
 COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-_bertsmith
+_shtab_bertsmith
 printf '%s\\n' "${{COMPREPLY[@]}}"
-complete -p bertsmith
 """
+OFFERS = [
+    ("bertsmith fi", {"finetune"}),
+    ("bertsmith vo", {"vocab"}),
+    ("bertsmith vocab ''", {"learn", "extend"}),
+    ("bertsmith finetune model train.csv --learn", {"--learning-rate"}),
+    ("bertsmith finetune --schedule ''",
+     {"linear", "slanted", "triangular", "cosine", "constant"}),
+    ("bertsmith vocab learn corpus --kind byte", {"byte-bpe"}),
+    ("bertsmith vocab extend --ki", set()),
+    ("bertsmith pretrain store --masking.p", {"--masking.probability"}),
+    ("bertsmith completion ''", {"bash", "zsh", "fish"}),
+    # its other values are signs, which shells take for syntax
+    ("bertsmith finetune --label-separator au", {"auto"}),
+    ("bertsmith finetune mod", {"model.txt"}),
+    ("bertsmith finetune --out ''", {"model.txt"}),
+    ("bertsmith finetune --epochs ''", set()),
+    ("bertsmith nothing --o", set()),
+]  # fmt: skip
 
 
-def offered(words: str) -> set[str]:
-    script = completion_script("bash", COMMANDS) + ASK.format(words=words)
-    done = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, check=False)
+def offered(words: str, shell: Shell, folder: Path) -> set[str]:
+    (folder / "model.txt").touch()
+    script = completion_script(shell, COMMANDS)
+    if shell == "bash":
+        script += ASK.format(words=words)
+    else:
+        line = words.replace("''", "")
+        script += f'\ncomplete -C "{line}"'
+    done = subprocess.run(
+        [shell, "-c", script], capture_output=True, text=True, check=False, cwd=folder
+    )
     assert done.stderr == ""
-    *found, registered = done.stdout.splitlines()
-    assert registered == "complete -o default -F _bertsmith bertsmith"
-    return set(found) - {""}
+    return {line.partition("\t")[0] for line in done.stdout.splitlines()} - {""}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("bertsmith 'fi'", {"finetune"}),
-        ("bertsmith v", {"vocab"}),
-        ("bertsmith vocab ''", {"learn", "extend"}),
-        ("bertsmith finetune model train.csv --learn", {"--learning-rate"}),
-        ("bertsmith finetune --schedule ''",
-         {"linear", "slanted", "triangular", "cosine", "constant"}),
-        ("bertsmith vocab learn corpus --kind byte", {"byte-bpe"}),
-        ("bertsmith vocab extend --ki", set()),
-        ("bertsmith pretrain store --masking.p", {"--masking.probability"}),
-        # files, which the shell itself completes
-        ("bertsmith finetune mod", set()),
-        ("bertsmith finetune --out ''", set()),
-        ("bertsmith nothing --o", set()),
-    ],
-)  # fmt: skip
-def test_bash_offers(words: str, expected: set[str]) -> None:
-    assert offered(words) == expected
+@pytest.mark.parametrize(("words", "expected"), OFFERS)
+def test_bash_offers(words: str, expected: set[str], tmp_path: Path) -> None:
+    assert offered(words, "bash", tmp_path) == expected
 
 
-def test_bash_offers_every_verb_and_option() -> None:
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.parametrize(("words", "expected"), OFFERS)
+def test_fish_offers(words: str, expected: set[str], tmp_path: Path) -> None:
+    assert offered(words, "fish", tmp_path) == expected
+
+
+def test_bash_offers_every_verb_and_option(tmp_path: Path) -> None:
     verbs = {name.split()[0] for name in COMMANDS}
-    assert offered("bertsmith ''") == verbs | {"--help", "--version"}
+    assert offered("bertsmith ''", "bash", tmp_path) == verbs
+    assert offered("bertsmith --", "bash", tmp_path) == {"--help", "--version"}
     for name in ("finetune", "pretrain", "vocab learn"):
         options = options_of(COMMANDS[name].config).values()
         own = {option.shown for option in options if not option.positional}
-        assert offered(f"bertsmith {name} --") == own | {"--config", "--print-config", "--help"}
+        own |= {f"--no-{option.name}" for option in options if option.hint is bool}
+        found = offered(f"bertsmith {name} --", "bash", tmp_path)
+        assert found == own | {"--config", "--print-config", "--help"}
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_the_script(shell: str) -> None:
-    script = completion_script("zsh" if shell == "zsh" else "fish", COMMANDS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_read_their_script(shell: Shell) -> None:
+    script = completion_script(shell, COMMANDS)
     assert "learning-rate" in script
     assert "slanted" in script
     if shutil.which(shell):

@@ -202,7 +202,8 @@ def embed(config: EmbedConfig) -> None:
 def completion(config: CompletionConfig) -> object:
     """Print the script by which a shell completes verbs, options and their values.
 
-    bash: add source <(bertsmith completion bash) to ~/.bashrc, zsh the same to ~/.zshrc; fish:
+    bash: add source <(bertsmith completion bash) to ~/.bashrc; zsh: add to ~/.zshrc, after
+    compinit, eval "$(bertsmith completion zsh)"; fish:
     bertsmith completion fish > ~/.config/fish/completions/bertsmith.fish
     """
     script = completion_script(config.shell, COMMANDS)
