@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -138,6 +139,13 @@ def complaint(arguments: str | list[str]) -> str:
         ("rye --out loaf --dry-run --no-dry-run --no-crisp", changed(grain=Grain(crisp=False))),
         ("rye --out loaf --oven-heat null --from Ann", changed(oven_heat=None, from_="Ann")),
         ("rye --out loaf --hours 3", changed(hours=3)),
+        ("rye --out 3 --from 0.5", changed(out=Path("3"), from_="0.5")),
+        (
+            "true --out [a --from {b:1}",
+            changed(flour=(Path("true"),), out=Path("[a"), from_="{b:1}"),
+        ),
+        ("rye --out loaf --oven-heat=-1e-5", changed(oven_heat=-1e-5)),
+        ("rye --out loaf --oven-heat=-inf", changed(oven_heat=-math.inf)),
         ("rye --out loaf --hours auto --salts 0.5,0.75", changed(salts=(0.5, 0.75))),
         ("rye --out loaf --salts [1,2]", changed(salts=(1.0, 2.0))),
         ("rye --out loaf --grain-name null", changed(grain=Grain())),
@@ -295,6 +303,13 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
         ("rye --out loaf --siz small", "there is no option --siz; did you mean --size?"),
         ("rye --out loaf --dry-run=yes", "--dry-run takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),
+        ("rye --out loaf --batch-size 1_000",
+         "--batch-size is '1_000'; it must be a whole number"),
+        ("rye --out loaf --batch-size ٣", "--batch-size is '٣'; it must be a whole number"),
+        ("rye --out loaf --batch-size null", "--batch-size is 'null'; it must be a whole number"),
+        ("rye --out loaf --oven-heat infinity", "--oven-heat is 'infinity'; it must be a number"),
+        ("rye --out loaf --oven-heat=", "--oven-heat is ''; it must be a number"),
+        ("rye --out loaf --whole=~", "--whole is '~'; it must be true or false"),
         ("rye --out loaf --oven-heat hot", "--oven-heat is 'hot'; it must be a number"),
         ("rye --out loaf --size huge", "--size is 'huge'; it must be one of small, large"),
         ("rye --out loaf --whole yes", "--whole is 'yes'; it must be true or false"),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.cli.config_files import config_lines, locate, parse_yaml, read_config
-from bertsmith.core.config import Config, described_type
+from bertsmith.core.config import Config, described_type, typed_value
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.options import (
     REQUIRED,
@@ -160,40 +160,37 @@ def typed_text(text: str | list[str] | bool, option: Option) -> Any:  # noqa: AN
     """Return the value of an option that a text stands for; raises `ConfigError`."""
     if isinstance(text, bool):
         return text
+    several = typing.get_origin(option.hint) is tuple
+    if several and isinstance(text, str):
+        if text.lstrip().startswith("["):
+            return _parsed(text, option)
+        text = [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(text, list):
-        (hint, *_) = typing.get_args(option.hint)
-        return tuple(_value(each, hint, option) for each in text)
+        return tuple(_value(each, typing.get_args(option.hint)[0], option) for each in text)
     return _value(text, option.hint, option)
 
 
 def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
-    """Return the value of a type that a text stands for."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
-        if text.lstrip().startswith("["):
-            try:
-                return parse_yaml(text)
-            except (ConfigError, ValueError, RecursionError):
-                raise _wrong(text, option) from None
-        parts = [part.strip() for part in text.split(",")]
-        return tuple(_value(part, arguments[0], option) for part in parts if part)
+    """Return the value of a type that a text stands for, as it is or as in a config file."""
     if hint is Path and not text.strip():
         raise ConfigError(f"{option.shown} is empty", remedy="name a file or a folder")
-    if origin is None and hint is not bool and not issubclass(hint, Config):
-        with suppress(ValueError):
-            return hint(text)
-    elif hint is bool and text in ("true", "false"):
-        return text == "true"
-    if text == "null" and type(None) in arguments:
-        return None
-    for each in arguments:
-        if origin is typing.Literal:
-            if str(each) == text:
-                return each
-        elif each is not type(None):
-            with suppress(ConfigError):
-                return _value(text, each, option)
+    null = text == "null"
+    if not null or type(None) not in typing.get_args(hint):
+        with suppress(ConfigError):
+            return typed_value(text, hint, option.shown, None)
+    # YAML writes infinity with a dot; an empty text, which is null to it, is a mistake
+    value = _parsed(re.sub(r"^(-?)(inf)$", r"\1.\2", text), option)
+    if value is not None or null:
+        with suppress(ConfigError):
+            return typed_value(value, hint, option.shown, None)
     raise _wrong(text, option)
+
+
+def _parsed(text: str, option: Option) -> Any:  # noqa: ANN401
+    try:
+        return parse_yaml(text)
+    except (ConfigError, ValueError, RecursionError):
+        raise _wrong(text, option) from None
 
 
 def _wrong(text: str, option: Option) -> ConfigError:
