@@ -18,9 +18,10 @@ from bertsmith.recipes.pretrain.published import quick
 from bertsmith.recipes.pretrain.recipe import resolve, start
 from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE
-from bertsmith.training.loop import Session, fit, keep_large_blocks
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
+from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Replica
 from bertsmith.training.schedule import Timing
 from bertsmith.training.stepping import gradient_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -37,6 +38,8 @@ class Plan:
     """Attention of transformers: sdpa or eager."""
     compiled: bool = False
     """Whether transformers' model goes through torch.compile."""
+    replicas: int = 1
+    """Processes of bertsmith that compute the parts of each batch."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,8 @@ class Bertsmith:
         from bertsmith.network.model import build_model
         from bertsmith.tokens.tokenizer import Tokenizer
         from bertsmith.training.config import OptimiserConfig
-        from bertsmith.training.loop import keep_large_blocks
         from bertsmith.training.optimisers import Optimiser
+        from bertsmith.training.processes import keep_large_blocks
 
         keep_large_blocks()
         tokenizer = Tokenizer.load(plan.vocabulary)
@@ -98,6 +101,21 @@ class Bertsmith:
         self.drawn = _drawn(len(sequences))
         self.waiting: list[int] = []
         self.steps = 0
+        self.open = ExitStack()
+        self.local = None
+        if plan.replicas > 1:
+            from bertsmith.objectives.pretraining import PRETRAINING
+            from bertsmith.training.local import PARTS_PER_PROCESS, local_replicas
+
+            self.local = self.open.enter_context(
+                local_replicas(
+                    self.model,
+                    PRETRAINING,
+                    "bf16",
+                    parts=PARTS_PER_PROCESS * plan.replicas,
+                    processes=plan.replicas,
+                )
+            )
 
     def step(self, sequences: int) -> Step:
         """As the training loop: a budget of tokens, sequences packed into it end to end."""
@@ -107,13 +125,20 @@ class Bertsmith:
         from bertsmith.training.replicas import autocast
 
         drawn = self._batch(sequences * int(self.sequences.lengths.max()))
-        torch.manual_seed(int(stream(Purpose.DROPOUT, 0, self.steps)))
-        batch = drawn.to(self.device)
-        with autocast("bf16", self.device):
-            losses = PRETRAINING(self.model, batch)
-        total = losses.total()
+        seed = int(stream(Purpose.DROPOUT, 0, self.steps))
+        if self.local is None:
+            torch.manual_seed(seed)
+            batch = drawn.to(self.device)
+            with autocast("bf16", self.device):
+                losses = PRETRAINING(self.model, batch)
+            total = losses.total()
+            total.backward()
+        else:
+            counts = {name: len(target) for name, target in drawn.targets.items()}
+            seeds = [seed + part for part in range(self.local.parts)]
+            total = torch.stack([each for each, _ in self.local.add_gradient(drawn, counts, seeds)])
+            total = total.sum()
         assert total.isfinite()
-        total.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         assert norm.isfinite()
         self.optimiser.step(1.0)
@@ -147,7 +172,7 @@ class Bertsmith:
         }
         if self.plan.objective == "pretraining":
             targets["next_sentence"] = Target(
-                at=torch.arange(len(rows)), labels=torch.arange(len(rows)) % 2
+                at=torch.arange(len(rows)), labels=torch.arange(len(rows)) % 2, by_sequence=True
             )
         return replace(packed, ids=torch.from_numpy(masked.ids), targets=targets)
 

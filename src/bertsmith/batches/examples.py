@@ -221,7 +221,12 @@ def _targets(
         at = np.concatenate([begin + examples.places[unit] for begin, unit in places])
         labels = np.concatenate(list(labels))
     assert isinstance(labels, np.ndarray)
-    return {examples.target: Target(at=torch.from_numpy(at), labels=torch.from_numpy(labels))}
+    target = Target(
+        at=torch.from_numpy(at),
+        labels=torch.from_numpy(labels),
+        by_sequence=examples.places is None,
+    )
+    return {examples.target: target}
 
 
 class ExampleBatches:

@@ -317,7 +317,8 @@ class PretrainingBatches:
             targets["replaced_tokens"] = _target(every, np.zeros_like(every))
         if self.config.pairs:
             labels = [(i, item.label) for i, item in enumerate(samples) if item.label is not None]
-            targets[self.config.text] = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
+            pairs = _target(*np.array(labels, np.int64).reshape(-1, 2).T)
+            targets[self.config.text] = replace(pairs, by_sequence=True)
         return replace(batch, targets=targets, given=given)
 
     def _with_specials(self, sample: Sample) -> tuple[NDArray[np.integer], NDArray[np.integer]]:

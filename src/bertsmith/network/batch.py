@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,21 +19,29 @@ class Target:
     """The labels to predict, and their positions.
 
     `at` (targets,) indexes the batch's tokens, or its sequences for objectives that read one vector
-    a sequence; `labels` (targets,) holds class numbers, token ids or, for regression, floats.
+    a sequence (`by_sequence`); `labels` (targets,) holds class numbers, token ids or, for
+    regression, floats.
     """
 
     at: Tensor
     labels: Tensor
+    by_sequence: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def to(self, device: torch.device) -> Target:
         """The same target on another device."""
-        return Target(
+        return replace(
+            self,
             at=self.at.to(device, non_blocking=True),
             labels=self.labels.to(device, non_blocking=True),
         )
+
+    def between(self, begin: int, end: int) -> Target:
+        """Return the labels from `begin` to before `end`, at places counted from there."""
+        inside = (self.at >= begin) & (self.at < end)
+        return replace(self, at=self.at[inside] - begin, labels=self.labels[inside])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +76,32 @@ class Batch:
     def starts(self) -> Tensor:
         """The first token of each sequence, (sequences,): the position of its [CLS]."""
         return self.offsets[:-1]
+
+    def parts(self, count: int) -> list[Batch]:
+        """Cut the batch between sequences into at most `count` parts of about as many tokens."""
+        assert not self.given, "what terms are given cannot be cut"
+        ends = np.cumsum(self.lengths)
+        wanted = np.arange(1, count) * (self.tokens / count)
+        # the first sequence that ends behind the place where a part should
+        inner = np.searchsorted(ends, wanted) + 1
+        edges = np.unique(np.clip([0, *inner.tolist(), self.sequences], 0, self.sequences))
+        return [self._part(int(a), int(b)) for a, b in pairwise(edges.tolist())]
+
+    def _part(self, first: int, last: int) -> Batch:
+        """Return the sequences from `first` to before `last`."""
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        targets = {
+            name: each.between(*((first, last) if each.by_sequence else (begin, end)))
+            for name, each in self.targets.items()
+        }
+        return Batch(
+            ids=self.ids[begin:end],
+            segments=self.segments[begin:end],
+            positions=self.positions[begin:end],
+            offsets=self.offsets[first : last + 1] - begin,
+            lengths=self.lengths[first:last],
+            targets=targets,
+        )
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""

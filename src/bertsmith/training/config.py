@@ -140,10 +140,13 @@ class FitConfig(Config):
     """Measurements on held-out text, evenly over the budget; minutes pay for them too."""
     stop_after: int = 0
     """Measurements in a row without a better one after which training ends; 0 for never."""
+    replicas: int = 1
+    """Processes of this machine that compute the parts of each batch, one thread each; with more
+    than one, batches are cut into twice as many parts, which changes results in the last bits."""
     workers: int = 0
     """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
 
     def __post_init__(self) -> None:
-        once = ("gradient_accumulation", "log_every", "patience", "keep_checkpoints")
+        once = ("gradient_accumulation", "log_every", "patience", "keep_checkpoints", "replicas")
         check_least(self, dict.fromkeys(once, 1))
         check_least(self, dict.fromkeys(("spike", "measurements", "stop_after", "workers"), 0))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
-import sys
+import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from bertsmith.batches import DataPosition
@@ -18,31 +17,15 @@ from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.loading import BatchSource, feeding
+from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import matrix_peak
+from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Objective, Replica
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Pacing, Timing
 from bertsmith.training.state import Measure, Measuring, Saver, TrainState, saving
 from bertsmith.training.stepping import Watch, gradient_of
-
-# from glibc's malloc.h
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-
-
-def keep_large_blocks() -> bool:
-    """Let the C library keep large freed blocks for the next step; return whether it will.
-
-    Otherwise each step's activations are returned to the system and faulted in again, page by page.
-    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux
-    with glibc only.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
-    return False
 
 
 def _stay(place: DataPosition, progress: float) -> DataPosition:
@@ -53,6 +36,21 @@ def _checkpoints(folder: RunFolder | None, config: FitConfig, world: World) -> C
     if folder is None:
         return None
     return Checkpoints(folder.checkpoints, config.keep_checkpoints, world, run=folder.identity)
+
+
+def _local(
+    model: Model, objective: Objective, config: FitConfig
+) -> AbstractContextManager[LocalReplicas | None]:
+    """Return the local replicas of a run, in as many processes as there are cores for."""
+    if config.replicas == 1:
+        return nullcontext()
+    return local_replicas(
+        model,
+        objective,
+        config.precision,
+        parts=PARTS_PER_PROCESS * config.replicas,
+        processes=min(config.replicas, len(os.sched_getaffinity(0))),
+    )
 
 
 def _keep_up(now: TrainState, config: FitConfig, factor: float, bar: Bar, saver: Saver) -> None:
@@ -105,6 +103,7 @@ def fit(
         world.interruptions() as stopping,
         feeding(batches, config.workers, ahead=own + 1, rank=world.rank, ranks=world.size) as feed,
         saving(folder, checkpoints) as saver,
+        _local(model, objective, config) as local,
         progress(session.title, 1.0) as bar,
     ):
         pacing = Pacing(config.budget, timing, world, measuring.left, lambda: saver.seconds)
@@ -120,8 +119,9 @@ def fit(
             began, seed, step = pacing.now(), config.seed, now.state.step
             drawn, place = feed.draw(enter(now.state.place, now.spent), own)
             gradient = gradient_of(
-                replica, drawn, seed, step, clip=config.max_gradient_norm, stopping=stopping
-            )
+                replica, drawn, seed, step, clip=config.max_gradient_norm, stopping=stopping,
+                local=local,
+            )  # fmt: skip
             if gradient is None:
                 break
             factor = config.schedule.factor(now.spent)

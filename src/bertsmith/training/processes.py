@@ -6,6 +6,8 @@ of its parent. Ctrl-C and requests to end are handled by the parent.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import io
 import os
 import pickle
@@ -187,3 +189,22 @@ from bertsmith.training.processes import begin
 from {module} import {function}
 begin(connection, {function}, {messages})
 """
+
+
+# from glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_large_blocks() -> bool:
+    """Let the C library keep large freed blocks for the next step; return whether it will.
+
+    Otherwise each step's activations are returned to the system and faulted in again, page by page.
+    The cost is memory: freed blocks of odd sizes remain (docs/experiments/fine-tuning.md). Linux
+    with glibc only.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
+    return False

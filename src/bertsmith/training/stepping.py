@@ -17,6 +17,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
+from bertsmith.training.local import LocalReplicas
 from bertsmith.training.replicas import Replica, whole
 
 _RECENT = 64
@@ -45,29 +46,35 @@ def gradient_of(
     *,
     clip: float,
     stopping: Callable[[], bool] = lambda: False,
+    local: LocalReplicas | None = None,
 ) -> Gradient | None:
     """Compute the gradient of the mean loss over the step's batches, clipped to a norm.
 
-    It is left in the parameters. `drawn` are this rank's batches. Dropout is a function of the
-    seed, the step and a batch's number among those of all ranks. Returns None, leaving no gradient,
-    when `stopping` returns true between two batches.
+    It is left in the parameters. `drawn` are this rank's batches, each computed in parts by `local`
+    replicas if there are any. Dropout is a function of the seed, the step and the number of a batch
+    or part among those of all ranks. Returns None, leaving no gradient, when `stopping` returns
+    true between two batches.
     """
     trained, world = replica.trained, replica.world
     tokens, counts = _all_counts(drawn, world)
-    losses, totals = [], []
+    losses, totals = list[Losses](), list[Tensor]()
     for number, each in enumerate(drawn):
         if number and stopping():
             trained.zero_grad(set_to_none=True)
             return None
         batch = each.to(replica.model.device)
         of_all = world.rank + number * world.size
-        torch.manual_seed(int(stream(Purpose.DROPOUT, seed, step, of_all)))
-        with replica.part_of_step(last=number + 1 == len(drawn)):
-            found = replica.losses(batch)
-            total = found.total(counts)
-            replica.add_gradient(total)
-        totals.append(total.detach())
-        losses.append(_detached(found))
+        parts = 1 if local is None else local.parts
+        seeds = [
+            int(stream(Purpose.DROPOUT, seed, step, of_all * parts + part)) for part in range(parts)
+        ]
+        if local is None:
+            with replica.part_of_step(last=number + 1 == len(drawn)):
+                found = [_add_gradient(replica, batch, counts, seeds[0])]
+        else:
+            found = local.add_gradient(batch, counts, seeds)
+        totals += [total for total, _ in found]
+        losses += [each_loss for _, each_loss in found]
     gradients = [each.grad for each in trained.parameters() if each.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     size, loss = torch.stack([whole(norm), torch.stack(totals).sum()]).tolist()
@@ -77,6 +84,17 @@ def gradient_of(
     if world.size > 1:
         loss, losses = _over_ranks(loss, losses, world)
     return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)
+
+
+def _add_gradient(
+    replica: Replica, batch: Batch, counts: Mapping[str, int], seed: int
+) -> tuple[Tensor, Losses]:
+    """Add a batch's gradient to that of the parameters; return its share of the loss."""
+    torch.manual_seed(seed)
+    losses = replica.losses(batch)
+    total = losses.total(counts)
+    replica.add_gradient(total)
+    return total.detach(), _detached(losses)
 
 
 def _detached(losses: Losses) -> Losses:

@@ -27,9 +27,9 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.resources import Finding, judged
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
-from bertsmith.training.loop import keep_large_blocks
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
+from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
 from bertsmith.training.state import batch_flops

@@ -1,0 +1,295 @@
+"""Replicas of a model in processes of this machine, each computing with one thread.
+
+Threads that share a matrix product wait for each other at its end. A small model's products are
+short, so much of the time is spent waiting, and nearly all of it on a machine with other work. Here
+every process computes gradients of whole parts of a batch instead:
+
+- The weights lie in memory that all processes share; only the main process changes them.
+- A batch is cut into parts, twice as many as there are processes. Their numbers lie in a pipe, from
+  which each process, the main one too, takes the next when it is done with one: a process whose
+  core is taken by another program computes fewer.
+- The gradient of each part has a place of its own in shared memory. They are added in the order of
+  the parts, so the sum is the same to the last bit whichever process computed which part, and with
+  any number of processes, one included.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import accumulate, pairwise
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.core.errors import WorkerDied
+from bertsmith.core.log import complain
+from bertsmith.network.batch import Batch
+from bertsmith.network.config import Precision
+from bertsmith.network.model import Model
+from bertsmith.objectives.objective import Loss, Losses
+from bertsmith.training.distribution import ALONE
+from bertsmith.training.processes import Gone, Worker, failure, keep_large_blocks, pickled, receive
+from bertsmith.training.replicas import Objective, Replica
+
+PARTS_PER_PROCESS = 2
+_ALIGNED = 16  # floats in a cache line
+_SILENT_SECONDS = 10.0
+
+
+class Material(NamedTuple):
+    """What a process needs to compute gradients; the weights are in shared memory."""
+
+    replica: bytes
+    """A model with its objective and precision."""
+    parts: int
+
+
+class Work(NamedTuple):
+    """The parts of a batch, the number of targets of the whole step, and the seed of each part."""
+
+    parts: Sequence[Batch]
+    counts: Mapping[str, int]
+    seeds: Sequence[int]
+
+
+class Done(NamedTuple):
+    """A part whose gradient is in shared memory, where `used` says of which parameters."""
+
+    part: int
+    total: Tensor
+    losses: Mapping[str, tuple[Tensor, Tensor, int, float]]
+    used: Sequence[bool]
+
+
+class _Shared:
+    """The weights of a model, and a gradient of it for each part, in a file that is only memory."""
+
+    def __init__(self, file: int, parameters: Sequence[nn.Parameter], parts: int) -> None:
+        sizes = [-(-each.numel() // _ALIGNED) * _ALIGNED for each in parameters]
+        begins = [0, *accumulate(sizes)]
+        one = begins[-1]
+        os.ftruncate(file, 4 * one * (1 + parts))
+        flat = torch.frombuffer(mmap.mmap(file, 0), dtype=torch.float32)
+
+        def copy(number: int) -> list[Tensor]:
+            places = zip(parameters, pairwise(begins), strict=True)
+            return [
+                flat[number * one + begin :][: each.numel()].view(each.shape)
+                for each, (begin, _) in places
+            ]
+
+        self.weights = copy(0)
+        self.gradients = [copy(1 + part) for part in range(parts)]
+
+    def bind(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Let parameters have their values here."""
+        for parameter, weight in zip(parameters, self.weights, strict=True):
+            parameter.data = weight
+
+
+class _Parts:
+    """Computes the gradients of parts of a batch: what every process does."""
+
+    def __init__(
+        self, replica: Replica, parameters: Sequence[nn.Parameter], shared: _Shared, queue: int
+    ) -> None:
+        self._replica, self.parameters = replica, parameters
+        self._shared, self._queue = shared, queue
+
+    def compute(self, work: Work) -> list[Done]:
+        """Compute parts until none is left."""
+        return [self._one(part, work) for part in iter(self._next, None)]
+
+    def _next(self) -> int | None:
+        """Take the number of a part that nobody has taken."""
+        with suppress(BlockingIOError):
+            return os.read(self._queue, 1)[0]
+        return None
+
+    def _one(self, part: int, work: Work) -> Done:
+        torch.manual_seed(work.seeds[part])
+        losses = self._replica.losses(work.parts[part])
+        total = losses.total(work.counts)
+        found = torch.autograd.grad(total, self.parameters, allow_unused=True)
+        for place, gradient in zip(self._shared.gradients[part], found, strict=True):
+            if gradient is not None:
+                place.copy_(gradient)
+        return Done(
+            part=part,
+            total=total.detach(),
+            losses={
+                name: (each.sum.detach(), each.correct, each.count, each.weight)
+                for name, each in losses.parts.items()
+            },
+            used=[gradient is not None for gradient in found],
+        )
+
+
+class _Helper(Worker):
+    """A process that computes parts beside the main one."""
+
+    def __init__(self) -> None:
+        super().__init__(serve)
+
+    def died(self, status: int) -> WorkerDied:
+        """Return the error for a process that has died."""
+        return WorkerDied(
+            f"a process that trains has died (status {status}), perhaps out of memory",
+            remedy="give the same command again: it continues",
+        )
+
+    def give(self, *files: int) -> None:
+        """Let the process have open files."""
+        for file in files:
+            send_handle(self.connection, file, self._process.pid)
+
+    def wait(self) -> None:
+        """Wait for a message; say so once if it takes long."""
+        if not self.connection.poll(_SILENT_SECONDS):
+            pid = self._process.pid
+            complain(
+                f"process {pid}, which trains a part of each batch, has been silent for "
+                f"{_SILENT_SECONDS:.0f} seconds; if it is stopped, kill -CONT {pid} resumes it"
+            )
+
+
+def serve(connection: Connection) -> None:
+    """Compute parts for the process at the other end, until it exits."""
+    try:
+        torch.set_num_threads(1)
+        keep_large_blocks()
+        _serve(connection)
+    except Gone:
+        pass
+    finally:
+        os._exit(0)
+
+
+def _serve(connection: Connection) -> None:
+    material: Material = receive(connection)
+    memory, queue = recv_handle(connection), recv_handle(connection)
+    try:
+        model, objective, precision = pickle.loads(material.replica)
+        replica = Replica(model, objective, precision, ALONE)
+        parameters = _trained(replica)
+        shared = _Shared(memory, parameters, material.parts)
+        shared.bind(parameters)
+        parts = _Parts(replica, parameters, shared, queue)
+        while True:
+            connection.send_bytes(pickled(parts.compute(receive(connection))))
+    except Gone:
+        raise
+    except Exception as error:
+        connection.send_bytes(pickled(failure(error)))
+        receive(connection)  # until the other end closes
+
+
+class LocalReplicas:
+    """Computes the gradient of a batch by several processes, or by this one as several would."""
+
+    def __init__(
+        self, own: _Parts, helpers: Sequence[_Helper], shared: _Shared, fill: Callable[[int], None]
+    ) -> None:
+        self._own, self._helpers, self._shared, self._fill = own, helpers, shared, fill
+
+    @property
+    def parts(self) -> int:
+        """The parts that a batch is cut into, at most."""
+        return len(self._shared.gradients)
+
+    def add_gradient(
+        self, batch: Batch, counts: Mapping[str, int], seeds: Sequence[int]
+    ) -> list[tuple[Tensor, Losses]]:
+        """Add a batch's gradient to that of the trained parameters.
+
+        `counts` are the targets of all batches of the step, `seeds` (parts,) those of dropout.
+        Returns the total and the losses of each part. Raises `WorkerDied`.
+        """
+        work = Work(batch.parts(self.parts), counts, seeds)
+        self._fill(len(work.parts))
+        message = pickled(work) if self._helpers else b""
+        for helper in self._helpers:
+            helper.tell_pickled(message)
+        done = self._own.compute(work)
+        for helper in self._helpers:
+            helper.wait()
+            done += helper.hear()
+        done.sort(key=lambda each: each.part)
+        for number, parameter in enumerate(self._own.parameters):
+            for each in done:
+                if each.used[number]:
+                    _add(parameter, self._shared.gradients[each.part][number])
+        return [(each.total, _losses(each)) for each in done]
+
+
+def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
+    if parameter.grad is None:
+        parameter.grad = gradient.clone()
+    else:
+        parameter.grad.add_(gradient)
+
+
+def _losses(done: Done) -> Losses:
+    return Losses(
+        parts={
+            name: Loss(sum=total, correct=correct, count=count, weight=weight)
+            for name, (total, correct, count, weight) in done.losses.items()
+        }
+    )
+
+
+def _trained(replica: Replica) -> list[nn.Parameter]:
+    """Return the parameters that are trained, in an order that is the same in every process."""
+    return [each for each in replica.trained.parameters() if each.requires_grad]
+
+
+@contextmanager
+def local_replicas(
+    model: Model, objective: Objective, precision: Precision, *, parts: int, processes: int
+) -> Iterator[LocalReplicas]:
+    """Yield replicas of a model in `processes`, this one among them, that share its weights.
+
+    Meanwhile the trained parameters lie in shared memory. `processes` does not change results.
+    Raises `WorkerDied`.
+    """
+    replica = Replica(model, objective, precision, ALONE)
+    parameters = _trained(replica)
+    memory = os.memfd_create("bertsmith")
+    queue, entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    helpers: list[_Helper] = []
+    try:
+        shared = _Shared(memory, parameters, parts)
+        for parameter, weight in zip(parameters, shared.weights, strict=True):
+            weight.copy_(parameter.data)
+        material = pickle.dumps((model, objective, precision)) if processes > 1 else b""
+        for _ in range(processes - 1):
+            helpers.append(_Helper())
+        for helper in helpers:
+            helper.tell(Material(material, parts))
+            helper.give(memory, queue)
+        shared.bind(parameters)
+        yield LocalReplicas(
+            _Parts(replica, parameters, shared, queue),
+            helpers,
+            shared,
+            lambda count: _put(entry, count),
+        )
+    finally:
+        for helper in helpers:
+            helper.close()
+        for parameter in parameters:
+            parameter.data = parameter.data.clone()
+        for file in (memory, queue, entry):
+            os.close(file)
+
+
+def _put(entry: int, count: int) -> None:
+    """Put the numbers of parts into the pipe that processes take them from."""
+    os.write(entry, bytes(range(count)))

@@ -1,0 +1,193 @@
+"""Replicas in processes of one machine: one gradient, whoever computes which part."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.batches import DataPosition
+from bertsmith.batches.config import SampleConfig, Text
+from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.core.errors import WorkerDied
+from bertsmith.core.signals import Interrupted
+from bertsmith.network.batch import Batch
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
+from bertsmith.objectives.objective import Objective
+from bertsmith.objectives.pretraining import MaskedLM, NextSentence
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training import loop
+from bertsmith.training.checkpoints import State
+from bertsmith.training.config import Budget, FitConfig
+from bertsmith.training.loading import BatchSource
+from bertsmith.training.loop import fit
+from bertsmith.training.run_folder import RunFolder
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+OBJECTIVE = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
+CONFIG = FitConfig(budget=Budget(steps=6), log_every=1, precision="fp32", replicas=2)
+
+
+@pytest.fixture(scope="module")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("local") / "store"
+    prepare_store(invented_documents(30), tokenizer, folder, held_out=0.0)
+    return folder
+
+
+def batches_of(store: Path, tokenizer: Tokenizer, text: Text) -> PretrainingBatches:
+    config = SampleConfig(max_length=24, tokens_per_batch=260, text=text)
+    return PretrainingBatches(TokenStore(store), tokenizer, config, seed=3)
+
+
+@pytest.fixture(scope="module")
+def batches(store: Path, tokenizer: Tokenizer) -> PretrainingBatches:
+    return batches_of(store, tokenizer, "next_sentence")
+
+
+def model_of(batches: PretrainingBatches) -> Model:
+    encoder = EncoderConfig(
+        vocabulary=batches.store.tokenizer().size,
+        hidden=14, layers=2, heads=2, feed_forward=19, longest=24,
+    )  # fmt: skip
+    return build_model(ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True), seed=5)
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def have(number: int) -> None:
+        monkeypatch.setattr(loop.os, "sched_getaffinity", lambda pid: set(range(number)))  # type: ignore[attr-defined]
+
+    return have
+
+
+def trained(
+    batches: BatchSource, config: FitConfig, source: PretrainingBatches, folder: Path | None = None
+) -> tuple[State, dict[str, torch.Tensor], list[dict[str, Any]]]:
+    model = model_of(source)
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+    run = None if folder is None else RunFolder(folder)
+    state = fit(config, model, OBJECTIVE, batches, folder=run)
+    return state, model.state_dict(), [] if run is None else list(run.log())
+
+
+@pytest.mark.parametrize("text", ["next_sentence", "within_documents"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 40])
+def test_parts_are_the_batch(store: Path, tokenizer: Tokenizer, text: Text, count: int) -> None:
+    whole, _ = batches_of(store, tokenizer, text).next_batch(DataPosition())
+    parts = whole.parts(count)
+    assert len(parts) == min(count, whole.sequences)
+    assert torch.equal(torch.cat([part.ids for part in parts]), whole.ids)
+    assert torch.equal(torch.cat([part.segments for part in parts]), whole.segments)
+    assert torch.equal(torch.cat([part.positions for part in parts]), whole.positions)
+    assert sum((part.lengths for part in parts), ()) == whole.lengths
+    for part in parts:
+        assert part.offsets.tolist() == [0, *torch.tensor(part.lengths).cumsum(0).tolist()]
+        # no part is more than a sequence off
+        assert abs(part.tokens - whole.tokens / len(parts)) <= 24 or count == 40
+    for name, target in whole.targets.items():
+        of_parts = [part.targets[name] for part in parts]
+        assert torch.equal(torch.cat([each.labels for each in of_parts]), target.labels)
+        begins = [0, *torch.tensor([part.tokens for part in parts]).cumsum(0).tolist()]
+        found = [
+            (part.starts[each.at] if each.by_sequence else each.at) + begin
+            for part, each, begin in zip(parts, of_parts, begins, strict=False)
+        ]
+        read = whole.starts[target.at] if name == "next_sentence" else target.at
+        assert torch.equal(torch.cat(found), read)
+
+
+def test_gradients_are_those_of_the_whole_batch(batches: PretrainingBatches) -> None:
+    """Without dropout, whole batches by one process and parts by two learn the same."""
+    still = replace(CONFIG, replicas=1)
+
+    def without_dropout(config: FitConfig) -> tuple[State, dict[str, torch.Tensor]]:
+        model = model_of(batches)
+        model.set_dropout(0.0)
+        return fit(config, model, OBJECTIVE, batches), model.state_dict()
+
+    (alone, one), (shared, two) = without_dropout(still), without_dropout(CONFIG)
+    assert (alone.step, alone.tokens) == (shared.step, shared.tokens)
+    for name, weight in one.items():
+        assert torch.allclose(weight, two[name], atol=2e-6), name
+
+
+def test_the_number_of_processes_changes_no_bit(
+    batches: PretrainingBatches, tmp_path: Path, cores: Callable[[int], None]
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = []
+        for number in (1, 3):
+            cores(number)
+            config = replace(CONFIG, replicas=3, gradient_accumulation=2)
+            found.append(trained(batches, config, batches, tmp_path / str(number)))
+    finally:
+        torch.set_num_threads(before)
+    _, weights, log = found[0]
+    for _, others, other_log in found[1:]:
+        assert all(torch.equal(weights[name], others[name]) for name in weights)
+        for line, other in zip(log, other_log, strict=True):
+            assert line["gradient_norm"] == other["gradient_norm"]
+            assert line["masked_lm_loss"] == other["masked_lm_loss"]
+    # weights are the process's own again
+    assert not any(weight.untyped_storage().nbytes() > 10**5 for weight in weights.values())
+
+
+class Stopping:
+    """Batches that stop the run by themselves, or kill a process that trains beside this one."""
+
+    def __init__(self, batches: PretrainingBatches, at: int, action: Callable[[], None]) -> None:
+        self._batches, self._left, self._action = batches, at, action
+
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+        self._left -= 1
+        if self._left == 0:
+            self._action()
+        return self._batches.next_batch(place)
+
+
+def children() -> list[int]:
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+    return [int(pid) for pid in text.split()]
+
+
+def test_a_run_goes_on_bit_for_bit_with_one_process_or_two(
+    batches: PretrainingBatches, tmp_path: Path, cores: Callable[[int], None]
+) -> None:
+    _, whole, log = trained(batches, CONFIG, batches, tmp_path / "whole")
+    stopping = Stopping(batches, 4, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(Interrupted):
+        trained(stopping, CONFIG, batches, tmp_path / "run")
+    assert not children()
+    cores(1)
+    _, weights, after = trained(batches, CONFIG, batches, tmp_path / "run")
+    assert all(torch.equal(whole[name], weights[name]) for name in whole)
+    assert [line["gradient_norm"] for line in log] == [line["gradient_norm"] for line in after]
+
+
+def test_a_killed_process_ends_the_run_in_a_line(
+    batches: PretrainingBatches, tmp_path: Path
+) -> None:
+    before = set(children())
+
+    def kill() -> None:
+        (pid,) = set(children()) - before
+        os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(WorkerDied, match=r"a process that trains has died \(status -9\)"):
+        trained(Stopping(batches, 3, kill), CONFIG, batches, tmp_path / "run")
+    assert set(children()) == before
