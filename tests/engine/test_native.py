@@ -12,8 +12,9 @@ import torch
 
 from bertsmith.engine.native import KernelPrecision, NativeEncoder, cannot, instruction_set
 from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import Taps
-from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.encoder import Encoder
 from bounds import check
 
 pytestmark = pytest.mark.skipif(instruction_set() is None, reason="no native kernels were built")

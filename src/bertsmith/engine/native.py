@@ -22,8 +22,9 @@ from bertsmith.core.shapes import Places
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
 from bertsmith.network.block import Block
+from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
-from bertsmith.network.encoder import Encoder, EncoderConfig
+from bertsmith.network.encoder import Encoder
 
 KernelPrecision = Literal["fp32", "bf16", "int8"]
 

@@ -21,7 +21,7 @@ from bertsmith.core.printable import counted
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables of the environment by which people set the number of threads; it is then kept."""
 
-_CLEARLY_FASTER = 1.1
+CLEARLY_FASTER = 1.1
 # of each trial, so long that threads which wait for a time slice of the system are met
 _SECONDS = 0.15
 _ROWS = 256
@@ -32,6 +32,8 @@ class ThreadChoice:
     """A number of threads, and why it is not all of them ("" where it is)."""
 
     threads: int
+    replicas: int = 1
+    """Processes that share each batch (local.py), each with so many threads."""
     reason: str = ""
 
 
@@ -45,7 +47,7 @@ def choose_threads(
     counts = sorted({1, max(most // 2, 1), most})
     speeds = {threads: speed_of(threads) for threads in counts}
     best = max(counts, key=speeds.__getitem__)
-    if speeds[best] <= _CLEARLY_FASTER * speeds[most]:
+    if speeds[best] <= CLEARLY_FASTER * speeds[most]:
         return ThreadChoice(threads=most)
     return ThreadChoice(
         threads=best,

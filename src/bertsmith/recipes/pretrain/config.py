@@ -187,6 +187,9 @@ class PretrainRun(Config):
     """Length of the run."""
     threads: int
     """Threads of torch; part of what makes a run reproducible bit for bit."""
+    replicas: int = 1
+    """Processes of this machine that share each batch, which is part of it too; how many there
+    really are is not."""
     device: str
     """Type of the device."""
     settings: PretrainSettings
@@ -215,5 +218,6 @@ def fit_config(run: PretrainRun, *, workers: int = 0) -> FitConfig:
         checkpoint_minutes=settings.checkpoint_minutes,
         keep_checkpoints=settings.keep_checkpoints,
         measurements=settings.measurements,
+        replicas=run.replicas,
         workers=workers,
     )

@@ -100,6 +100,7 @@ def choose_size(
     network_of: Callable[[str], ModelConfig],
     device: torch.device,
     processes: int = 1,
+    replicas: int = 1,
 ) -> SizeChoice:
     """Choose the size for a new run; `network_of` returns the config of a size."""
     configs = {SIZES[0]: network_of(SIZES[0])}
@@ -125,6 +126,7 @@ def choose_size(
             settings.precision,
             accumulate=settings.gradient_accumulation,
             processes=processes,
+            replicas=replicas,
             seconds=min(MOST_SECONDS, _TRYING * seconds),
         )
         return pace.outcome(budget, _NO_STEPS * seconds)[2]

@@ -115,6 +115,7 @@ def check(
         settings.precision,
         accumulate=settings.gradient_accumulation,
         processes=processes,
+        replicas=run.replicas,
         seconds=min(MOST_SECONDS, seconds),
     )
     spoken_for += time.perf_counter() - began

@@ -107,10 +107,14 @@ def begin(
             )
         run = PretrainRun.from_dict(stored, where=out / "run.json")
     elif stored is not None:
-        # a different number of threads would change rounding in the rest of the run, and more
-        # batches per step would change the steps
-        threads, batches = stored.get("threads", run.threads), stored.get("batches_per_step")
-        run = replace(run, threads=threads, batches_per_step=batches)
+        # a different number of threads or replicas would change rounding in the rest of the run,
+        # and more batches per step would change the steps
+        run = replace(
+            run,
+            threads=stored.get("threads", run.threads),
+            replicas=stored.get("replicas", run.replicas),
+            batches_per_step=stored.get("batches_per_step"),
+        )
     check_store(run, out)
     if run.device != place.type:
         raise RunFolderError(
@@ -233,7 +237,8 @@ def measured(
     known = folder.settings("pretrain")
     if known is not None:
         model = run.model if sized else str(known.get("model", run.model))
-        return replace(run, model=model, threads=int(known.get("threads", run.threads)))
+        threads, replicas = known.get("threads", run.threads), known.get("replicas", run.replicas)
+        return replace(run, model=model, threads=threads, replicas=replicas)
     store, most = TokenStore(run.store), run.threads
     tokenizer = store.tokenizer()
     alone = device.type == "cpu" and processes == 1 and most > 1
@@ -254,10 +259,12 @@ def measured(
             run.settings.precision,
             most=most,
             seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
+            budget=run.budget,
         )
 
     if not sized:
-        torch.set_num_threads(fastest(SIZES[0]).threads)
+        smallest = fastest(SIZES[0])
+        torch.set_num_threads(smallest.threads)
         choice = choose_size(
             store,
             run.budget,
@@ -265,13 +272,14 @@ def measured(
             lambda size: network_of(replace(run, model=size), tokenizer),
             device,
             processes,
+            smallest.replicas,
         )
         say(choice.reason)
         run = replace(run, model=choice.size)
     chosen = fastest(run.model)
     if chosen.reason:
         say(chosen.reason)
-    return replace(run, threads=chosen.threads)
+    return replace(run, threads=chosen.threads, replicas=chosen.replicas)
 
 
 def resolve(

@@ -239,7 +239,8 @@ def model_card(
         (
             "time",
             f"{state.elapsed / 60:.1f} minutes on the clock, {state.seconds / 60:.1f} of them in "
-            f"steps, on {run.device}, {counted(run.threads, 'thread')}",
+            f"steps, on {run.device}, {counted(run.threads, 'thread')}"
+            + (f" in each of {run.replicas} replicas" if run.replicas > 1 else ""),
         ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),

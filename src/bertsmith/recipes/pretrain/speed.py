@@ -20,6 +20,7 @@ from torch import nn
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.log import progress, short_number
+from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
@@ -27,21 +28,28 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.resources import Finding, judged
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
+from bertsmith.training.local import PARTS_PER_PROCESS, local_replicas
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
 from bertsmith.training.state import batch_flops
-from bertsmith.training.threads import ThreadChoice, choose_threads
+from bertsmith.training.threads import CLEARLY_FASTER, ThreadChoice, choose_threads
 
-TRIAL_STEPS = 5
+TRIAL_STEPS, REPLICA_STEPS = 5, 3
 MOST_SECONDS = 5.0
 """Seconds for all steps of one length; of slow steps fewer are timed, or part of a batch."""
 _FEWEST_STEPS, _FEW_STEPS = 20.0, 100.0
 # share of the minutes that should be left for steps
 _LEAST_LEFT = 0.5
 _MOST_TIMES = 40.0
+# all threads as fast as so much of as many alone leave little to gain by replicas
+_WELL_SHARED = 0.9
+# starting them takes some seconds
+_LEAST_SECONDS = 120.0
+# of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
+_REPLICA_GAIN = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +83,13 @@ class Pace:
     """Processes that share a step, each with batches of its own."""
     peak: Peak
     """Speed of the fastest matrix product on this machine."""
+    replicas: int = 1
+    """Processes of this machine that share each batch."""
 
     def seconds_a_step(self, trial: Trial) -> float:
         """Return the seconds of one optimiser step at one length."""
-        return self.accumulate * trial.batch_seconds + trial.update_seconds
+        replicas = _REPLICA_GAIN * self.replicas if self.replicas > 1 else 1
+        return self.accumulate * trial.batch_seconds / replicas + trial.update_seconds
 
     def tokens_a_step(self, trial: Trial) -> float:
         """Return the tokens of all processes in a step."""
@@ -116,11 +127,13 @@ def measure(
     *,
     accumulate: int = 1,
     processes: int = 1,
+    replicas: int = 1,
     seconds: float = MOST_SECONDS,
 ) -> Pace:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
-    The steps of a phase take at most about `seconds`.
+    They are taken by this process alone, whatever the `processes` and `replicas`. Those of a phase
+    take at most about `seconds`.
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
@@ -130,7 +143,10 @@ def measure(
         for share, batches in phases:
             trials.append(_measured(trial, share, batches, seconds))
             bar.advance()
-    return Pace(trials=tuple(trials), accumulate=accumulate, processes=processes, peak=peak)
+    return Pace(
+        trials=tuple(trials), accumulate=accumulate, processes=processes, replicas=replicas,
+        peak=peak,
+    )  # fmt: skip
 
 
 def measure_threads(
@@ -142,12 +158,15 @@ def measure_threads(
     *,
     most: int,
     seconds: float,
+    budget: Budget,
 ) -> ThreadChoice:
     """Choose the number of threads by a few steps with each, of about so many `seconds`.
 
     The steps are made with a copy of the model, and torch is left with `most` threads. A model so
     large that a step with two sequences takes all of the time keeps them: its products are long, so
-    that little of the time is spent waiting for threads.
+    that little of the time is spent waiting for threads. In a
+    longer run, where all threads together are much slower than as many alone would be, local
+    replicas are tried too.
     """
     keep_large_blocks()
     trial = Trained(model, objective, optimiser, precision)
@@ -180,11 +199,46 @@ def measure_threads(
         batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
         timed(1, batch, 1)
 
+        speeds: dict[int, float] = {}
+
         def speed_of(threads: int) -> float:
             rate, update = timed(threads, batch, TRIAL_STEPS)
-            return whole.tokens / (rate * whole.tokens + update)
+            speeds[threads] = whole.tokens / (rate * whole.tokens + update)
+            return speeds[threads]
 
-        return choose_threads(speed_of, most)
+        choice = choose_threads(speed_of, most)
+        lasts = 60 * (budget.minutes or 0) + (budget.steps or 0) * whole.tokens / speeds[1]
+        well_shared = speeds[most] > _WELL_SHARED * most * speeds[1]
+        if whole.given or well_shared or lasts < _LEAST_SECONDS or whole.sequences < most:
+            return choice
+        torch.set_num_threads(1)
+        shared = whole.tokens / (_replicated(trial, whole, most) + update)
+        torch.set_num_threads(most)
+    best = speeds[choice.threads]
+    if shared <= CLEARLY_FASTER * best:
+        return choice
+    return ThreadChoice(
+        threads=1,
+        replicas=most,
+        reason=f"{most} replicas of one thread: {shared:,.0f} tokens/s against {best:,.0f} of "
+        f"{counted(choice.threads, 'thread')} in one process",
+    )
+
+
+def _replicated(trial: Trained, batch: Batch, processes: int) -> float:
+    """Return the median seconds of a batch's gradient by so many local replicas."""
+    counts = {name: len(target) for name, target in batch.targets.items()}
+    parts, seconds = PARTS_PER_PROCESS * processes, list[float]()
+    with local_replicas(
+        trial.model, trial.objective, trial.precision, parts=parts, processes=processes
+    ) as local:
+        # the first is slower: memory is new, and products are compiled
+        for _ in range(1 + REPLICA_STEPS):
+            began = time.perf_counter()
+            local.add_gradient(batch, counts, range(parts))
+            seconds.append(time.perf_counter() - began)
+            trial.model.zero_grad(set_to_none=True)
+    return median(seconds[1:])
 
 
 class Trained:
