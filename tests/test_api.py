@@ -317,3 +317,10 @@ print(dir(bertsmith) == sorted(bertsmith.__all__))
     for name in bertsmith.__all__:
         assert getattr(bertsmith, name)
         assert getattr(bertsmith, name).__doc__
+
+
+def test_errors_name_keywords(folders: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^minutes are for grid; leave them out, or give grid "):
+        bertsmith.finetune(folders["pretrained"], "x.tsv", out=tmp_path / "run", minutes=3.0)
+    with pytest.raises(ConfigError, match=r"^min_confidence is for classes and choices, "):
+        bertsmith.load(folders["number"]).predict(PAIRS, min_confidence=0.5)

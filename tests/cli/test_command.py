@@ -13,7 +13,7 @@ import yaml
 
 from bertsmith.cli.command import Command, help_page, read_arguments
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, named
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, CorpusError
 from bertsmith.core.options import python_function
 
 
@@ -412,9 +412,33 @@ def test_a_python_function_has_the_same_options() -> None:
         (("rye",), {"out": "x", "batch": 3}, "no option batch; did you mean batch_size"),
         (("rye",), {"out": "x", "batch_size": "3"}, "batch_size is '3'; it must be a whole"),
         (("rye",), {"out": "x", "yeast": {"kind": 3}}, "yeast.kind is 3"),
+        (("rye",), {"out": "x", "batch_size": 0}, "^batch_size is 0; it must be at least 1$"),
     ):
         with pytest.raises(ConfigError, match=message):
             function(*values, **named_values)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("--batch-size is 3, and --yeast.kind wet", "batch_size is 3, and yeast.kind wet"),
+        ("give --size small or --size large", 'give size="small" or size="large"'),
+        ("take --from, or --batch-size 16, or --oven-heat 0.5",
+         "take from_, or batch_size=16, or oven_heat=0.5"),
+        ("with --dry-run, or --no-crisp", "with dry_run, or crisp=False"),
+        ("--hours auto (or --steps) helps", 'hours="auto" (or steps) helps'),
+        ("so --batch-size: bertsmith bake rye --out loaf",
+         "so batch_size: bertsmith bake rye --out loaf"),
+        ("the label '--batch-size' and a--b", "the label '--batch-size' and a--b"),
+    ],
+)  # fmt: skip
+def test_errors_in_python_name_keywords(said: str, expected: str) -> None:
+    def fail(bread: Bread) -> None:
+        raise CorpusError(said, where="--from", line=3, remedy=said)
+
+    with pytest.raises(CorpusError) as caught:
+        python_function("bake", Bread, fail)("rye", out="loaf")
+    assert str(caught.value) == f"--from:3: {expected}; {expected}" == caught.value.args[0]
 
 
 @pytest.mark.parametrize(

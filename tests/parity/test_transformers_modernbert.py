@@ -183,7 +183,7 @@ def test_local_positions_are_the_global_ones_where_nothing_is_said(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"causal": True}, "causal attention cannot have a window"),
+        ({"causal": True}, "attention from left to right cannot have a window"),
         ({"heads": 32}, "heads are 1 wide"),
         ({"theta": 1.0}, "theta is 1.0"),
         ({"global_every": 0}, "global_every is 0"),

@@ -17,6 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoToke
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.cli.main import main
 from bertsmith.core.clock import Clock
 from bertsmith.core.errors import ConfigError, RunFolderError, StoreError
 from bertsmith.core.signals import Interrupted
@@ -278,9 +279,26 @@ def test_nothing_to_go_on_with(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "options",
+    ["--window 0", "--global-every -1", "--segments -1", "--max-positions 4",
+     "--left-to-right --sequences within_documents --window 64", "--replaced-tokens",
+     "--left-to-right --family modernbert --sequences within_documents", "--family roberta",
+     "--family distilbert --model xlarge"],
+)  # fmt: skip
+def test_a_network_that_cannot_be_is_refused_in_terms_of_options(
+    options: str, store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pretrain", str(store_folder), "--out", str(tmp_path / "run"), "--minutes", "1"]
+    assert main([*arguments, "--dry-run", "--force", *options.split()]) == 2
+    assert " --" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_impossible_runs_leave_nothing(store_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(ConfigError, match="no BERT of the size 'xxlarge'"):
+    with pytest.raises(
+        ConfigError, match="--model is xxlarge, and no BERT has this size; choose from tiny, "
+    ):
         run(store_folder, out, model="xxlarge")
     longer = replace(QUICK, samples=SampleConfig(max_length=41))
     with pytest.raises(ConfigError, match=r"--max-length \(41\) exceeds --max-positions \(40\)"):

@@ -105,7 +105,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
     """Return the values that arguments give; raises `ConfigError`."""
     options = options_of(command.config)
     parser = new_parser(prog=f"bertsmith {name}")
-    actions = add_options(parser, (each for each in options.values() if not each.positional), {})
+    actions = add_options(parser, (each for each in options.values() if not each.positional))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     try:
         # positional arguments may stand between options: the parser leaves them over
@@ -217,7 +217,10 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
         description=command.description,
         epilog="\n".join(["examples:", *examples]),
     )
-    add_options(parser, options, defaults)
+    actions = add_options(parser, options)
+    for option in options:
+        note = _note(option, defaults.get(option.name, option.default))
+        actions[option.name].help = (option.explanation + note).replace("%", "%%")
     for line in parser.format_help().splitlines():
         print_line(line)
 
@@ -257,11 +260,11 @@ def new_parser(**texts: str) -> argparse.ArgumentParser:
 
 
 def add_options(
-    parser: argparse.ArgumentParser, options: Iterable[Option], defaults: Mapping[str, Any]
+    parser: argparse.ArgumentParser, options: Iterable[Option]
 ) -> dict[str, argparse.Action]:
     """Add the options of a config to a parser and return its actions by their names.
 
-    The help has `defaults` in place of those of the fields.
+    They have no help yet: reading arguments needs none, and it takes time to find.
     """
     added: dict[str, argparse.Action] = {}
     groups: dict[type[Config], argparse._ArgumentGroup] = {}
@@ -272,15 +275,12 @@ def add_options(
                 title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
                 groups[option.group] = parser.add_argument_group(title)
             place = groups[option.group]
-        note = _note(option, defaults.get(option.name, option.default))
-        settings: dict[str, Any] = {"help": (option.explanation + note).replace("%", "%%")}
+        settings: dict[str, Any] = {"dest": option.name, "metavar": _metavar(option)}
         if option.positional:
             several = typing.get_origin(option.hint) is tuple
-            settings |= {"metavar": option.shown, "nargs": "+" if several else "?"}
+            settings = {"metavar": option.shown, "nargs": "+" if several else "?"}
         elif option.hint is bool:
-            settings |= {"dest": option.name, "action": argparse.BooleanOptionalAction}
-        else:
-            settings |= {"dest": option.name, "metavar": _metavar(option)}
+            settings = {"dest": option.name, "action": argparse.BooleanOptionalAction}
         flag = option.name if option.positional else option.shown
         added[option.name] = place.add_argument(flag, **settings)
     added[CONFIG] = parser.add_argument(
@@ -326,17 +326,9 @@ def _shown(value: Any) -> str:  # noqa: ANN401
 
 
 def _metavar(option: Option) -> str:
-    if words := choices_of(option):
+    if words := option.choices:
         kinds = {option.hint, *typing.get_args(option.hint)}
         if not {int, float, str} & kinds:
             return "{" + ",".join(words) + "}"
     word = option.name.rpartition(".")[2].upper()
     return f"{word},..." if typing.get_origin(option.hint) is tuple else word
-
-
-def choices_of(option: Option) -> tuple[str, ...]:
-    """Return the words that an option can be; empty for one that can be anything."""
-    kinds = (option.hint, *typing.get_args(option.hint))
-    literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
-    words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
-    return ("true", "false") if bool in kinds and option.hint is not bool else words

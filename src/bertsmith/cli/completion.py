@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.cli.command import CONFIG, Command, add_options, choices_of, new_parser
+from bertsmith.cli.command import CONFIG, Command, add_options, new_parser
 from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.options import options_of
 
@@ -43,10 +43,10 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
         place = groups[first] if second else verbs
         parser = place.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
         options = options_of(command.config)
-        actions = add_options(parser, options.values(), {})
+        actions = add_options(parser, options.values())
         for each, option in options.items():
             # fish takes signs for syntax
-            words = [word for word in choices_of(option) if re.fullmatch(r"[\w+-]+", word)]
+            words = [word for word in option.choices if re.fullmatch(r"[\w+-]+", word)]
             actions[each].choices = words or None
             # one sentence has room beside an option
             actions[each].help = option.explanation.partition(". ")[0].removesuffix(".")

@@ -23,6 +23,7 @@ Each says in one line where it happened (file and line), what is wrong, and what
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from bertsmith.core.printable import printable
@@ -58,6 +59,11 @@ class UserError(ValueError):
             place += f":{self.line}"
         message = f"{place}: {self.what}" if place else self.what
         return f"{message}; {self.remedy}" if self.remedy else message
+
+    def reword(self, rewrite: Callable[[str], str]) -> None:
+        """Say in other words what is wrong and what to do."""
+        self.what, self.remedy = rewrite(self.what), rewrite(self.remedy)
+        self.args = (str(self),)
 
 
 def _shown(text: str) -> str:

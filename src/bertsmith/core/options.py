@@ -14,14 +14,16 @@ import dataclasses
 import difflib
 import inspect
 import keyword
+import re
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
 from bertsmith.core.config import Config, plain_value, typed_value
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, UserError
 
 C = TypeVar("C", bound=Config)
 REQUIRED = dataclasses.MISSING
@@ -47,6 +49,9 @@ _FOREIGN = {
     "warmup-ratio": "warmup",
 }
 """Options of transformers' and Google's scripts, and what they are called here."""
+_NAMED = re.compile(r"(?<![\w'\"-])--(?P<name>[a-z][a-z0-9.-]*[a-z0-9])(?: (?P<value>[\w.+-]*\w))?")
+"""An option in a message, and the word after it."""
+_COMMAND = re.compile(r"(\b(?:bertsmith|torchrun|pip|tensorboard) )")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,14 @@ class Option:
     def explanation(self) -> str:
         """The string below the field, on one line."""
         return _explanations(typing.cast("Any", self.group)).get(self.path[-1], "")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it can be; empty for an option that can be anything."""
+        kinds = (self.hint, *typing.get_args(self.hint))
+        literals = [kind for kind in kinds if typing.get_origin(kind) is typing.Literal]
+        words = tuple(str(each) for kind in literals for each in typing.get_args(kind))
+        return ("true", "false") if bool in kinds and self.hint is not bool else words
 
     @property
     def shown(self) -> str:
@@ -329,7 +342,8 @@ def python_function(
                 f"{name} has too many arguments",
                 remedy=f"by position it takes {', '.join(places)} alone",
             )
-        return run(configured(config, given | keywords, defaults=defaults, spelled=in_python))
+        with python_terms(config):
+            return run(configured(config, given | keywords, defaults=defaults, spelled=in_python))
 
     own = [option for option in options.values() if "." not in option.name]
     function.__name__ = function.__qualname__ = name
@@ -344,8 +358,45 @@ def python_function(
 
 def in_python(option: Option) -> str:
     """Return an option as a keyword of Python."""
-    name = option.name.replace("-", "_")
+    return as_keyword(option.name)
+
+
+def as_keyword(name: str) -> str:
+    """Return the name of an option as a keyword of Python."""
+    name = name.replace("-", "_")
     return name + "_" * keyword.iskeyword(name)
+
+
+@contextmanager
+def python_terms(*configs: type[Config]) -> Iterator[None]:
+    """Let errors name options as keywords of Python, ``batch_size`` for ``--batch-size``.
+
+    Values after options of these configs become those of keywords; commands stay as they are.
+    """
+    options = {name: each for config in configs for name, each in options_of(config).items()}
+
+    def keyword_of(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        option = options.get(name)
+        if option is None and (switch := options.get(name.removeprefix("no-"))) is not None:
+            return f"{in_python(switch)}=False"
+        word = as_keyword(name)
+        if value is None:
+            return word
+        if re.fullmatch(r"-?\d+(\.\d+)?", value):
+            return f"{word}={value}"
+        known = option is not None and value in option.choices
+        return f'{word}="{value}"' if known else f"{word} {value}"
+
+    def rewrite(text: str) -> str:
+        prose, *command = _COMMAND.split(text, maxsplit=1)
+        return _NAMED.sub(keyword_of, prose) + "".join(command)
+
+    try:
+        yield
+    except UserError as error:
+        error.reword(rewrite)
+        raise
 
 
 def _parameter(option: Option) -> inspect.Parameter:

@@ -142,7 +142,10 @@ class EncoderConfig(Config):
                 remedy="set it to first",
             )
         if self.causal and self.window is not None:
-            raise ConfigError("causal attention cannot have a window", remedy="set window to None")
+            raise ConfigError(
+                "attention from left to right cannot have a window (--window, or a ModernBERT's)",
+                remedy="leave --left-to-right out, or the window",
+            )
         if self.positions == "rotary" and self.hidden // self.heads % 2:
             raise ConfigError(
                 f"heads are {self.hidden // self.heads} wide",
@@ -268,7 +271,8 @@ class ModelConfig(Config):
             )
         if self.replaced_tokens and not family.replaced_tokens:
             raise ConfigError(
-                f"{family.title} has no head for replaced tokens", remedy="take an ELECTRA"
+                f"{family.title} has no head for replaced tokens",
+                remedy="take an ELECTRA: --family electra",
             )
         read = reads_pooler(self.head, self.encoder)
         if family.pooler != "encoder" and self.pooler != read:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
-from bertsmith.core.options import configured, in_python
+from bertsmith.core.options import configured, in_python, python_terms
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import Features
@@ -71,7 +71,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        return function(*bound.args, **bound.kwargs)
+        with python_terms(AnsweringConfig, FeatureConfig):
+            return function(*bound.args, **bound.kwargs)
 
     return call
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.batches.config import Phase, SampleConfig
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_range, named
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range, named
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision
 from bertsmith.network.families.family import FamilyName
@@ -59,6 +59,7 @@ class NetworkConfig(Config):
     """Share of attention weights set to zero while pre-training."""
 
     def __post_init__(self) -> None:
+        check_least(self, {"segments": 0, "window": 1, "global_every": 1, "max_positions": 8})
         check_range(self, ["hidden_dropout", "attention_dropout"], "[0, 1)")
 
 

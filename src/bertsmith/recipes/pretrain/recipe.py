@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -33,6 +33,7 @@ from bertsmith.recipes.pretrain.config import (
     PretrainConfig,
     PretrainRun,
     PretrainSettings,
+    Size,
     fit_config,
 )
 from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
@@ -432,11 +433,16 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
         )
     if run.parent is not None:
         return wanted_network(run.parent, run.settings)
+    family = FAMILIES[network.family]
+    if run.model not in family.sizes:
+        sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
+        what = f"--model is {run.model}, and no {family.title} has this size"
+        raise ConfigError(what, remedy=f"choose from {sizes}, or another --family")
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
     chosen = {name: getattr(network, name) for name in WIRING}
     wiring = {name: value for name, value in chosen.items() if value is not None}
-    if "position_offset" in FAMILIES[network.family].wiring:
+    if "position_offset" in family.wiring:
         # counted as in transformers
         wiring["position_offset"] = tokenizer.pad_id + 1
     encoder = encoder_of(
