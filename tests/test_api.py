@@ -116,7 +116,7 @@ def test_answers_are_those_of_the_command(
 def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
     texts = [text for text in TEXTS[:2] if text]
     theirs = transformers.pipeline("text-classification", str(folders["class"]), top_k=None)
-    found = bertsmith.load(folders["class"]).predict(texts)
+    found = bertsmith.load(folders["class"], precision="fp32").predict(texts)
     for answer, expected in zip(found, theirs(texts), strict=True):
         shares = {each["label"]: each["score"] for each in expected}
         assert answer["label"] == expected[0]["label"]
@@ -125,7 +125,9 @@ def test_classes_are_those_of_a_pipeline_of_transformers(folders: dict[str, Path
 
 def test_masks_are_filled_as_by_a_pipeline_of_transformers(folders: dict[str, Path]) -> None:
     theirs = transformers.pipeline("fill-mask", str(folders["pretrained"]), top_k=4)
-    found = bertsmith.load(folders["pretrained"]).fill_mask("word1 [MASK] word2", top=4)
+    found = bertsmith.load(folders["pretrained"], precision="fp32").fill_mask(
+        "word1 [MASK] word2", top=4
+    )
     assert len(found) == 1
     expected = theirs("word1 [MASK] word2")
     assert [each["piece"] for each in found[0]] == [each["token_str"] for each in expected]
@@ -135,7 +137,7 @@ def test_masks_are_filled_as_by_a_pipeline_of_transformers(folders: dict[str, Pa
 
 def test_vectors_are_means_over_the_tokens_of_transformers(folders: dict[str, Path]) -> None:
     theirs = transformers.AutoModel.from_pretrained(folders["pretrained"]).eval()
-    model = bertsmith.load(folders["pretrained"])
+    model = bertsmith.load(folders["pretrained"], precision="fp32")
     found = model.embed(["word1 word2", ("word3", "word4 word5")])
     assert found.shape == (2, 24)
     assert found.dtype == np.float32

@@ -76,7 +76,7 @@ def test_every_layer_is_that_of_transformers(
             expected.append(theirs(**ids, output_hidden_states=True).hidden_states)
     for layer in range(7):
         config = FeatureConfig(layer=str(layer), pool="token", max_length=128)
-        found = features(embedder.model, embedder.tokenizer, asked, config)
+        found = features(embedder.engine.model, embedder.tokenizer, asked, config)
         for each, states in zip(found, expected, strict=True):
             close_to_transformers(each.vectors, states[layer][0])
 
@@ -95,7 +95,7 @@ def test_vectors_do_not_depend_on_the_batch(
             for n in order
         )
         found = features(
-            embedder.model, embedder.tokenizer, asked, embedder.config,
+            embedder.engine.model, embedder.tokenizer, asked, embedder.config,
             after=embedder.after, rows=rows, forward=Forward(tokens_per_batch=tokens),
         )  # fmt: skip
         got = np.stack([each.vectors for each in found])

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
-from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.config import FULL_PRECISION, FeatureConfig
 from bertsmith.engine.features import TextFeatures, features
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.config import EmbedConfig
@@ -77,7 +77,11 @@ def test_vectors_are_written_in_the_order_of_the_texts(
     base_folder: Path, lines: Path, tmp_path: Path, kind: str, pool: str
 ) -> None:
     config, out = FeatureConfig(pool=pool), tmp_path / "new" / f"vectors{kind}"
-    embed(EmbedConfig(model=base_folder, file=str(lines), out=out, features=config))
+    embed(
+        EmbedConfig(
+            model=base_folder, file=str(lines), out=out, features=config, engine=FULL_PRECISION
+        )
+    )
     wanted = expected(base_folder, config)
     got = READERS[kind](out)
     assert len(got) == len(wanted) == 5
@@ -148,7 +152,7 @@ def test_the_command_reads_tables_and_standard_input(
     table, out = tmp_path / "t.csv", tmp_path / "v.npy"
     table.write_text("number,said,answer\n1,word1 good,word4\n2,word2,word5\n", encoding="utf-8")
     arguments = ["embed", str(base_folder), str(table), "--out", str(out), "--text-column", "said"]
-    more = ["--layer", "mix:1,0.5", "--pool", "cls+max", "--normalize"]
+    more = ["--layer", "mix:1,0.5", "--pool", "cls+max", "--normalize", "--precision", "fp32"]
     assert main([*arguments, *more]) == 0
     config = FeatureConfig(layer="mix:1,0.5", pool="cls+max", normalize=True)
     first = expected(base_folder, config)[0].vectors
@@ -171,7 +175,8 @@ def test_a_sentence_folder_pools_as_it_says(
     )  # fmt: skip
     folder = tmp_path / "sentences"
     save_sentence_folder(folder, model, tokenizer, settings)
-    embed(EmbedConfig(model=folder, file=str(lines), out=tmp_path / "v.npy"))
+    out = tmp_path / "v.npy"
+    embed(EmbedConfig(model=folder, file=str(lines), out=out, engine=FULL_PRECISION))
     plain = expected(base_folder, FeatureConfig(pool="cls", max_length=7))
     wanted = np.stack([each.vectors[:9] for each in plain]).astype(np.float64)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
@@ -186,6 +191,7 @@ def test_a_sentence_folder_pools_as_it_says(
             file=str(lines),
             out=tmp_path / "v.npy",
             features=FeatureConfig(pool="max"),
+            engine=FULL_PRECISION,
         )
     )
     other = expected(base_folder, FeatureConfig(pool="max", max_length=7))

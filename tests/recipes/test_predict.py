@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.engine.config import FULL_PRECISION
 from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
@@ -363,7 +364,7 @@ def test_a_pair_is_told_to_follow_as_transformers_tells_it(
         save_model(folder, build_model(config, seed=5), tiny_tokenizer)
         reference = transformers.AlbertForPreTraining
     typed(monkeypatch, b"word1 word2\tgood\n\nbad [MASK]\nword3\tword4 bad\n")
-    predict(PredictConfig(model=folder, format="jsonl"))
+    predict(PredictConfig(model=folder, format="jsonl", engine=FULL_PRECISION))
     found = objects(capsys)
     assert found.pop(1) == {"text": "", name: None, "probability": None}
     (filled,) = [each for each in found if "masks" in each]

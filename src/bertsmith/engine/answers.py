@@ -20,10 +20,15 @@ from bertsmith.network.model import Model, forward_only
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """The settings of forward passes: the tokens of a batch, and the precision."""
+    """The settings of forward passes.
+
+    `precision` is that of torch's autocast, in which the network computes; `alone`, every unit is a
+    batch of its own, so that its outputs do not depend on others by a bit.
+    """
 
     tokens_per_batch: int = TOKENS_PER_BATCH
     precision: Precision = "fp32"
+    alone: bool = False
 
     def batches(
         self, model: Model, examples: EncodedExamples
@@ -33,9 +38,8 @@ class Forward:
         As long as they are read, the model is in evaluation mode and no gradients are kept.
         """
         with forward_only(model, self.precision):
-            for units, batch in evaluation_batches(
-                examples, tokens_per_batch=self.tokens_per_batch
-            ):
+            tokens = 1 if self.alone else self.tokens_per_batch
+            for units, batch in evaluation_batches(examples, tokens_per_batch=tokens):
                 yield units, batch.to(model.device)
 
 

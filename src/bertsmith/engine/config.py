@@ -1,4 +1,4 @@
-"""The options of answers that need no task: vectors, and texts continued."""
+"""The options of the engine, and of answers that need no task: vectors, and texts continued."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from bertsmith.core.config import NO_OPTION, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import VectorPooling
 
+Number = Literal["fp32", "bf16", "int8"]
+"""A number format of the products."""
 Words = Literal["blanks", "marks"]
 Merging = Literal["mean", "first", "sum"]
 Unit = Literal["text", "token", "word"]
@@ -16,6 +18,25 @@ Long = Literal["cut", "windows"]
 
 POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
 MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(Config):
+    """The computation of answers."""
+
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
+    """Number format of the matrix products. auto is bf16 where the processor multiplies it
+    natively, fp32 elsewhere, on GPUs and to measure; int8 for folders made by quantize."""
+    threads: int | None = None
+    """Processor threads; all that torch would use if not given."""
+    reproducible: bool = False
+    """Let no bit of an answer depend on the other texts, which is slower."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"threads": 1})
+
+
+FULL_PRECISION = EngineConfig(precision="fp32")
 
 
 @dataclass(frozen=True, kw_only=True)

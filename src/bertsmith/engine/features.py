@@ -374,7 +374,9 @@ class Features:
         with forward_only(model, forward.precision):
             found = self._of_sequences(model, joined(requests), forward)
             own = by_request(requests, found)
-            return list(self._of_texts(requests, own)) if self._config.unit == "text" else own
+            if self._config.unit != "text":
+                return own
+            return list(self._of_texts(requests, own, together=not forward.alone))
 
     def decode(self, request: Request[Example], output: Any) -> TextFeatures:  # noqa: ANN401
         """Return the features of a text."""
@@ -419,6 +421,8 @@ class Features:
         self,
         requests: Sequence[Request[Example]],
         own: Sequence[Outputs],
+        *,
+        together: bool,
     ) -> NDArray[np.float32]:
         """Return the vectors (texts, width), windows averaged by their tokens."""
         averaged = [
@@ -431,7 +435,9 @@ class Features:
         ]
         stacked = torch.from_numpy(np.stack(averaged))
         for layer in self._after:
-            stacked = layer(stacked)
+            # the last bits of a product depend on the number of its rows
+            parts = [stacked] if together else stacked.split(1)
+            stacked = torch.cat([layer(part) for part in parts])
         return stacked.numpy()
 
     def _of_rows(

@@ -63,21 +63,24 @@ class Encoder(nn.Module):
 
     def _layers(self, batch: Batch) -> list[tuple[nn.Module, Spans]]:
         """The block of each layer, and what its attention sees."""
-        config = self.config
-        wide = Spans(
-            batch.offsets, batch.lengths, config.causal, rotation=self._turns(batch, False)
-        )
-        near = wide
-        if config.window is not None:
-            local, reach = self._turns(batch, True), config.window // 2
-            near = Spans(batch.offsets, batch.lengths, window=reach, rotation=local)
-        each = config.layers // len(self.blocks)
+        each = self.config.layers // len(self.blocks)
         blocks = [block for block in self.blocks for _ in range(each)]
-        return [(b, near if n % config.global_every else wide) for n, b in enumerate(blocks)]
+        return list(zip(blocks, spans_of_layers(self.config, batch), strict=True))
 
-    def _turns(self, batch: Batch, local: bool) -> Rotation | None:
-        config = self.config
-        if config.positions != "rotary":
-            return None
-        theta = config.local_theta if local else config.theta
-        return rotation(batch.positions, config.hidden // config.heads, theta)
+
+def spans_of_layers(config: EncoderConfig, batch: Batch) -> list[Spans]:
+    """Return the part of its sequence that a token sees in each layer; like layers share one."""
+    wide = Spans(
+        batch.offsets, batch.lengths, config.causal, rotation=_turns(config, batch, config.theta)
+    )
+    near = wide
+    if config.window is not None:
+        local, reach = _turns(config, batch, config.local_theta), config.window // 2
+        near = Spans(batch.offsets, batch.lengths, window=reach, rotation=local)
+    return [near if number % config.global_every else wide for number in range(config.layers)]
+
+
+def _turns(config: EncoderConfig, batch: Batch, theta: float) -> Rotation | None:
+    if config.positions != "rotary":
+        return None
+    return rotation(batch.positions, config.hidden // config.heads, theta)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import VocabularyError
-from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.config import EngineConfig, FeatureConfig
 from bertsmith.text.config import AUTO, HeaderOption, Layout, TextColumns, check_encoding
 from bertsmith.tokens.config import KindName
 
@@ -197,6 +197,8 @@ class EmbedConfig(Config):
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     features: FeatureConfig = field(default=FeatureConfig(), metadata=INLINE)
     """The vectors."""
+    engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
+    """How they are computed."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
     """The columns of the texts."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,11 @@ from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.core.printable import counted
-from bertsmith.engine.config import FeatureConfig, Unit
-from bertsmith.engine.features import TextFeatures, features, for_model, width
+from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig, Unit
+from bertsmith.engine.features import Features, TextFeatures, for_model, width
+from bertsmith.engine.predictor import ROWS
+from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
-from bertsmith.network.model import Model
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.devices import device_named
@@ -242,9 +243,9 @@ _WRITERS: dict[str, Writer] = {".npy": _Arrays, ".parquet": _Table, ".jsonl": _L
 
 @dataclass(frozen=True, kw_only=True)
 class Embedder:
-    """A model with the features that are asked of it, as `features` wants them."""
+    """A model made ready to answer, and the features that are asked of it."""
 
-    model: Model
+    engine: Prepared
     tokenizer: Tokenizer
     config: FeatureConfig
     after: tuple[Dense | UnitLength, ...] = ()
@@ -252,7 +253,12 @@ class Embedder:
     @property
     def width(self) -> int:
         """The length of its vectors."""
-        return width(self.model, self.config, self.after)
+        return width(self.engine.model, self.config, self.after)
+
+    def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
+        """Yield the features of a stream of examples, as `engine.features.features` does."""
+        extraction = Features(self.engine.model, self.tokenizer, self.config, self.after)
+        return self.engine.predictor(extraction)(examples, rows=extraction.rows(ROWS))
 
 
 def open_embedder(
@@ -260,7 +266,9 @@ def open_embedder(
     config: FeatureConfig | None = None,
     *,
     prompt: str | None = None,
-    loaded: tuple[Model, Tokenizer] | None = None,
+    engine: EngineConfig = FULL_PRECISION,
+    device: str = "cpu",
+    loaded: tuple[Prepared, Tokenizer] | None = None,
 ) -> Embedder:
     """Return the model of a folder, or of `hub:owner/name`, and what to do with it.
 
@@ -287,11 +295,12 @@ def open_embedder(
             say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
         config = _by_folder(config, settings, prompt)
     if loaded is None:
-        loaded = load_model(folder if settings is None else settings.network)
-    model, tokenizer = loaded
-    embedder = Embedder(
-        model=model, tokenizer=tokenizer, config=for_model(config, model), after=after
-    )
+        model, tokenizer = load_model(folder if settings is None else settings.network)
+        prepared = prepare_model(model.to(device_named(device)), engine)
+    else:
+        prepared, tokenizer = loaded
+    config = for_model(config, prepared.model)
+    embedder = Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
     _check_width(embedder, folder)
     return embedder
 
@@ -312,7 +321,7 @@ def _by_folder(
 
 
 def _check_width(embedder: Embedder, folder: Path) -> None:
-    found = width(embedder.model, embedder.config)
+    found = width(embedder.engine.model, embedder.config)
     for layer in embedder.after:
         if isinstance(layer, Dense):
             if layer.inputs != found:
@@ -331,10 +340,7 @@ def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
         Example(text=text, text_pair=None, label=None, source="texts", line=line)
         for line, text in enumerate(texts, start=1)
     )
-    found = features(
-        embedder.model, embedder.tokenizer, examples, embedder.config, after=embedder.after
-    )
-    rows = [each.vectors for each in found]
+    rows = [each.vectors for each in embedder.features(examples)]
     return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
 
@@ -348,21 +354,23 @@ def embed(config: EmbedConfig) -> None:
     check_kind(out)
     if file != "-" and out.resolve() == Path(file).resolve():
         raise ConfigError("--out is the file of the texts", remedy="name another")
-    place = device_named(config.device)
-    embedder = open_embedder(config.model, config.features, prompt=config.prompt)
-    embedder.model.to(place)
+    embedder = open_embedder(
+        config.model,
+        config.features,
+        prompt=config.prompt,
+        engine=config.engine,
+        device=config.device,
+    )
+    say(f"engine: {embedder.engine}")
     texts, told = Texts(file, columns), _Told(embedder)
     reading = _Reading(texts)
     if note := without_header(Path(file), columns):
         say(note)
-    found = features(
-        embedder.model, embedder.tokenizer, reading, embedder.config, after=embedder.after
-    )
     with (
         vector_file(out, embedder.width, embedder.config.unit) as vectors,
         progress("embedding", texts.total_bytes, "B") as bar,
     ):
-        for each in found:
+        for each in embedder.features(reading):
             vectors.add(each)
             told.count(each.tokens, each.left_out)
             bar.move_to(reading.answered(each.example))
@@ -405,7 +413,7 @@ class _Told:
 
     def tell(self, out: Path, texts: Texts) -> None:
         """Say what was written, and what was left out."""
-        config, encoder = self._embedder.config, self._embedder.model.config.encoder
+        config, encoder = self._embedder.config, self._embedder.engine.model.config.encoder
         seconds = time.monotonic() - self._began
         say(
             f"{out}: {counted(self._texts, 'text')}, {config.pool} of layer {config.layer}, "

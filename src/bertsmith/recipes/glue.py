@@ -28,6 +28,8 @@ from bertsmith.core.files import made_folder, read_json, replaced_file, write_js
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import markdown as shown
+from bertsmith.engine.config import FULL_PRECISION
+from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
@@ -35,7 +37,7 @@ from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings, 
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.tasks.answering import task_predictor
+from bertsmith.tasks.answering import TaskAnswering
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.table import GLUE
 from bertsmith.tasks.task import Task, score_answers
@@ -174,9 +176,11 @@ class _Trained:
         self._labels = model.config.labels
         self._on_bad = settings.reading.on_bad
         room = room_of(self._task, settings, model.config.encoder.longest)
-        self._predictor = task_predictor(
-            self._task, model.to(device_named(device)), tokenizer, room
+        answering = TaskAnswering(
+            task=self._task, tokenizer=tokenizer, labels=self._labels, room=room
         )
+        engine = prepare_model(model.to(device_named(device)), FULL_PRECISION)
+        self._predictor = engine.predictor(answering)
 
     def scored(
         self, file: Path, task: GlueTask, split: str

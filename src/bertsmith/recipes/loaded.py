@@ -15,28 +15,27 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.options import configured, in_python, python_terms
-from bertsmith.engine.answers import Forward
-from bertsmith.engine.config import FeatureConfig
-from bertsmith.engine.features import Features
-from bertsmith.engine.predictor import Answering, Predictor
+from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
-from bertsmith.network.config import ModelConfig, Precision
-from bertsmith.network.model import Model
+from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.embed import open_embedder
-from bertsmith.recipes.predict.evaluate import evaluate_predictor
+from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
@@ -84,16 +83,15 @@ class LoadedModel:
         self,
         name: str | Path,
         folder: Path,
-        model: Model,
-        tokenizer: Tokenizer,
-        *,
-        precision: Precision,
-        threads: int | None,
+        device: torch.device,
+        config: EngineConfig,
     ) -> None:
-        self.name, self.model, self.tokenizer = str(name), model, tokenizer
-        self.precision, self.threads = precision, threads
+        self.name = str(name)
         # the working folder may be another one later
-        self._folder = folder.resolve()
+        self._folder, self._device, self._config = folder.resolve(), device, config
+        self.engine, self.tokenizer = _opened(self._folder, device, config)
+        self._measuring = self.engine
+        self.model = self.engine.model
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -110,7 +108,8 @@ class LoadedModel:
         labels = f", {len(config.labels)} labels" if config.labels else ""
         return (
             f"<LoadedModel {self.name!r}: {', '.join(heads) or 'no head'}{labels}; "
-            f"{encoder.layers} layers of {encoder.hidden}, up to {encoder.longest} tokens>"
+            f"{encoder.layers} layers of {encoder.hidden}, up to {encoder.longest} tokens; "
+            f"engine: {self.engine}>"
         )
 
     @checked
@@ -124,7 +123,7 @@ class LoadedModel:
         `ConfigError` and `ExampleError`.
         """
         answering = self._answering(options)
-        predictor = self._predictor(answering)
+        predictor = self.engine.predictor(answering)
         with _asked(_listed(examples), answering, self.model.config) as asked:
             records = [record for _, record in answered(predictor, answering, asked)]
         known = next((record for record in records if record is not None), {})
@@ -146,7 +145,7 @@ class LoadedModel:
         config = AnsweringConfig(top=top)
         answering = PretrainedAnswering(self.model, self.tokenizer, config.top)
         asked = asked_values([text], None)
-        ((_, record),) = answered(self._predictor(answering), answering, asked)
+        ((_, record),) = answered(self.engine.predictor(answering), answering, asked)
         if record is None:
             raise ConfigError("text is blank", remedy="give a text with a mask")
         found: list[list[dict[str, Any]]] = record["masks"]
@@ -172,11 +171,10 @@ class LoadedModel:
                 f"pool is {config.pool!r}, which gives a text several vectors",
                 remedy="write them to a file with: bertsmith embed",
             )
-        loaded = (self.model, self.tokenizer)
+        loaded = (self.engine, self.tokenizer)
         embedder = open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
-        features = Features(self.model, self.tokenizer, embedder.config, embedder.after)
         examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
-        rows = [each.vectors for each in self._predictor(features)(examples)]
+        rows = [each.vectors for each in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
     @checked
@@ -186,23 +184,22 @@ class LoadedModel:
         `rows` is a file that `bertsmith evaluate` reads, or dictionaries as the rows of a JSONL
         file. `options` are `reading` and those of `AnsweringConfig`. Raises `ExampleError`,
         `ConfigError` and `ModelFolderError`.
+
+        Where the precision is auto, it is measured in fp32, for which the folder is opened again.
         """
         reading = typed_value(options.pop("reading", Reading()), Reading, "reading", None)
-        predictor = self._predictor(self._answering(options))
+        answering = self._answering(options)
+        if self._config.precision == "auto" and self._measuring.precision != "fp32":
+            exact = replace(self._config, precision="fp32")
+            self._measuring = _opened(self._folder, self._device, exact)[0]
         with _file_of(rows) as file:
-            return evaluate_predictor(predictor, file, where=self.name, reading=reading)
+            return evaluate_model(
+                self._measuring, answering, file, where=self.name, reading=reading
+            )
 
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
         config = configured(AnsweringConfig, options, spelled=in_python)
         return answering_of(self.model, self.tokenizer, config, where=self.name)
-
-    def _predictor(self, answering: Answering[Any, Any]) -> Predictor[Any, Any]:
-        return Predictor(
-            model=self.model,
-            answering=answering,
-            forward=Forward(precision=self.precision),
-            threads=self.threads,
-        )
 
 
 def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
@@ -278,19 +275,23 @@ def load(
     model: str | Path,
     *,
     device: str = "auto",
-    precision: Precision = "fp32",
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto",
     threads: int | None = None,
+    reproducible: bool = False,
 ) -> LoadedModel:
     """Open a model folder, or ``hub:owner/name``, to answer, to fill masks or to give vectors.
 
-    `device` is auto (a GPU if there is one), cpu, cuda or cuda:1; `precision` fp32 or bf16;
-    `threads` are those that torch uses for this model. Raises `ModelFolderError`, `ConfigError`,
-    `HubError` and `VocabularyError`.
+    `device` is auto (a GPU if there is one), cpu, cuda or cuda:1; the other options are
+    those of `EngineConfig`. Raises `ModelFolderError`, `ConfigError`, `HubError` and
+    `VocabularyError`.
     """
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads is {threads}", remedy="it must be at least 1")
-    place, folder = device_named(device), model_folder(model)
+    options = {"precision": precision, "threads": threads, "reproducible": reproducible}
+    config = configured(EngineConfig, options, spelled=in_python)
+    return LoadedModel(model, model_folder(model), device_named(device), config)
+
+
+def _opened(folder: Path, device: torch.device, config: EngineConfig) -> tuple[Prepared, Tokenizer]:
+    """Return the model of a folder, made ready to answer, and its tokenizer."""
     sentences = read_sentence_folder(folder)
     loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
-    loaded.to(place)
-    return LoadedModel(model, folder, loaded, tokenizer, precision=precision, threads=threads)
+    return prepare_model(loaded.to(device), config), tokenizer

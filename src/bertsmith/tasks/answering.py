@@ -268,7 +268,7 @@ def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) 
 def task_predictor(
     task: Task[Any], model: Model, tokenizer: Tokenizer, room: Room
 ) -> Predictor[Any, Any]:
-    """Return the predictor by which a model answers for a task."""
+    """Return the predictor by which a network answers for a task."""
     labels = model.config.labels
     answering = TaskAnswering(task=task, tokenizer=tokenizer, labels=labels, room=room)
     return Predictor(model=model, answering=answering)

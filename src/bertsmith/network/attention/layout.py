@@ -73,11 +73,11 @@ class Spans:
         weights set to zero.
         """
         assert not self.causal or (at is None and self.window is None)
-        if self._cuts and not (query.is_cuda and _half(query) and not dropout):
+        if self.cuts and not (query.is_cuda and _half(query) and not dropout):
             return self._in_blocks(query, key, value, dropout, at)
         if query.is_cuda:
             return self._on_cuda(query, key, value, dropout, at)
-        asked = self.lengths if at is None else self._places(at)
+        asked = self.lengths if at is None else self.asked(at)
         if dropout == 0.0 and not (torch.is_grad_enabled() and query.requires_grad):
             return self._one_by_one(query, key, value, asked)
         attended: Tensor = PackedAttention.apply(  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class Spans:
         return attended
 
     @property
-    def _cuts(self) -> bool:
+    def cuts(self) -> bool:
         """Return whether the window keeps any token from seeing all of its sequence."""
         return self.window is not None and max(self.lengths) > self.window + 1
 
@@ -108,7 +108,7 @@ class Spans:
         )
         return attended
 
-    def _places(self, at: Places) -> tuple[int, ...]:
+    def asked(self, at: Places) -> tuple[int, ...]:
         """Return the number of the tokens `at` in each sequence."""
         return tuple(torch.searchsorted(at, self.offsets).diff().tolist())
 
@@ -135,7 +135,7 @@ class Spans:
         self, query: Queries, key: Heads, value: Heads, dropout: float, at: Places | None
     ) -> Queries:
         half = _half(query)
-        if half and not dropout and not (self._cuts and at is not None):
+        if half and not dropout and not (self.cuts and at is not None):
             return self._variable_length(query, key, value, at)
         if at is not None:
             # the kernels below want as many queries as keys

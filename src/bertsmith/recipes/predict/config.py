@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config
+from bertsmith.engine.config import EngineConfig
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 
 Format = Literal["table", "csv", "jsonl"]
@@ -27,6 +28,8 @@ class PredictConfig(Config):
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
     """How texts are answered."""
+    engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
+    """How answers are computed."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """How the file is read."""
 
@@ -45,5 +48,7 @@ class EvaluateConfig(Config):
     """Print the scores as one JSON object on standard output."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """How much of a text is read."""
+    engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
+    """How answers are computed."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """How the file is read."""

@@ -9,14 +9,14 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
-from bertsmith.engine.predictor import Predictor
+from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
-from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
+from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.table import pick_classes, tell_rows
@@ -35,15 +35,22 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     loaded, tokenizer = load_model(model_folder(config.model))
     options = AnsweringConfig(**config.length.to_dict())
     answering = answering_of(loaded, tokenizer, options, where=config.model)
-    predictor = Predictor(model=loaded.to(place), answering=answering)
-    return evaluate_predictor(predictor, config.file, where=config.model, reading=config.reading)
+    prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
+    say(f"engine: {prepared}")
+    return evaluate_model(
+        prepared, answering, config.file, where=config.model, reading=config.reading
+    )
 
 
-def evaluate_predictor(
-    predictor: Predictor[Any, Any], file: Path, *, where: str | Path, reading: Reading
+def evaluate_model(
+    prepared: Prepared,
+    answering: Presented[Any],
+    file: Path,
+    *,
+    where: str | Path,
+    reading: Reading,
 ) -> dict[str, Any]:
     """Score the opened model of a folder, `where`, as `evaluate` does."""
-    loaded, answering = predictor.model, predictor.answering
     if not isinstance(answering, TaskAnswering):
         raise ModelFolderError(
             "has no head for a task",
@@ -51,7 +58,7 @@ def evaluate_predictor(
             remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
         )
     task, labels = answering.task, answering.labels
-    trained = loaded.config.preprocessing
+    trained = prepared.model.config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)
     reading = task.reader.settled(file, reading)
@@ -60,7 +67,7 @@ def evaluate_predictor(
     tell_rows(task, rows, file, reading)
     check_known(task, rows, labels)
     encoded = answering.encode(rows)
-    measured = measure(predictor, rows, encoded)
+    measured = measure(prepared.predictor(answering), rows, encoded)
     if bad := reading.bad_rows.told():
         say(bad)
     if long_ones := encoded.long_texts:
@@ -69,6 +76,7 @@ def evaluate_predictor(
         )
     say(f"{len(rows):,} {task.unit}, {task.title.lower()}")
     figures: dict[str, Any] = {"task": task.name, "rows": len(rows), "scores": {}}
+    figures["engine"] = prepared.to_dict()
     for name, value in measured.scores.items():
         interval = interval_of(task, measured.evidence, labels, measured.tuned, name)
         low, high = percent(interval.low), percent(interval.high)

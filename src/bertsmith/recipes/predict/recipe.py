@@ -22,6 +22,7 @@ from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
 from bertsmith.engine.predictor import ROWS, Predictor, windows
+from bertsmith.engine.prepared import prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.devices import device_named
@@ -59,7 +60,9 @@ def predict(config: PredictConfig) -> None:
     file, place = config.file, device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
     answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
-    predictor = Predictor(model=loaded.to(place), answering=answering)
+    prepared = prepare_model(loaded.to(place), config.engine)
+    say(f"engine: {prepared}")
+    predictor = prepared.predictor(answering)
     reading, asked = asked_of(loaded.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS

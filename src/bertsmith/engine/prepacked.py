@@ -1,0 +1,229 @@
+"""The encoder on torch's own kernels, its weights packed once for the processor.
+
+Compared with the network: matrices are stored in the layout that oneDNN multiplies fastest, query,
+key and value are one product, GELU and the residual sum are computed within the products, and
+sequences attend in groups. Every wiring of `EncoderConfig` is supported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertsmith.core.shapes import AtPlaces, Heads, Hidden, Places, Queries
+from bertsmith.network.attention.cpu import Grouping, fused_attention, group
+from bertsmith.network.attention.layout import Spans
+from bertsmith.network.batch import Batch
+from bertsmith.network.block import Block
+from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
+from bertsmith.network.encoder import Encoder, spans_of_layers
+
+TorchNumber = Literal["fp32", "bf16"]
+_TYPES: dict[TorchNumber, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# rows for which oneDNN chooses the layout of float32 weights
+_ROWS = 1024
+
+
+class PackedEncoder(nn.Module):
+    """An encoder that only answers; the blocks of the one it is made of are emptied.
+
+    Results are those of `Encoder` up to rounding. Tapped are states only.
+    """
+
+    def __init__(self, encoder: Encoder, *, precision: TorchNumber) -> None:
+        super().__init__()
+        self.config, self.embeddings = encoder.config, encoder.embeddings
+        self._type = _TYPES[precision]
+        self._final_norm = Norm(encoder.final_norm)
+        blocks: list[Layer] = []
+        for number in range(len(encoder.blocks)):
+            block = encoder.blocks[number]
+            assert isinstance(block, Block)
+            last = number == len(encoder.blocks) - 1
+            blocks.append(Layer(block, self._type, last=last))
+            # the matrices exist twice for one block at a time only
+            encoder.blocks[number] = nn.Identity()
+        repeated = encoder.config.layers // len(blocks)
+        self._layers = [block for block in blocks for _ in range(repeated)]
+
+    def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
+        """Return what `Encoder.forward` does, in float32."""
+        assert not taps.qkv | taps.weights, "the network has these taps"
+        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        states = {0: hidden} if 0 in taps.states else {}
+        top = len(self._layers)
+        end = max(taps.layers, default=0) if at is not None and not len(at) else top
+        whole = self.config.causal or top in taps.layers or end < top
+        read = None if whole else at
+        attentions = [Attention(spans) for spans in spans_of_layers(self.config, batch)]
+        groups: dict[int, Attention] = {}
+        attentions = [groups.setdefault(id(each.spans), each) for each in attentions]
+        for number, (layer, attention) in enumerate(zip(self._layers, attentions, strict=True), 1):
+            if number > end:
+                break
+            hidden = layer(hidden, attention, read if number == top else None)
+            if number == top:
+                hidden = self._final_norm(hidden)
+            if number in taps.states:
+                states[number] = hidden
+        return Encoded(last=hidden if read is at else hidden[at], places=at, states=states)
+
+
+class Attention:
+    """Attention within the sequences of a batch, several short ones at once."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self._groupings: dict[tuple[int, ...], Grouping] = {}
+
+    def __call__(
+        self, query: Queries, key: Heads, value: Heads, at: Places | None = None
+    ) -> Queries:
+        """Return what `Spans.attend` does."""
+        spans = self.spans
+        if spans.causal or spans.cuts or len(spans.lengths) == 1:
+            return spans.attend(query, key, value, at=at)
+        if at is None and len(set(spans.lengths)) == 1:
+            q, k, v = (_by_sequence(each, len(spans.lengths)) for each in (query, key, value))
+            attended = F.scaled_dot_product_attention(q, k, v)
+            return attended.transpose(1, 2).flatten(0, 1)
+        asked = spans.lengths if at is None else spans.asked(at)
+        if asked not in self._groupings:
+            self._groupings[asked] = _grouping(spans.lengths, query, None if at is None else asked)
+        return fused_attention(query, key, value, self._groupings[asked], 0.0)
+
+
+def _by_sequence(packed: Tensor, sequences: int) -> Tensor:
+    """Return (sequences, heads, length, head) of sequences of one length."""
+    return packed.view(sequences, -1, *packed.shape[1:]).transpose(1, 2)
+
+
+def _grouping(lengths: Sequence[int], query: Tensor, asked: Sequence[int] | None) -> Grouping:
+    """Return the groups of a batch, their masks in the type of the queries."""
+    grouping = group(lengths, query.shape[1], asked)
+    groups = tuple(
+        each if each.hidden is None else replace(each, hidden=each.hidden.to(query.dtype))
+        for each in grouping.groups
+    )
+    return replace(grouping, groups=groups)
+
+
+class Layer:
+    """A block of the network with packed weights."""
+
+    def __init__(self, block: Block, kind: torch.dtype, *, last: bool) -> None:
+        attention, forward = block.attention, block.feed_forward
+        self._heads, self._before = attention.heads, block.norm == "before"
+        # the last layer may be asked for a few tokens, whose queries alone are wanted
+        maps = [attention.query, attention.key, attention.value]
+        split = [maps[:1], maps[1:]] if last else [maps]
+        self._mapped = [(Product(part, kind), len(part)) for part in split]
+        self._output = Product([attention.output], kind)
+        self._gated = forward.gate is not None
+        self._activation = forward.approximate
+        inner = [forward.up] if forward.gate is None else [forward.up, forward.gate]
+        self._up = Product(inner, kind)
+        self._down = Product([forward.down], kind)
+        self._attention_norm = Norm(block.attention_norm)
+        self._feed_forward_norm = Norm(block.feed_forward_norm)
+        self._type = kind
+
+    def __call__(self, inputs: Hidden, attention: Attention, at: Places | None) -> AtPlaces:
+        """Return what `Block.forward` does: sums and norms are float32."""
+        normed = self._attention_norm(inputs) if self._before else inputs
+        query, key, value = self._heads_of(normed.to(self._type), at)
+        query, key = attention.spans.rotated(query, key, at)
+        attended = attention(query, key, value, at).flatten(1)
+        kept = inputs if at is None else inputs.index_select(0, at)
+        middle = self._output.added_to(kept, attended)
+        if self._before:
+            return self._down.added_to(middle, self._inner(self._feed_forward_norm(middle)))
+        middle = self._attention_norm(middle)
+        total = self._down.added_to(middle, self._inner(middle))
+        return self._feed_forward_norm(total)
+
+    def _heads_of(self, inputs: Hidden, at: Places | None) -> list[Tensor]:
+        """Return query, key and value, each (tokens, heads, head)."""
+        found: list[Tensor] = []
+        for product, count in self._mapped:
+            # queries alone are a product of their own
+            read = inputs if at is None or count > 1 else inputs.index_select(0, at)
+            found += product(read).unflatten(-1, (count, self._heads, -1)).unbind(1)
+        return found
+
+    def _inner(self, inputs: Hidden) -> Tensor:
+        """Return the inner values of the feed-forward network."""
+        inputs = inputs.to(self._type)
+        if not self._gated:
+            return self._up(inputs, gelu=self._activation)
+        up, gate = self._up(inputs).chunk(2, -1)
+        return F.gelu(up, approximate=self._activation) * gate
+
+
+class Norm:
+    """A layer norm; none for an `nn.Identity`."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        self._norm = norm if isinstance(norm, nn.LayerNorm) else None
+
+    def __call__(self, inputs: Hidden) -> Hidden:
+        """Return normed values, (tokens, hidden)."""
+        norm = self._norm
+        if norm is None:
+            return inputs
+        return F.layer_norm(inputs, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+class Product:
+    """One or several linear maps of the same values, as one packed matrix."""
+
+    def __init__(self, maps: Sequence[nn.Linear], kind: torch.dtype) -> None:
+        weight = torch.cat([each.weight for each in maps]).detach().to(kind)
+        biases: list[Tensor] = [each.bias for each in maps if each.bias is not None]
+        self._bias = torch.cat(biases).detach().to(kind) if biases else None
+        self._type, self._packed = kind, packs(kind)
+        self._weight = (
+            torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
+        )
+
+    def __call__(self, inputs: Tensor, *, gelu: str | None = None) -> Tensor:
+        """Return (rows, outputs), through GELU where its formula is named: none or tanh."""
+        if self._packed:
+            activation = ("none", "") if gelu is None else ("gelu", gelu)
+            found: Tensor = torch.ops.mkldnn._linear_pointwise(
+                inputs, self._weight, self._bias, activation[0], [], activation[1]
+            )
+            return found
+        found = F.linear(inputs, self._weight, self._bias)
+        return found if gelu is None else F.gelu(found, approximate=gelu)
+
+    def added_to(self, residual: Tensor, inputs: Tensor) -> Tensor:
+        """Return the sum of the residual, in its type, and the product, (rows, outputs)."""
+        if self._packed and residual.dtype == self._type:
+            total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+                inputs, residual, self._weight, self._bias, "add"
+            )
+            return total
+        return residual + self(inputs)
+
+
+@cache
+def packs(kind: torch.dtype) -> bool:
+    """Return whether this torch packs weights of a type, and multiplies with them correctly."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    inputs, weight, bias = torch.ones(2, 8, dtype=kind), torch.ones(4, 8, dtype=kind), None
+    try:
+        ops = torch.ops.mkldnn
+        packed = ops._reorder_linear_weight(weight, 2)
+        through = ops._linear_pointwise(inputs, packed, bias, "none", [], "")
+        added = ops._linear_pointwise.binary(inputs, through, packed, bias, "add")
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return bool((added == 16).all())

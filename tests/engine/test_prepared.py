@@ -1,0 +1,243 @@
+"""Models made ready to answer: every family, head, wiring and precision against the network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.errors import ConfigError
+from bertsmith.engine.answers import (
+    Forward,
+    class_probabilities,
+    next_sentence_probabilities,
+    option_scores,
+    span_logits,
+    tag_probabilities,
+    text_outputs,
+)
+from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.engine.features import Features
+from bertsmith.engine.fill_mask import MaskFilling
+from bertsmith.engine.prepared import Prepared, prepare_model
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.encoded import Taps
+from bertsmith.network.families.catalog import FAMILIES
+from bertsmith.network.families.family import FamilyName
+from bertsmith.network.model import Model, build_model
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+from bounds import check
+
+LENGTHS = (29, 3, 11, 11, 2, 23, 7, 1, 16)
+SIZES = {
+    "vocabulary": 56, "hidden": 48, "layers": 4, "heads": 3, "feed_forward": 72, "longest": 29,
+    "initial_std": 0.2,
+}  # fmt: skip
+WIRINGS: dict[str, dict[str, Any]] = {
+    "pre-norm": {"norm": "before", "gated": True, "biases": False, "activation": "gelu_tanh"},
+    "window": {"positions": "rotary", "window": 6, "global_every": 2},
+    "causal": {"causal": True, "positions": "sinusoidal"},
+    "bare": {"segments": 0, "positions": "none", "norm_epsilon": 1e-5},
+    "narrow": {"embedding": 16, "groups": 2},
+}
+LABELS = ("a", "b", "c")
+
+
+def family_config(name: FamilyName) -> EncoderConfig:
+    wiring = {**FAMILIES[name].wiring}
+    sizes = {**SIZES, "family": name} | wiring
+    # ALBERT shares one block and has narrow tables
+    if "groups" in wiring or name == "albert":
+        sizes |= {"groups": 1, "embedding": 16}
+    sizes["longest"] = 29
+    return EncoderConfig(**sizes)
+
+
+def built(encoder: EncoderConfig, predicts: Predicts | None, **heads: Any) -> Model:  # noqa: ANN401
+    pooler = FAMILIES[encoder.family].pooler == "encoder"
+    if predicts is None:
+        return build_model(ModelConfig(encoder=encoder, pooler=pooler, **heads), seed=3)
+    labels = LABELS if predicts in ("class", "classes", "number", "tags") else ()
+    bare = ModelConfig(encoder=encoder, pooler=pooler)
+    return build_model(bare.with_head(predicts, labels), seed=3)
+
+
+def encoded(sequences_per_unit: int = 1) -> EncodedExamples:
+    random = np.random.default_rng(7)
+    ids = [random.integers(5, 51, length).astype(np.int32) for length in LENGTHS]
+    segments = [(np.arange(length) > length // 2).astype(np.int8) for length in LENGTHS]
+    places = [np.arange(0, length, 3) for length in LENGTHS]
+    whole = EncodedExamples.of(ids, segments)
+    if sequences_per_unit > 1:
+        return whole.grouped([sequences_per_unit] * (len(LENGTHS) // sequences_per_unit))
+    return replace(whole, places=places)
+
+
+Output = Callable[[Model, Forward], list[NDArray[np.float32]]]
+
+
+def outputs_of(predicts: Predicts | None) -> Output:
+    functions: dict[Predicts | None, tuple[Callable[..., Any], EncodedExamples]] = {
+        None: (next_sentence_probabilities, encoded()),
+        "class": (class_probabilities, encoded()),
+        "classes": (text_outputs, encoded()),
+        "number": (text_outputs, encoded()),
+        "tags": (tag_probabilities, encoded()),
+        "span": (span_logits, encoded()),
+        "choice": (option_scores, encoded(3)),
+    }
+    function, units = functions[predicts]
+
+    def output(model: Model, forward: Forward) -> list[NDArray[np.float32]]:
+        return list(function(model, units, replace(forward, tokens_per_batch=60)))
+
+    return output
+
+
+def prepared(model: Model, **settings: Any) -> Prepared:  # noqa: ANN401
+    return prepare_model(copy.deepcopy(model), EngineConfig(**settings))
+
+
+def of_network(model: Model) -> Prepared:
+    return Prepared(model=model, backend="network", precision="fp32", threads=1)
+
+
+def close(found: Sequence[Any], expected: Sequence[Any], precision: str) -> None:
+    """DESIGN.md, Numbers: fp32 to rounding; in bf16 the cosine of all values together."""
+    assert len(found) == len(expected)
+    mine, other = (
+        np.concatenate([np.ravel(part) for part in parts]).astype(np.float64)
+        for parts in (found, expected)
+    )
+    if precision == "fp32":
+        check(mine, other, 1e-5)
+    else:
+        assert mine @ other >= 0.9995 * np.linalg.norm(mine) * np.linalg.norm(other)
+        assert not np.array_equal(mine, other)
+
+
+FAMILY_NAMES: list[FamilyName] = list(FAMILIES)
+PREDICTS: list[Predicts] = ["class", "classes", "number", "tags", "span", "choice"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("predicts", PREDICTS)
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_heads_answer_as_on_the_network(
+    family: FamilyName, predicts: Predicts, precision: str
+) -> None:
+    model = built(family_config(family), predicts).eval()
+    output, engine = outputs_of(predicts), prepared(model, precision=precision)
+    assert engine.precision == precision
+    close(output(engine.model, engine.forward), output(model, Forward()), precision)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("wiring", [*FAMILY_NAMES, *WIRINGS])
+def test_every_wiring_gives_the_states_of_the_network(
+    wiring: Any,  # noqa: ANN401
+    precision: str,
+) -> None:
+    config = (
+        family_config(wiring)
+        if wiring in FAMILIES
+        else EncoderConfig(**{**SIZES, **WIRINGS[wiring]})
+    )
+    model = build_model(ModelConfig(encoder=config, pooler=False), seed=3).eval()
+    engine = prepared(model, precision=precision)
+    taps = Taps(states=frozenset({0, 2, 4}))
+    for _, batch in Forward(tokens_per_batch=60).batches(model, encoded()):
+        for at in (None, batch.starts, batch.ids[:0], torch.arange(0, batch.tokens, 4)):
+            for tapped in (Taps(), taps):
+                mine = engine.model.encoder(batch, at=at, taps=tapped)
+                other = model.encoder(batch, at=at, taps=tapped)
+                assert mine.states.keys() == other.states.keys()
+                for layer, state in mine.states.items():
+                    close([state], [other.states[layer]], precision if layer else "fp32")
+                if at is None or len(at):
+                    assert mine.last.dtype == torch.float32
+                    close([mine.last], [other.last], precision)
+
+
+def test_pretraining_heads_answer_as_on_the_network(tokenizer: Tokenizer) -> None:
+    model = built(family_config("bert"), None, masked_lm=True, next_sentence=True).eval()
+    asked = [text("word1 [MASK] word2"), text("[MASK] word7 [MASK] word9 word11")]
+
+    def shares(engine: Prepared) -> list[list[float]]:
+        filling = MaskFilling(engine.model, tokenizer, top=3, among=range(6, 30))
+        filled = engine.predictor(filling)(asked)
+        return [[each.probability for each in mask] for masks in filled for mask in masks]
+
+    network, pairs = of_network(model), outputs_of(None)
+    for precision in ("fp32", "bf16"):
+        engine = prepared(model, precision=precision)
+        close(shares(engine), shares(network), precision)
+        close(pairs(engine.model, engine.forward), pairs(model, Forward()), precision)
+
+
+def text(words: str) -> Example:
+    return Example(text=words, text_pair=None, label=None, source="m", line=1)
+
+
+def texts(count: int) -> list[Example]:
+    random = np.random.default_rng(3)
+    sizes = random.integers(1, 25, count)
+    return [text(" ".join(f"word{n}" for n in random.integers(0, 46, size))) for size in sizes]
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls", "pooler", "token", "word-mean"])
+def test_vectors_are_those_of_the_network(pool: str, tokenizer: Tokenizer) -> None:
+    model = built(family_config("bert"), None, masked_lm=True).eval()
+    asked = texts(13)
+
+    def vectors(engine: Prepared) -> list[NDArray[np.float32]]:
+        extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
+        return [each.vectors for each in engine.predictor(extraction)(asked)]
+
+    expected = vectors(of_network(model))
+    for precision in ("fp32", "bf16"):
+        close(vectors(prepared(model, precision=precision)), expected, precision)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("pool", ["mean", "pooler"])
+def test_reproducible_answers_have_the_same_bits_among_others(
+    pool: str, precision: str, tokenizer: Tokenizer
+) -> None:
+    model = built(family_config("bert"), None)
+    engine = prepared(model, precision=precision, reproducible=True)
+    extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
+    predictor, asked = engine.predictor(extraction), texts(17)
+    alone = [next(predictor([each])).vectors for each in asked]
+    for each, expected in zip(predictor(asked), alone, strict=True):
+        assert np.array_equal(each.vectors, expected)
+
+
+def test_the_blocks_are_held_once(model: Model) -> None:
+    engine = prepared(model, precision="fp32")
+    names = [name for name, _ in engine.model.named_parameters()]
+    assert any(name.startswith("encoder.embeddings.tokens") for name in names)
+    assert not any("feed_forward.up" in name or "query" in name for name in names)
+
+
+def test_precision_threads_and_backend_are_told(model: Model) -> None:
+    engine = prepared(model, precision="fp32", threads=3, reproducible=True)
+    assert str(engine) == "fp32, torch, 3 threads, reproducible"
+    assert engine.to_dict() == {"precision": "fp32", "backend": "torch", "threads": 3}
+    measured = prepare_model(copy.deepcopy(model), EngineConfig(), automatic="fp32")
+    assert measured.precision == "fp32"
+
+
+def test_int8_without_kernels_is_refused(model: Model) -> None:
+    with pytest.raises(ConfigError, match="int8"):
+        prepared(model, precision="int8")
+    with pytest.raises(ConfigError, match="--threads is 0"):
+        EngineConfig(threads=0)
