@@ -124,8 +124,7 @@ def fit(
             )  # fmt: skip
             if gradient is None:
                 break
-            factor = config.schedule.factor(now.spent)
-            now.step(gradient, factor)
+            now.step(gradient, factor := config.schedule.factor(now.spent))
             now.count(gradient, place, drawn, world.of_first(pacing.now() - began))
             _keep_up(now, config, factor, bar, saver)
         now.finish(saver)

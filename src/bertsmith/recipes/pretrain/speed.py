@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -35,7 +35,12 @@ from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Trained as Parameters
 from bertsmith.training.replicas import autocast
 from bertsmith.training.state import batch_flops
-from bertsmith.training.threads import CLEARLY_FASTER, ThreadChoice, choose_threads
+from bertsmith.training.threads import (
+    CLEARLY_FASTER,
+    ThreadChoice,
+    choose_threads,
+    threads_of_torch,
+)
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
 MOST_SECONDS = 5.0
@@ -164,9 +169,8 @@ def measure_threads(
 
     The steps are made with a copy of the model, and torch is left with `most` threads. A model so
     large that a step with two sequences takes all of the time keeps them: its products are long, so
-    that little of the time is spent waiting for threads. In a
-    longer run, where all threads together are much slower than as many alone would be, local
-    replicas are tried too.
+    that little of the time is spent waiting for threads. In a longer run, where all threads
+    together are much slower than as many alone would be, local replicas are tried too.
     """
     keep_large_blocks()
     trial = Trained(model, objective, optimiser, precision)
@@ -174,21 +178,8 @@ def measure_threads(
     few = batches.samples(np.arange(min(2, whole.sequences)), 0)
 
     def timed(threads: int, batch: Batch, steps: int) -> tuple[float, float]:
-        """Return the median seconds per token and per update, after a step that warms up.
-
-        That step counts only if it takes all of the time.
-        """
-        torch.set_num_threads(threads)
-        try:
-            began, first = time.perf_counter(), trial.step(few)
-            results: list[tuple[float, float, float]] = []
-            while len(results) <= steps and time.perf_counter() - began < seconds:
-                results.append(trial.step(batch))
-        finally:
-            torch.set_num_threads(most)
-        # products are compiled for each shape and number of threads in the first step
-        rates, updates, _ = zip(*(results[1:] or results or [first]), strict=True)
-        return median(rates), median(updates)
+        with threads_of_torch(threads):
+            return trial.timed(few, [batch] * (steps + 1), seconds)
 
     with progress("measuring the speed with fewer threads", None):
         # with one, as several may be slower by any factor
@@ -198,7 +189,6 @@ def measure_threads(
         some = int(seconds / (TRIAL_STEPS + 2) / (rate * whole.tokens) * whole.sequences)
         batch = batches.samples(np.arange(min(max(some, few.sequences), whole.sequences)), 0)
         timed(1, batch, 1)
-
         speeds: dict[int, float] = {}
 
         def speed_of(threads: int) -> float:
@@ -211,9 +201,8 @@ def measure_threads(
         well_shared = speeds[most] > _WELL_SHARED * most * speeds[1]
         if whole.given or well_shared or lasts < _LEAST_SECONDS or whole.sequences < most:
             return choice
-        torch.set_num_threads(1)
-        shared = whole.tokens / (_replicated(trial, whole, most) + update)
-        torch.set_num_threads(most)
+        with threads_of_torch(1):
+            shared = whole.tokens / (_seconds_of_replicas(trial, whole, most) + update)
     best = speeds[choice.threads]
     if shared <= CLEARLY_FASTER * best:
         return choice
@@ -225,7 +214,7 @@ def measure_threads(
     )
 
 
-def _replicated(trial: Trained, batch: Batch, processes: int) -> float:
+def _seconds_of_replicas(trial: Trained, batch: Batch, processes: int) -> float:
     """Return the median seconds of a batch's gradient by so many local replicas."""
     counts = {name: len(target) for name, target in batch.targets.items()}
     parts, seconds = PARTS_PER_PROCESS * processes, list[float]()
@@ -270,6 +259,20 @@ class Trained:
         first = next(iter(losses.parts.values()))
         loss = first.sum.item() / max(first.count, 1)
         return (between - began) / batch.tokens, time.perf_counter() - between, loss
+
+    def timed(self, few: Batch, batches: Iterable[Batch], limit: float) -> tuple[float, float]:
+        """Return the median seconds per token and per update of batches within a limit of seconds.
+
+        Steps with a `few` sequences and the first batch come before, as products are compiled for
+        each shape and number of threads; they count only if they take all of the time.
+        """
+        began, results = time.perf_counter(), [self.step(few)]
+        for batch in batches:
+            if time.perf_counter() - began >= limit:
+                break
+            results.append(self.step(batch))
+        rates, updates, _ = zip(*(results[2:] or results[-1:]), strict=True)
+        return median(rates), median(updates)
 
 
 def _measured(trial: Trained, share: float, batches: PretrainingBatches, limit: float) -> Trial:
