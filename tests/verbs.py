@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bertsmith.cli.commands import COMMANDS
-from bertsmith.core.options import python_function
+from bertsmith.core.keywords import python_function
 
 _RUNS = {command.run.__name__: command for command in COMMANDS.values()}
 

@@ -105,7 +105,7 @@ def _imported(name: str) -> Any:  # noqa: ANN401
         return errors.UserError
     if name in _VERBS:
         from bertsmith.cli.commands import COMMANDS
-        from bertsmith.core.options import python_function
+        from bertsmith.core.keywords import python_function
 
         command = COMMANDS[_VERBS[name]]
         return python_function(name, command.config, command.run, command.defaults)

@@ -14,7 +14,7 @@ import yaml
 from bertsmith.cli.command import Command, help_page, read_arguments
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, named
 from bertsmith.core.errors import ConfigError, CorpusError
-from bertsmith.core.options import python_function
+from bertsmith.core.keywords import python_function
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

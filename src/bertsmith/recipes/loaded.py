@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
-from bertsmith.core.options import configured, in_python, python_terms
+from bertsmith.core.keywords import in_python, python_terms
+from bertsmith.core.options import configured
 from bertsmith.engine.config import EngineConfig, FeatureConfig
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder

@@ -1,0 +1,118 @@
+"""Options as keywords of Python: functions made of configs, and errors that name keywords.
+
+A message names an option as it is typed, ``--batch-size``, wherever it is written. Where the user
+called a function, `python_terms` puts ``batch_size`` in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bertsmith.core.config import Config
+from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.core.options import (
+    REQUIRED,
+    Defaults,
+    Option,
+    configured,
+    flat,
+    no_defaults,
+    options_of,
+)
+
+_NAMED = re.compile(r"(?<![\w'\"-])--(?P<name>[a-z][a-z0-9.-]*[a-z0-9])(?: (?P<value>[\w.+-]*\w))?")
+"""An option in a message, and the word after it."""
+_COMMAND = re.compile(r"(\b(?:bertsmith|torchrun|pip|tensorboard) )")
+
+
+def python_function(
+    name: str,
+    config: type[Config],
+    run: Callable[[Any], Any],
+    defaults: Defaults = no_defaults,
+) -> Callable[..., Any]:
+    """Return `run` as a function whose keywords are the options of its config.
+
+    Positional arguments of the command line may be given by position. Raises `ConfigError` for
+    arguments that do not fit.
+    """
+    options = options_of(config)
+    places = [option.name for option in options.values() if option.positional]
+
+    def function(*values: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        given = dict(zip(places, values, strict=False))
+        if len(values) > len(places) or not given.keys().isdisjoint(flat(keywords, ())):
+            raise ConfigError(
+                f"{name} has too many arguments",
+                remedy=f"by position it takes {', '.join(places)} alone",
+            )
+        with python_terms(config):
+            return run(configured(config, given | keywords, defaults=defaults, spelled=in_python))
+
+    own = [option for option in options.values() if "." not in option.name]
+    function.__name__ = function.__qualname__ = name
+    lines = [f"    {in_python(option)}: {option.explanation}" for option in own]
+    described = inspect.getdoc(run) or ""
+    function.__doc__ = "\n".join([described, "", "Args:", *lines])
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        sorted(map(_parameter, own), key=lambda each: (each.kind, each.default is not each.empty))
+    )
+    return function
+
+
+def in_python(option: Option) -> str:
+    """Return an option as a keyword of Python."""
+    return as_keyword(option.name)
+
+
+def as_keyword(name: str) -> str:
+    """Return the name of an option as a keyword of Python."""
+    name = name.replace("-", "_")
+    return name + "_" * keyword.iskeyword(name)
+
+
+@contextmanager
+def python_terms(*configs: type[Config]) -> Iterator[None]:
+    """Let errors name options as keywords of Python, ``batch_size`` for ``--batch-size``.
+
+    Values after options of these configs become those of keywords; commands stay as they are.
+    """
+    options = {name: each for config in configs for name, each in options_of(config).items()}
+
+    def keyword_of(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        option = options.get(name)
+        if option is None and (switch := options.get(name.removeprefix("no-"))) is not None:
+            return f"{in_python(switch)}=False"
+        word = as_keyword(name)
+        if value is None:
+            return word
+        if re.fullmatch(r"-?\d+(\.\d+)?", value):
+            return f"{word}={value}"
+        known = option is not None and value in option.choices
+        return f'{word}="{value}"' if known else f"{word} {value}"
+
+    def rewrite(text: str) -> str:
+        prose, *command = _COMMAND.split(text, maxsplit=1)
+        return _NAMED.sub(keyword_of, prose) + "".join(command)
+
+    try:
+        yield
+    except UserError as error:
+        error.reword(rewrite)
+        raise
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kinds = inspect.Parameter
+    return kinds(
+        in_python(option),
+        kinds.POSITIONAL_OR_KEYWORD if option.positional else kinds.KEYWORD_ONLY,
+        default=kinds.empty if option.default is REQUIRED else option.default,
+        annotation=option.hint,
+    )
