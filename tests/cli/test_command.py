@@ -364,6 +364,17 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in shown
 
 
+def test_help_needs_no_source(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = [("size", int, dataclasses.field(default=3))]
+    made = dataclasses.make_dataclass(
+        "Made", fields, bases=(Config,), frozen=True, kw_only=True, namespace={"__doc__": "Made."}
+    )
+    with pytest.raises(SystemExit):
+        read("--help", Command(config=made, run=bake, examples=("",)))
+    assert "--size SIZE (default: 3)" in " ".join(capsys.readouterr().out.split())
+    assert python_function("made", made, bake)().to_dict() == {"size": 3}
+
+
 def test_overview_lists_every_verb() -> None:
     page = help_page({"bake": BAKE, "slice up": SLICE}, "All about bread.")
     assert page.startswith("All about bread.\n")

@@ -150,7 +150,12 @@ def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
     for each in reversed(config.__mro__):
         if not issubclass(each, Config) or each is Config:
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        try:
+            source = inspect.getsource(each)
+        except OSError:
+            # a package without its source, or a class made on the fly
+            continue
+        (tree,) = ast.parse(textwrap.dedent(source)).body
         assert isinstance(tree, ast.ClassDef)
         for field, after in zip(tree.body, tree.body[1:], strict=False):
             if (
