@@ -88,6 +88,7 @@ def test_a_verb_of_two_words_runs(capsys: pytest.CaptureFixture[str]) -> None:
         ("do", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
         ("paint", 2, "bertsmith: there is no verb 'paint'; there is: do it\n"),
         ("doit print", 2, "bertsmith: there is no verb 'doit'; did you mean do it?\n"),
+        ("--hlep", 2, "bertsmith: there is no verb '--hlep'; did you mean --help?\n"),
         ("do is print", 2, "bertsmith: there is no verb 'do'; there is: do it\n"),
         ("do it interrupt", 130, "bertsmith: interrupted\n"),
         ("do it interrupt_in_vain", 130, "bertsmith: interrupted\n"),

@@ -71,7 +71,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        with python_terms(AnsweringConfig, FeatureConfig):
+        with python_terms(AnsweringConfig, FeatureConfig, EngineConfig):
             return function(*bound.args, **bound.kwargs)
 
     return call
