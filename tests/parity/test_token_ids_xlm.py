@@ -6,15 +6,19 @@ tokenizer.json.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as CompiledTokenizer
 from transformers import AutoTokenizer, XLMRobertaTokenizer, XLMRobertaTokenizerFast
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, VocabularyError
+from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.normalisation import PlainRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from goldens.inputs import HARD_PAGE, write_corpus
@@ -39,6 +43,19 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["vocab", "learn", str(folder / "corpus.txt"), "--kind", "unigram", "--size", "400"]
     assert main([*command, "--specials", "xlm-roberta", "--out", str(folder / "vocab")]) == 0
     return folder / "vocab"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has a tokenizer.json alone, as version 4 writes it."""
+    folder = tmp_path_factory.mktemp("compiled")
+    model = sentence_piece(
+        SENTENCES, 400, control_symbols="", pad_id=-1, unk_id=0, bos_id=1, eos_id=2
+    )
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    XLMRobertaTokenizerFast(str(folder / "sentencepiece.bpe.model")).save_pretrained(folder)
+    (folder / "sentencepiece.bpe.model").unlink()
+    return folder
 
 
 def ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -122,12 +139,71 @@ def test_models_of_sentencepiece(tmp_path: Path, rule: str) -> None:
     assert Tokenizer.load(tmp_path / "saved").fingerprint == ours.fingerprint
     (tmp_path / "fast" / "sentencepiece.bpe.model").unlink()
     same = Tokenizer.load(tmp_path / "fast")
-    plain = [text for text in SENTENCES[:8] if text.isascii() and "[" not in text]
-    assert ids(same, plain) == theirs(fast, plain)
+    for text in (*LINES, *MARKED):
+        assert ids(same, [text]) == theirs(fast, [text]), text
     same.save(tmp_path / "ours")
+    assert not (tmp_path / "ours" / "sentencepiece.bpe.model").exists()
     again = XLMRobertaTokenizerFast.from_pretrained(tmp_path / "ours")
-    assert theirs(again, plain) == theirs(fast, plain)
+    assert theirs(again, LINES) == theirs(fast, LINES)
     assert Tokenizer.load(tmp_path / "ours").fingerprint == same.fingerprint
+    assert same.fingerprint != both.fingerprint
+
+
+CLUSTERS = (
+    *"ab ei1,.-  \t\n\r\u2581\u0301\u0302\u0303\u0308\u030a\u0327\u0338<>=\u00e9\ufb01\u2163\u00bd",
+    *"\u00a0\u3000\u200b\u200c\u200d\ufe0f\u00ad\u0600\u06dd\u1100\u1161\u11a8\uac00\u1160\u20dd\u0d4e",
+    *"\u2122\u00a9\u00ae\u263a\u2764\U0001f3fb\U0001f468\u0e33\u0eb3\u0e01\x1c\x85\u2028\u0928\u093f\u094d",
+    "<s>", "<mask>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("gaps", ["kept", "alone", "one blank", "marked"])
+@pytest.mark.parametrize("words", [True, False])
+def test_every_form_of_a_compiled_tokenizer(
+    compiled: Path, tmp_path: Path, gaps: str, words: bool
+) -> None:
+    """As on the hub, as versions 4 and 5 write them: the reference is the compiled tokenizer."""
+    data = json.loads((compiled / "tokenizer.json").read_text(encoding="utf-8"))
+    steps = data["normalizer"]["normalizers"]
+    assert [step["type"] for step in steps] == ["Precompiled", "Strip", "Replace"]
+    forms = {
+        "kept": {"type": "Sequence", "normalizers": steps[:1]},
+        "alone": steps[0],
+        "one blank": {"type": "Sequence", "normalizers": [steps[0], steps[2] | {"content": " "}]},
+        "marked": data["normalizer"],
+    }
+    for scheme in ("always", "never"):
+        marks = data["pre_tokenizer"] | {"prepend_scheme": scheme}
+        split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, marks]}
+        edited = data | {"normalizer": forms[gaps], "pre_tokenizer": split if words else marks}
+        # the mask is matched before replacement, or after it
+        flags = data["added_tokens"][-1] | {"normalized": scheme == "always"}
+        edited["added_tokens"] = [*data["added_tokens"][:-1], flags]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(edited), encoding="utf-8")
+        settings = {"tokenizer_class": "XLMRobertaTokenizer", "cls_token": "<s>"}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        ours = Tokenizer.load(tmp_path)
+        reference = CompiledTokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        random = Random(f"{gaps} {words} {scheme}")
+        texts = ["".join(random.choices(CLUSTERS, k=random.randint(0, 14))) for _ in range(300)]
+        for text in (*texts, *MARKED):
+            found = ours.encode_spans(text)
+            assert found.ids.tolist() == ids(ours, [text])[0]
+            assert found.ids.tolist() == reference.encode(text, add_special_tokens=False).ids, text
+            assert (found.starts <= found.ends).all()
+        ours.save(tmp_path / "again")
+        assert Tokenizer.load(tmp_path / "again").fingerprint == ours.fingerprint
+        again = CompiledTokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
+        assert [each.ids for each in again.encode_batch(texts)] == [
+            each.ids for each in reference.encode_batch(texts)
+        ]
+
+
+def test_documents_of_a_compiled_tokenizer(compiled: Path) -> None:
+    ours = Tokenizer.load(compiled)
+    text = "Bada  ke\u0301 lo. Mi do\u00e9 ra. \u200bBe \u2581le"
+    made = DocumentEncoder(ours).encode([text.encode()])
+    assert made.ids.tolist() == ids(ours, [text])[0]
 
 
 def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
+from bertsmith.tokens.compiled_unigram import CompiledUnigramText
 from bertsmith.tokens.config import KindName
 from bertsmith.tokens.modern import ModernRules, ModernText
 from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
@@ -98,7 +99,12 @@ def _unigram_identity(rules: UnigramRules) -> list[object]:
     charsmap = hashlib.sha256(rules.charsmap).hexdigest()
     switches = [rules.prefix_space, rules.lowercase, rules.keep_accents, rules.remove_space]
     numbers = [rules.scores, sorted(rules.control), sorted(rules.wanted)]
-    return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers]
+    compiled = ["compiled", rules.gaps, rules.strips_end, rules.late_mask] if rules.compiled else []
+    return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers, *compiled]
+
+
+def _unigram_text(vocabulary: Sequence[str], rules: UnigramRules, unknown: int) -> TextEncoder:
+    return (CompiledUnigramText if rules.compiled else UnigramText)(vocabulary, rules, unknown)
 
 
 _UNIGRAM = Kind(
@@ -106,7 +112,7 @@ _UNIGRAM = Kind(
     specials=UNIGRAM_SPECIALS,
     separators=1,
     segments=True,
-    encoder=UnigramText,
+    encoder=_unigram_text,
     goes_on=_goes_on_marked,
     joined=_marked,
     lowercase=lambda rules: bool(rules.lowercase),

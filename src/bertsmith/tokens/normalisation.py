@@ -50,8 +50,11 @@ class CharsMap:
     def __bool__(self) -> bool:
         return bool(self._trie)
 
-    def exchange(self, text: bytes, start: int) -> tuple[str, int]:
-        """Return the replacement of the longest match at a position, and its bytes: 0 if none."""
+    def exchange(self, text: bytes, start: int, *, shortest: bool = False) -> tuple[str, int]:
+        """Return the replacement of the longest match at a position, and its bytes: 0 if none.
+
+        With `shortest` it is that of the shortest match.
+        """
         trie, length, found = self._trie, 0, 0
         if not trie:
             return "", 0
@@ -64,6 +67,8 @@ class CharsMap:
             node ^= _offset(unit)
             if unit >> 8 & 1 and node < len(trie):
                 length, found = place + 1 - start, trie[node] & (_LEAF - 1)
+                if shortest:
+                    break
         if not length:
             return "", 0
         return self._texts[found : self._texts.find(b"\0", found)].decode(
@@ -168,6 +173,14 @@ class UnigramRules:
     """True if the blanks before a literal mask belong to it."""
     joins_quotes: bool = True
     """Replace two single quotes by a double one."""
+    compiled: bool = False
+    """Encode as the compiled tokenizers do (`compiled_unigram`), not as SentencePiece."""
+    gaps: str | None = None
+    """Of compiled tokenizers: the character that several blanks become; None where they stay."""
+    strips_end: bool = False
+    """Of compiled tokenizers: remove white space at the end of a text."""
+    late_mask: bool = False
+    """Of compiled tokenizers: a literal mask is found after replacement."""
 
     @cached_property
     def exchanges(self) -> CharsMap:
@@ -195,6 +208,17 @@ class Traced:
     text: str
     starts: Sequence[int]
     ends: Sequence[int]
+
+    def part(self, start: int, end: int) -> Traced:
+        """Return a part of the text, with positions in the whole original."""
+        return Traced(self.text[start:end], self.starts[start:end], self.ends[start:end])
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Return a piece's start and end in the original, without its marker of a blank."""
+        first = start + (self.text[start] == SPACE)
+        if first < end:
+            return self.starts[first], self.ends[end - 1]
+        return self.ends[start], self.ends[start]
 
 
 def lowered(text: str) -> str:

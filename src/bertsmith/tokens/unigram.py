@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
@@ -152,6 +152,41 @@ class _Cut(NamedTuple):
     reach: float
 
 
+class SpecialTokens:
+    """Finds literal special tokens in texts."""
+
+    def __init__(
+        self, ids: Mapping[str, int], rules: UnigramRules, white_space: str | None = None
+    ) -> None:
+        """`white_space` are the characters that a mask may take before it, None for Python's."""
+        early = rules.specials[:-1] if rules.late_mask else rules.specials
+        self._ids = {piece: ids[piece] for piece in early}
+        self._white = white_space
+        self._mask = rules.specials[-1] if rules.mask_takes_blank else None
+        # after lower-casing, more texts match the special tokens without capitals
+        small = "|".join(piece for piece in early if piece == piece.lower())
+        large = [re.escape(piece) for piece in early if piece != piece.lower()]
+        self._literal = re.compile("|".join([*large, f"(?{'i' * rules.lowercase}:{small})"]))
+
+    def parts(self, text: str, *, wanted: bool) -> Iterator[tuple[int, int, int | None]]:
+        """Yield the start and end of parts of a text, and the id of each special token.
+
+        They are matched before lower-casing, and again after it; none is unless `wanted`.
+        """
+        before = 0
+        for match in self._literal.finditer(text) if wanted else ():
+            piece = match[0] if match[0] in self._ids else match[0].lower()
+            end = match.start()
+            if piece == self._mask:
+                end = before + len(text[before:end].rstrip(self._white))
+            if end > before:
+                yield before, end, None
+            yield match.start(), match.end(), self._ids[piece]
+            before = match.end()
+        if before < len(text):
+            yield before, len(text), None
+
+
 class UnigramText:
     """Encodes texts by ALBERT's rules and unigram segmentation."""
 
@@ -159,15 +194,11 @@ class UnigramText:
         ids = {piece: number for number, piece in enumerate(vocabulary)}
         specials = {ids[piece] for piece in rules.specials}
         cut = [n for n in range(len(vocabulary)) if n not in specials | rules.control]
-        self._special = {piece: ids[piece] for piece in rules.specials}
+        self._specials = SpecialTokens(ids, rules)
         self._ids = {vocabulary[number]: number for number in cut}
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
         self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
         self._rules = rules
-        # after lower-casing, more texts match the special tokens without capitals
-        small = "|".join(piece for piece in rules.specials if piece == piece.lower())
-        large = [re.escape(piece) for piece in rules.specials if piece != piece.lower()]
-        self._literal = re.compile("|".join([*large, f"(?{'i' * rules.lowercase}:{small})"]))
         self._unknown = unknown_id
         scores = [rules.scores[number] for number in cut]
         self._unigram = Unigram([vocabulary[number] for number in cut], scores, wanted=wanted)
@@ -189,21 +220,18 @@ class UnigramText:
         self, text: str, *, specials_in_text: bool, inside: bool = False
     ) -> Iterator[Sequence[int]]:
         """Yield the ids of a text, in parts."""
-        if not specials_in_text or ("[" not in text and "<" not in text):
-            yield from self._plain(text, prefix=not inside or text[:1] == " ")
-            return
-        for start, end, special in self._parts(text):
-            if special:
-                yield (self._special[special],)
+        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+            if special is not None:
+                yield (special,)
             else:
-                yield from self._plain(text[start:end], prefix=True)
+                part = text[start:end]
+                yield from self._plain(part, prefix=not inside or bool(start) or part[0] == " ")
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
         """Yield the ids with the positions of the pieces, without surrounding blanks."""
-        parts = self._parts(text) if specials_in_text else iter([(0, len(text), "")])
-        for start, end, special in parts:
-            if special:
-                yield Stretch(start, (self._special[special],), (0,), (end - start,))
+        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+            if special is not None:
+                yield Stretch(start, (special,), (0,), (end - start,))
                 continue
             part = text[start:end]
             if self._rounding_matters(part):
@@ -211,24 +239,6 @@ class UnigramText:
                 continue
             for match in self._words.finditer(part):
                 yield Stretch(start + match.start(), *self._stretch_spans[match[0]])
-
-    def _parts(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield the start and end of parts of a text, and the special token or "" of each.
-
-        Special tokens are matched before lower-casing, and again after it.
-        """
-        before = 0
-        for match in self._literal.finditer(text):
-            special = match[0] if match[0] in self._special else match[0].lower()
-            end = match.start()
-            if self._rules.mask_takes_blank and special == self._rules.specials[-1]:
-                end = before + len(text[before:end].rstrip())
-            if end > before:
-                yield before, end, ""
-            yield match.start(), match.end(), special
-            before = match.end()
-        if before < len(text):
-            yield before, len(text), ""
 
     def _plain(self, text: str, *, prefix: bool) -> Iterator[Sequence[int]]:
         if not prefix or self._rounding_matters(text):
@@ -265,7 +275,7 @@ class UnigramText:
             apart = "".join(parts) == piece
             for part in parts:
                 size = len(part) if apart else len(piece)
-                start, end = _place(made, done, done + size)
+                start, end = made.place(done, done + size)
                 starts.append(whole.starts[start])
                 ends.append(whole.ends[end - 1] if start < end else starts[-1])
                 done += size if apart else 0
@@ -295,11 +305,3 @@ class UnigramText:
         if piece[0] != SPACE and pieces[0][0] == SPACE:
             pieces = pieces[1:] if len(pieces[0]) == 1 else [pieces[0][1:], *pieces[1:]]
         return [*pieces, ","]
-
-
-def _place(made: Traced, start: int, end: int) -> tuple[int, int]:
-    """Return a piece's start and end in the text before normalisation, without its blank."""
-    first = start + (made.text[start] == SPACE)
-    if first < end:
-        return made.starts[first], made.ends[end - 1]
-    return made.ends[start], made.ends[start]

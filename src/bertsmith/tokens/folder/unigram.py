@@ -204,18 +204,24 @@ def read_compiled_unigram(
     if vocabulary[:2] and model.get("unk_id") != _place(vocabulary, specials[1]):
         raise refused("its unk_id is not that of <unk>", where, "save the tokenizer again")
     added = added_in(data)
-    check_added(added, specials, where, blanks=True, normalizes=style.joins_quotes)
+    mask = added.get(specials[4])
+    late = False
+    if isinstance(mask, dict) and not style.joins_quotes:
+        late = bool(mask.get("normalized"))
+        added = added | {specials[4]: mask | {"normalized": False}}
+    check_added(added, specials, where, blanks=True, normalizes=True)
     check_vocabulary(vocabulary, where, specials=specials, lines=False)
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     ends, template = (specials[2], specials[3]), data.get("post_processor")
     check_template(template, ends, ids, where, separators=style.separators)
-    mask = added.get(specials[4])
     words = isinstance(splits, dict) and splits.get("type") == "Sequence"
     return vocabulary, style(
         scores=scores,
         number_commas=False,
         mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
         **_normaliser(data.get("normalizer"), where, style),
+        compiled=not style.joins_quotes,
+        late_mask=late,
         # ALBERT collapses white space in any case
         remove_space=words or style.joins_quotes,
         prefix_space=_prefix(splits, where),
@@ -268,6 +274,9 @@ def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[s
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
+    if not style.joins_quotes:
+        settings["gaps"] = rest[-1].get("content") if rest in ([_JOIN_SPACES], _JOINED) else None
+        settings["strips_end"] = rest == _JOINED
     if rest not in ([], [_JOIN_SPACES], _JOINED):
         raise refused(
             f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's are supported"
@@ -316,9 +325,10 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
         encoded = base64.b64encode(rules.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
     flags, (cls, sep) = {"lstrip": rules.mask_takes_blank}, rules.specials[2:4]
+    flags |= {"normalized": True} if rules.late_mask else {}
     around = surrounded(cls, sep, ids, segments=rules.separators == 1)
     around["pair"][3:3] = [around["single"][2]] * (rules.separators - 1)
-    steps.append(_JOIN_SPACES)
+    steps += _gap_steps(rules)
     scores = zip(vocabulary, rules.scores, strict=True)
     return {
         "version": "1.0",
@@ -327,7 +337,7 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
         "added_tokens": added_tokens(ids, rules.specials, flags),
         "normalizer": {"type": "Sequence", "normalizers": steps},
         # as on the hub, an XLM-RoBERTa's splits words in any case
-        "pre_tokenizer": words if rules.remove_space or not rules.joins_quotes else marks,
+        "pre_tokenizer": words if rules.remove_space or _is_plain_model(rules) else marks,
         "post_processor": around,
         "decoder": marks,
         "model": {
@@ -340,6 +350,18 @@ def unigram_tokenizer(vocabulary: Sequence[str], rules: UnigramRules) -> dict[st
             "byte_fallback": False,
         },
     }
+
+
+def _is_plain_model(rules: UnigramRules) -> bool:
+    """Return whether the rules are those of XLM-RoBERTa's SentencePiece model."""
+    return not rules.joins_quotes and not rules.compiled
+
+
+def _gap_steps(rules: UnigramRules) -> list[dict[str, Any]]:
+    """Return the last normalizers, for blanks at the end and several in a row."""
+    if rules.compiled and rules.gaps is None:
+        return []
+    return _JOINED if rules.strips_end else [_JOIN_SPACES]
 
 
 def _ends_in_number(piece: str, rules: UnigramRules) -> bool:

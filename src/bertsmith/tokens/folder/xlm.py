@@ -2,7 +2,7 @@
 
 Ids are those of the SentencePiece model shifted by one, behind <s>, <pad>, </s>, <unk> and before
 <mask>. That model is followed where there is one, unless version 5 of `transformers` wrote the
-folder, or a generic class.
+folder, or a generic class: then tokenizer.json is, as the compiled tokenizers follow it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def files_of(
         SPECIALS_FILE: json_bytes(dict(names)),
     }
     first, begin = len(_HEAD), len(_OF_MODEL)
-    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and not rules.remove_space:
+    if (*vocabulary[:first], vocabulary[-1]) == (*_HEAD, _MASK) and not rules.compiled:
         moved = replace(
             rules,
             scores=(*[0.0] * begin, *rules.scores[first:-1]),

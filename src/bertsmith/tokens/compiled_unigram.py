@@ -1,0 +1,273 @@
+"""Unigram encoding as the compiled tokenizers do it, for folders that have a tokenizer.json alone.
+
+It differs from SentencePiece's (`unigram`) in these points:
+
+- Characters are replaced cluster by cluster (Unicode Standard Annex 29): a letter and its marks, of
+  less than six bytes together, become what the shortest match at its beginning becomes; of other
+  clusters each character is replaced by itself.
+- White space at the end of a text may stay, and so may several blanks, or they become a marker.
+- Every word is segmented by itself, with sums in 64 bits.
+- A literal mask may be found after replacement, and what replacement makes of a text may be a
+  special token too: neither where special tokens in texts are not wanted, as in corpora.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from bertsmith.tokens.bpe import WHITE_SPACE
+from bertsmith.tokens.normalisation import SPACE, CharsMap, Traced, UnigramRules
+from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
+from bertsmith.tokens.vocabulary import Remembered, Stretch
+
+_WORD = re.compile(f"[^{WHITE_SPACE}]+")
+_BLANK = re.compile(f"[{WHITE_SPACE}]")
+_GAP = re.compile(" {2,}")
+_MARKED = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
+_LARGEST_CLUSTER = 5
+
+
+class CompiledUnigramText:
+    """Encodes texts by the rules of a tokenizer.json."""
+
+    def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
+        ids = {piece: number for number, piece in enumerate(vocabulary)}
+        self._specials = SpecialTokens(ids, rules, WHITE_SPACE)
+        characters = _Characters(rules.exchanges)
+        self._between = cache(lambda wanted: _Between(ids, rules, unknown_id, characters, wanted))
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterator[Sequence[int]]:
+        """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
+        between = self._between(specials_in_text)
+        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+            if special is not None:
+                yield (special,)
+            else:
+                yield from between.ids(text[start:end], goes_on=inside and not start)
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterator[Stretch]:
+        """Yield the ids with the positions of the pieces, without the blanks before them."""
+        between = self._between(specials_in_text)
+        for start, end, special in self._specials.parts(text, wanted=specials_in_text):
+            if special is not None:
+                yield Stretch(start, (special,), (0,), (end - start,))
+                continue
+            for word in between.words(text[start:end], goes_on=False):
+                done = 0
+                for number, size in zip(*between.pieces[word.text], strict=True):
+                    first, last = word.place(done, done + size)
+                    yield Stretch(start, (number,), (first,), (last,))
+                    done += size
+
+
+class _Between:
+    """Encodes the text between special tokens.
+
+    Where they are wanted, replacement may make others of it, as in the compiled tokenizers.
+    """
+
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        rules: UnigramRules,
+        unknown_id: int,
+        characters: _Characters,
+        wanted: bool,
+    ) -> None:
+        self._ids = {piece: n for piece, n in ids.items() if wanted or piece not in rules.specials}
+        self._unigram = Unigram(list(self._ids), [rules.scores[n] for n in self._ids.values()])
+        self._rules, self._unknown, self._characters = rules, unknown_id, characters
+        self._mask = rules.specials[-1] if rules.late_mask and wanted else None
+        self._stretches = Remembered(self._stretch)
+        self.pieces = Remembered(self._segmented)
+        """Of a marked word, the ids of its pieces and their numbers of characters."""
+
+    def ids(self, text: str, *, goes_on: bool) -> Iterator[Sequence[int]]:
+        """Yield the ids of a text, in parts; it `goes_on` if no blank is put before it."""
+        if self._rules.prefix_space and not goes_on:
+            apart = [self._stretches[stretch] for stretch in text.split(" ")]
+            if None not in apart:
+                yield from (ids for ids in apart if ids is not None)
+                return
+        for word in self.words(text, goes_on=goes_on):
+            yield self.pieces[word.text][0]
+
+    def _stretch(self, stretch: str) -> tuple[int, ...] | None:
+        """Return the ids of a text without blanks, None where those around it matter."""
+        if not stretch or not self._characters.stands_alone(stretch):
+            return None
+        new = self._characters.exchanged(stretch).text
+        masked = self._mask is not None and self._mask in new
+        if new[:1] in ("", SPACE) or masked or _BLANK.search(new):
+            return None
+        words = self.words(stretch, goes_on=False)
+        return tuple(number for word in words for number in self.pieces[word.text][0])
+
+    def words(self, text: str, *, goes_on: bool) -> Iterator[Traced]:
+        """Yield the words of a text after replacement, each with the marker of its blank."""
+        whole, rules = self._characters.exchanged(text), self._rules
+        if rules.strips_end:
+            whole = whole.part(0, len(whole.text.rstrip(WHITE_SPACE)))
+        if rules.gaps is not None:
+            whole = _with_gaps(whole, rules.gaps)
+        for start, end in self._around_masks(whole.text):
+            if whole.text[start:end] == self._mask:
+                yield whole.part(start, end)
+            else:
+                yield from self._marked(whole.part(start, end), goes_on=goes_on and not start)
+
+    def _around_masks(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the start and end of masks in a text after replacement, and of what is between."""
+        done = 0
+        while self._mask is not None and (found := text.find(self._mask, done)) >= 0:
+            takes_blank = self._rules.mask_takes_blank
+            before = text[done:found].rstrip(WHITE_SPACE if takes_blank else "")
+            yield done, done + len(before)
+            yield found, found + len(self._mask)
+            done = found + len(self._mask)
+        yield done, len(text)
+
+    def _marked(self, whole: Traced, *, goes_on: bool) -> Iterator[Traced]:
+        words = [whole]
+        if self._rules.remove_space:
+            words = [whole.part(*found.span()) for found in _WORD.finditer(whole.text)]
+        for number, word in enumerate(words):
+            marked = Traced(word.text.replace(" ", SPACE), word.starts, word.ends)
+            prefix = self._rules.prefix_space and not (goes_on and number == 0)
+            if prefix and marked.text[:1] not in ("", SPACE):
+                at = marked.starts[0]
+                marked = Traced(SPACE + marked.text, [at, *marked.starts], [at, *marked.ends])
+            for found in _MARKED.finditer(marked.text):
+                yield marked.part(*found.span())
+
+    def _segmented(self, word: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if word == self._mask:
+            return (self._ids[word],), (len(word),)
+        pieces = joined_unknowns(self._unigram.cut(word).pieces, self._unigram)
+        ids = tuple(self._ids.get(piece, self._unknown) for piece in pieces)
+        return ids, tuple(map(len, pieces))
+
+
+def _with_gaps(whole: Traced, content: str) -> Traced:
+    """Return a text in which one character stands for several blanks in a row."""
+    text, starts, ends = "", list[int](), list[int]()
+    done = 0
+    for gap in _GAP.finditer(whole.text):
+        text += whole.text[done : gap.start()] + content
+        starts += [*whole.starts[done : gap.start()], whole.starts[gap.start()]]
+        ends += [*whole.ends[done : gap.start()], whole.ends[gap.end() - 1]]
+        done = gap.end()
+    return Traced(
+        text + whole.text[done:], [*starts, *whole.starts[done:]], [*ends, *whole.ends[done:]]
+    )
+
+
+class _Characters:
+    """The replacement of characters, cluster by cluster."""
+
+    def __init__(self, rules: CharsMap) -> None:
+        self._rules = rules
+        self._replaced = Remembered(self._replacement)
+        self._keeps_blank = not rules or rules.exchange(b" ", 0, shortest=True)[1] == 0
+
+    def stands_alone(self, stretch: str) -> bool:
+        """Return whether the clusters of a text are the same with a blank on either side."""
+        clusters = _clusters().findall(f" {stretch} ") if self._rules else [" ", " "]
+        return self._keeps_blank and clusters[0] == clusters[-1] == " "
+
+    def exchanged(self, text: str) -> Traced:
+        """Return a text after replacement, with positions in the original."""
+        if not self._rules:
+            return Traced(text, range(len(text)), range(1, len(text) + 1))
+        parts: list[tuple[str, int, int]] = []
+        for cluster in _clusters().finditer(text):
+            place = cluster.start()
+            for new, size in self._replaced[cluster[0]]:
+                parts.append((new, place, place + size))
+                place += size
+        return Traced(
+            "".join(new for new, _, _ in parts),
+            [start for new, start, _ in parts for _ in new],
+            [end for new, _, end in parts for _ in new],
+        )
+
+    def _replacement(self, cluster: str) -> list[tuple[str, int]]:
+        """Return what parts of a cluster become, with their numbers of characters."""
+        if len(data := cluster.encode("utf-8", "surrogatepass")) <= _LARGEST_CLUSTER:
+            new, size = self._rules.exchange(data, 0, shortest=True)
+            if size:
+                return [(new, len(cluster))]
+        found = []
+        for letter in cluster:
+            new, size = self._rules.exchange(
+                letter.encode("utf-8", "surrogatepass"), 0, shortest=True
+            )
+            found.append((new if size else letter, 1))
+        return found
+
+
+# where Unicode's property Grapheme_Cluster_Break is not what the category says
+_ALSO_JOINED = "\u200c\u200d\uff9e\uff9f\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
+_NOT_JOINED = frozenset(
+    "\u102b\u102c\u1038\u1083\u108f\u1a61\u1a63\u1a64\uaa7b\uaa7d\U00011720\U00011721"
+    "\u1062\u1063\u1064\u1067\u1068\u1069\u106a\u106b\u106c\u106d"
+    "\u1087\u1088\u1089\u108a\u108b\u108c\u109a\u109b\u109c"
+)
+_BEFORE = (
+    "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3"
+    "\U0001193f\U00011941\U00011a3a\U00011a84-\U00011a89\U00011d46\U00011f02"
+)
+_EMOJI = """
+    00A9 00AE 203C 2049 2122 2139 2194-2199 21A9-21AA 231A-231B 2328 2388 23CF 23E9-23F3
+    23F8-23FA 24C2 25AA-25AB 25B6 25C0 25FB-25FE 2600-2605 2607-2612 2614-2685 2690-2705
+    2708-2712 2714 2716 271D 2721 2728 2733-2734 2744 2747 274C 274E 2753-2755 2757 2763-2767
+    2795-2797 27A1 27B0 27BF 2934-2935 2B05-2B07 2B1B-2B1C 2B50 2B55 3030 303D 3297 3299
+    1F000-1F0FF 1F10D-1F10F 1F12F 1F16C-1F171 1F17E-1F17F 1F18E 1F191-1F19A 1F1AD-1F1E5
+    1F201-1F20F 1F21A 1F22F 1F232-1F23A 1F23C-1F23F 1F249-1F3FA 1F400-1F53D 1F546-1F64F
+    1F680-1F6FF 1F774-1F77F 1F7D5-1F7FF 1F80C-1F80F 1F848-1F84F 1F85A-1F85F 1F888-1F88F
+    1F8AE-1F8FF 1F90C-1F93A 1F93C-1F945 1F947-1FAFF 1FC00-1FFFD
+"""
+"""Code points with the property Extended_Pictographic."""
+_L, _V, _T = (
+    "\u1100-\u115f\ua960-\ua97c",
+    "\u1160-\u11a7\ud7b0-\ud7c6",
+    "\u11a8-\u11ff\ud7cb-\ud7fb",
+)
+_SYLLABLE = f"[{_L}]*(?:[\uac00-\ud7a3][{_V}]*|[{_V}]+)[{_T}]*|[{_L}]+|[{_T}]+"
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    """Return the pattern of a grapheme cluster.
+
+    Consonants of India joined by a virama, and flags, are left apart: each has six bytes or more.
+    """
+    joined, single = [], ["\u2028\u2029"]
+    for code in range(0x110000):
+        kind = unicodedata.category(chr(code))
+        if kind in ("Mn", "Me") or (kind == "Mc" and chr(code) not in _NOT_JOINED):
+            joined.append(code)
+        elif kind in ("Cc", "Cf", "Cs"):
+            single.append(chr(code))
+    marks = f"{_ranges(joined)}{_ALSO_JOINED}"
+    alone = re.sub(f"[{_ALSO_JOINED}{_BEFORE}]", "", "".join(single))
+    control = _ranges(sorted(map(ord, alone)))
+    emoji = "".join(re.sub(r"\w+", lambda code: f"\\U{code[0]:0>8}", _EMOJI).split())
+    core = f"{_SYLLABLE}|[{emoji}](?:[{marks}]*\u200d[{emoji}])*|[^{control}]"
+    return re.compile(f"\r\n|[{control}]|[{_BEFORE}]*(?:{core})[{marks}]*|[{_BEFORE}]+[{marks}]*")
+
+
+def _ranges(codes: Sequence[int]) -> str:
+    """Return ascending code points as ranges of a class in a regular expression."""
+    found: list[list[int]] = []
+    for code in codes:
+        if found and code == found[-1][1] + 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in found)
