@@ -14,10 +14,12 @@ import torch
 from bertsmith.batches.config import SampleConfig
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
+from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes import resources
 from bertsmith.recipes.resources import Need, free_memory, look_at_room, need
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.optimisers import Optimiser
+from bertsmith.training.replicas import Trained
 
 CPU = torch.device("cpu")
 SAMPLES = SampleConfig(max_length=64, tokens_per_batch=4096)
@@ -82,15 +84,28 @@ def test_layers_with_a_window_keep_scores_of_neighbours_only() -> None:
 
 
 @pytest.mark.parametrize("optimiser", [OptimiserConfig(), OptimiserConfig(matrices="muon")])
-def test_weights_and_moments_are_counted(optimiser: OptimiserConfig) -> None:
-    config = ModelConfig(
-        encoder=encoder_of("bert", "tiny", 997, longest=41), masked_lm=True, next_sentence=True
-    )
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(
+            encoder=encoder_of("bert", "tiny", 997, longest=41), masked_lm=True, next_sentence=True
+        ),
+        # with the generator, which is trained beside it
+        ModelConfig(
+            encoder=encoder_of("electra", "tiny", 997, longest=41),
+            pooler=False,
+            replaced_tokens=True,
+        ),
+    ],
+    ids=["bert", "electra"],
+)
+def test_weights_and_moments_are_counted(config: ModelConfig, optimiser: OptimiserConfig) -> None:
     model = build_model(config, seed=1)
     wanted = need(config, SAMPLES, optimiser, "fp32")
-    assert wanted.weights == 4 * sum(p.numel() for p in model.parameters())
-    stepper = Optimiser(model, optimiser)
-    for parameter in model.parameters():
+    trained = Trained(model, objective_of(config, seed=1).own)
+    assert wanted.weights == 4 * sum(p.numel() for p in trained.parameters())
+    stepper = Optimiser(trained, optimiser)
+    for parameter in trained.parameters():
         parameter.grad = torch.zeros_like(parameter)
     stepper.step(0.0)
     moments = sum(each.nbytes for each in stepper.tensors().values() if each.dim())

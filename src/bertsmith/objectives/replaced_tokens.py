@@ -56,18 +56,13 @@ def generator_model(encoder: EncoderConfig) -> ModelConfig:
 class Generator(nn.Module):
     """A small encoder with a masked-LM head, both above the tables of another encoder."""
 
-    def __init__(self, encoder: EncoderConfig, *, seed: int) -> None:
-        """Draw the weights, a pure function of the config and the seed."""
+    def __init__(self, encoder: EncoderConfig) -> None:
         super().__init__()
         config = generator_config(encoder)
-        with torch.device("meta"):
-            self.widen = nn.Linear(encoder.embedding or encoder.hidden, config.hidden)
-            self.encoder = Encoder(config)
-            del self.encoder.embeddings
-            self.head = MaskedLMHead(config)
-        self.to_empty(device="cpu")
-        drawn = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
-        initialise(self, drawn, config.initial_std)
+        self.widen = nn.Linear(encoder.embedding or encoder.hidden, config.hidden)
+        self.encoder = Encoder(config)
+        del self.encoder.embeddings
+        self.head = MaskedLMHead(config)
 
     def forward(
         self, tables: Embeddings, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS
@@ -77,13 +72,23 @@ class Generator(nn.Module):
         return self.encoder.transform(hidden, batch, at=at, taps=taps)
 
 
+def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
+    """Return a new generator, whose weights are a pure function of the config and the seed."""
+    with torch.device("meta"):
+        generator = Generator(encoder)
+    generator.to_empty(device="cpu")
+    drawn = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
+    initialise(generator, drawn, encoder.initial_std)
+    return generator
+
+
 class GeneratorLM(Term):
     """Cross-entropy of the original tokens under a generator, at the masked positions."""
 
     own: Generator
 
     def __init__(self, encoder: EncoderConfig, *, seed: int) -> None:
-        self.own = Generator(encoder, seed=seed)
+        self.own = build_generator(encoder, seed=seed)
 
     def prepare(self, model: Model, batch: Batch) -> Batch:
         """Put samples of the generator in the masked positions, and label the tokens changed.

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import torch
 from rich.box import SIMPLE_HEAD
+from torch import nn
 
 from bertsmith.batches.config import SampleConfig
 from bertsmith.core.errors import StoreError
@@ -33,7 +34,7 @@ from bertsmith.core.output import print_table
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
 from bertsmith.network.families.catalog import PRESETS
 from bertsmith.network.model import Model
-from bertsmith.objectives.replaced_tokens import generator_config
+from bertsmith.objectives.replaced_tokens import Generator, generator_config
 from bertsmith.training.config import OptimiserConfig
 
 Verdict = Literal["fine", "look", "stop"]
@@ -141,11 +142,14 @@ class Need:
 def need(
     config: ModelConfig, samples: SampleConfig, optimiser: OptimiserConfig, precision: Precision
 ) -> Need:
-    """Return the memory of training a model of this config, from the sizes alone."""
+    """Return the memory of training a model of this config, from the sizes alone.
+
+    The generator of an ELECTRA is trained beside it.
+    """
     with torch.device("meta"):
         model = Model(config)
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    total = sum(sizes.values())
+        beside = Generator(config.encoder) if config.replaced_tokens else nn.Module()
+    total = sum(p.numel() for module in (model, beside) for p in module.parameters())
     hidden_matrices = sum(
         parameter.numel()
         for name, parameter in model.named_parameters()
