@@ -11,7 +11,6 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import pack_examples
 from bertsmith.core.errors import ConfigError
-from bertsmith.evaluation.spans import squad_v1, squad_v2
 from bertsmith.objectives.tasks import MultiLabel, Tag
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
@@ -33,6 +32,7 @@ from bertsmith.text.examples.tagged import Tagged, joined
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
+from evaluation.official import squad_v1, squad_v2
 
 WORDS = (*(f"word{n}" for n in range(30)), "good", "bad")
 TOKENIZER = Tokenizer((*SPECIALS, *WORDS), BasicRules(lowercase=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.text.config import Layout
-from bertsmith.text.corpus.documents import documents_of_lines, measure
+from bertsmith.text.corpus.documents import Document, documents_of_shape, measure
 from bertsmith.text.corpus.files import Corpus
 
 PROSE = [
@@ -22,8 +22,12 @@ PROSE = [
 
 
 def documents(text: str, layout: Layout = "auto") -> list[tuple[str, ...]]:
-    lines = list(enumerate(text.split("\n"), start=1))
-    return [found.paragraphs for found in documents_of_lines(lines, "a", layout)]
+    return [found.paragraphs for found in found_in(text, layout)]
+
+
+def found_in(text: str, layout: Layout) -> Iterator[Document]:
+    lines = text.split("\n")
+    return documents_of_shape(enumerate(lines, start=1), "a", measure(lines, layout))
 
 
 def wrapped(paragraph: str, indent: str = "") -> str:
@@ -81,7 +85,7 @@ def test_seams_of_wrapped_lines() -> None:
 def test_line_numbers_are_those_of_the_first_lines() -> None:
     text = "\n\n\n" + "\n\n".join(map(wrapped, PROSE)) + "\n\n\n\n" + wrapped(PROSE[2])
     lines = list(enumerate(text.split("\n"), start=1))
-    found = list(documents_of_lines(lines, "a", "wrapped"))
+    found = list(found_in(text, "wrapped"))
     lasts = [number for number, line in lines if line.startswith("Nobody answered.")]
     assert [document.line for document in found] == [4, lasts[1]]
 

@@ -13,7 +13,7 @@ import zstandard
 
 from bertsmith.core.errors import CorpusError
 from bertsmith.text.config import Layout
-from bertsmith.text.corpus.documents import Document, documents_of_lines, measure_start
+from bertsmith.text.corpus.documents import Document, documents_of_shape, measure_start
 from bertsmith.text.corpus.files import Corpus
 from bertsmith.text.corpus.sections import Position, Section, cut_text
 
@@ -60,7 +60,8 @@ def test_documents_are_those_of_the_whole_text(
     corpus = Corpus([path], layout=layout)
     assert len(list(corpus.sections())) >= 4
     lines = list(enumerate(whole.split(end), 1))
-    assert all_of(corpus.sections()) == list(documents_of_lines(lines, str(path), layout))
+    shape = measure_start(whole.encode(), layout)
+    assert all_of(corpus.sections()) == list(documents_of_shape(lines, str(path), shape))
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -12,7 +12,7 @@ from transformers import BertTokenizer, BertTokenizerFast
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.learning.counting import count_words, measure_fit, measure_words
+from bertsmith.tokens.learning.counting import measure_fit, measure_words
 from bertsmith.tokens.learning.mining import (
     PieceMiner,
     PieceTable,
@@ -23,6 +23,7 @@ from bertsmith.tokens.learning.wordpiece import extend_vocabulary, learn_wordpie
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.tokens.wordpiece import WordPiece
+from tokens.counted import count_words
 
 RULES = BasicRules(lowercase=True)
 

@@ -9,10 +9,11 @@ import pytest
 
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import wordpiece
-from bertsmith.tokens.learning.counting import count_words, measure_words
+from bertsmith.tokens.learning.counting import measure_words
 from bertsmith.tokens.learning.mining import PieceTable
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece, refine
 from bertsmith.tokens.vocabulary import SPECIALS
+from tokens.counted import count_words
 
 LETTERS = ["a", "b", "c", *("##a", "##b", "##c")]
 

@@ -18,13 +18,13 @@ from bertsmith.tokens.learning.counting import (
     Alphabet,
     LearningObserver,
     WordCounter,
-    count_words,
     decide_accents,
     measure_fit,
 )
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
+from tokens.counted import count_words
 
 TEXTS = {
     "Hindi": "नदी के किनारे एक छोटा गाँव है। वहाँ की हवा मीठी है।",

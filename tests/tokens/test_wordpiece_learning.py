@@ -11,9 +11,10 @@ import pytest
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import counting
-from bertsmith.tokens.learning.counting import count_words, measure_fit
+from bertsmith.tokens.learning.counting import measure_fit
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.vocabulary import SPECIALS
+from tokens.counted import count_words
 
 TEXTS = (
     "The lower the newest widest lowest, the WIDER the newer.",

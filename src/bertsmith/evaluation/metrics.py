@@ -178,8 +178,6 @@ CLASSES_SCORES: dict[str, Score] = {"exact_match": exact_match, "multi_label_f1"
 NUMBER_SCORES: dict[str, Score] = {"pearson": pearson, "spearman": spearman}
 """Metrics of numbers (examples,)."""
 
-METRICS = CLASS_SCORES | CLASSES_SCORES | NUMBER_SCORES
-
 
 WORDS = {
     "f1": "F1",

@@ -6,7 +6,6 @@ when its type and both boundaries are (Tjong Kim Sang and De Meulder 2003)."""
 
 from __future__ import annotations
 
-import math
 import re
 import string
 from collections import Counter
@@ -16,9 +15,6 @@ from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-Answers = Mapping[str, Sequence[str]]
-"""The reference answers of each question, by its id."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -60,89 +56,6 @@ def score_v2(right: Sequence[str], prediction: str) -> tuple[float, float]:
     answers = [answer for answer in right if normalise(answer)] or [""]
     exact = max(exact_match(answer, prediction) for answer in answers)
     return exact, max(token_f1(answer, prediction) for answer in answers)
-
-
-def squad_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return ``exact_match`` and ``f1`` of SQuAD 1.1; an unanswered question counts 0."""
-    assert answers
-    scores = [
-        score_v1(right, predictions[name]) for name, right in answers.items() if name in predictions
-    ]
-    return {
-        "exact_match": 100 * math.fsum(exact for exact, _ in scores) / len(answers),
-        "f1": 100 * math.fsum(f1 for _, f1 in scores) / len(answers),
-    }
-
-
-def squad_v2(
-    answers: Answers,
-    predictions: Mapping[str, str],
-    no_answer: Mapping[str, float] | None = None,
-    threshold: float = 1.0,
-) -> dict[str, float]:
-    """Return the scores of SQuAD 2.0's script, by its names.
-
-    Questions without reference answers are impossible, and the empty string is their answer. If
-    `no_answer`, a probability or any score that grows with it, is above the threshold, the
-    prediction counts as empty. Then ``best_exact`` and ``best_f1`` are the scores at the best
-    thresholds, ``best_exact_thresh`` and ``best_f1_thresh`` those thresholds, as the script finds
-    them: if questions share a value, it may name a score that no threshold reaches. Questions
-    without a prediction are left out.
-    """
-    names = [name for name in answers if name in predictions]
-    assert names
-    possible = {name: bool(right) for name, right in answers.items()}
-    both = {name: score_v2(answers[name], predictions[name]) for name in names}
-    exact = {name: scores[0] for name, scores in both.items()}
-    f1 = {name: scores[1] for name, scores in both.items()}
-    doubts = dict.fromkeys(predictions, 0.0) if no_answer is None else no_answer
-    figures: dict[str, float] = {}
-    applied = [_applied(scores, doubts, possible, threshold) for scores in (exact, f1)]
-    groups = (
-        ("", names),
-        ("HasAns_", [name for name in names if possible[name]]),
-        ("NoAns_", [name for name in names if not possible[name]]),
-    )
-    for prefix, group in groups:
-        if group:
-            for key, scores in zip(("exact", "f1"), applied, strict=True):
-                total = math.fsum(scores[name] for name in group)
-                figures[f"{prefix}{key}"] = 100 * total / len(group)
-            figures[f"{prefix}total"] = len(group)
-    if no_answer is not None:
-        for key, scores in (("exact", exact), ("f1", f1)):
-            best, at = _best_threshold(scores, predictions, doubts, possible)
-            figures |= {f"best_{key}": best, f"best_{key}_thresh": at}
-    return figures
-
-
-def _applied(
-    scores: Mapping[str, float],
-    doubts: Mapping[str, float],
-    possible: Mapping[str, bool],
-    threshold: float,
-) -> dict[str, float]:
-    """Return the scores, with an empty prediction where `doubts` exceeds the threshold."""
-    return {
-        name: float(not possible[name]) if doubts[name] > threshold else score
-        for name, score in scores.items()
-    }
-
-
-def _best_threshold(
-    scores: Mapping[str, float],
-    predictions: Mapping[str, str],
-    doubts: Mapping[str, float],
-    possible: Mapping[str, bool],
-) -> tuple[float, float]:
-    """Return the best mean score in percent and its threshold, starting from no answers."""
-    now = best = float(sum(not answerable for answerable in possible.values()))
-    threshold = 0.0
-    for name in sorted((name for name in doubts if name in scores), key=doubts.__getitem__):
-        now += scores[name] if possible[name] else -float(bool(predictions[name]))
-        if now > best:
-            best, threshold = now, doubts[name]
-    return 100 * best / len(scores), threshold
 
 
 Entities = Collection[tuple[int, int, str]]

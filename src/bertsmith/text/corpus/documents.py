@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 from bertsmith.core.config import Config
@@ -230,24 +230,10 @@ def _ends_sentence(line: str) -> bool:
 def measure_start(head: bytes, layout: Layout) -> Shape:
     """Detect the layout of a file from its first bytes."""
     text = with_line_feeds(head.decode("utf-8", "replace").removeprefix("\ufeff"))
-    # up to the line that fills the sample, as in `documents_of_lines`
+    # up to the line that fills the sample
     end = text.find("\n", SAMPLE_CHARACTERS - 1)
     sample = text.removesuffix("\n") if end < 0 else text[:end]
     return measure(sample.split("\n"), layout)
-
-
-def documents_of_lines(lines: Iterable[Line], source: str, layout: Layout) -> Iterator[Document]:
-    """Yield the documents of a plain text file from its numbered lines, in constant memory."""
-    lines = iter(lines)
-    sample: list[Line] = []
-    seen = 0
-    for line in lines:
-        sample.append(line)
-        seen += len(line[1]) + 1
-        if seen >= SAMPLE_CHARACTERS:
-            break
-    shape = measure([text for _, text in sample], layout)
-    return documents_of_shape(chain(sample, lines), source, shape)
 
 
 def documents_of_shape(lines: Iterable[Line], source: str, shape: Shape) -> Iterator[Document]:

@@ -287,14 +287,6 @@ class WordCounter:
         return words
 
 
-def count_words(texts: Iterable[str], rules: BasicRules) -> Counter[str]:
-    """Return the count of each word, in order of first occurrence; see `WordCounter`."""
-    counter = WordCounter(ideographs=rules.space_cjk)
-    for text in texts:
-        counter.add(text)
-    return counter.words(rules)
-
-
 def characters_of(chunks: Mapping[str, int]) -> Counter[str]:
     """Return the count of each character in chunks with counts."""
     characters: Counter[str] = Counter()
