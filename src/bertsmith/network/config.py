@@ -27,8 +27,8 @@ Fit = Literal["head", "tail", "head+tail", "windows"]
 
 PretrainingHead = Literal["masked_lm", "next_sentence", "replaced_tokens"]
 Predicts = Literal["class", "classes", "number", "tags", "span", "choice"]
-"""What a head on top of the encoder tells: one class of a text, any number of classes, a number or
-several, a tag of each token, where an answer begins and ends, which of several texts is right."""
+"""The answer of a head on top of the encoder: one class of a text, any number of classes, a number
+or several, a tag of each token, the span of an answer, the right one of several texts."""
 
 HeadName = Literal["classify", "tag", "span", "choose"]
 
@@ -94,20 +94,20 @@ class EncoderConfig(Config):
     activation: Activation = "gelu"
     """The exact GELU, or its tanh formula."""
     gated: bool = False
-    """Whether the feed-forward network multiplies two of its inner values (Shazeer 2020)."""
+    """Multiply two inner values of the feed-forward network (Shazeer 2020)."""
     norm: Norm = "after"
-    """Where layer norms are: after each sum, or before attention and feed-forward, with one after
+    """Place of layer norms: after each sum, or before attention and feed-forward, with one after
     the last layer (Xiong et al. 2020)."""
     biases: bool = True
-    """Whether linear layers and norms have biases."""
+    """Give linear layers and norms biases."""
     pooling: Pooling = "tanh"
-    """What the layer ends in through which heads read the first token: tanh as in BERT, relu as in
+    """End of the layer through which heads read the first token: tanh as in BERT, relu as in
     DistilBERT, gelu as in ModernBERT."""
     pooled: Pooled = "first"
     """The token that stands for its sequence in that layer, or the mean of all (ModernBERT). Read
     from left to right, only the last token has seen the others."""
     causal: bool = False
-    """Whether a token sees only itself and those before it, for reading from left to right."""
+    """Let a token see only itself and those before it, for reading from left to right."""
     dropout: float = 0.1
     """Share of hidden values set to zero in training."""
     attention_dropout: float = 0.1
@@ -212,15 +212,15 @@ class ModelConfig(Config):
     encoder: EncoderConfig
     """Sizes and wiring of the encoder."""
     pooler: bool = True
-    """Whether there is a pooler; next sentence and classification read it."""
+    """True with a pooler; next sentence and classification read it."""
     masked_lm: bool = False
-    """Whether there is a masked-LM head."""
+    """True with a masked-LM head."""
     next_sentence: bool = False
-    """Whether there is a next-sentence head."""
+    """True with a next-sentence head."""
     replaced_tokens: bool = False
-    """Whether there is a head that tells replaced tokens (ELECTRA)."""
+    """True with a head that tells replaced tokens (ELECTRA)."""
     predicts: Predicts | None = None
-    """What the head of a task tells: class or classes of a text, a number, tags of its tokens, the
+    """The answer of a task's head: class or classes of a text, a number, tags of its tokens, the
     span of an answer, a choice among several texts; None for no such head."""
     labels: tuple[str, ...] = ()
     """Names of what the head tells (classes, numbers, tags) in the order of its outputs."""
@@ -233,7 +233,7 @@ class ModelConfig(Config):
     """For classes and choices: the probability below which no answer is given, chosen on dev when
     the model was trained; None where it always answers."""
     preprocessing: Preprocessing | None = None
-    """How texts were read when the model was fine-tuned; None where that is not known."""
+    """The reading of texts when the model was fine-tuned; None where that is not known."""
 
     def __post_init__(self) -> None:
         if not self.pooler and (self.next_sentence or self.head in READS_SEQUENCE):

@@ -55,7 +55,7 @@ class Term(ABC):
     """One term of a loss: it reads what the encoder made of a batch, and runs none itself."""
 
     reads: Taps = NO_TAPS
-    """What it reads besides the last layer's output."""
+    """The taps that it reads besides the last layer's output."""
     own: nn.Module | None = None
     """Parameters of its own, such as a projection: trained and checkpointed with the model, never
     part of its folder."""

@@ -113,11 +113,11 @@ class FitConfig(Config):
     """The settings of a training run."""
 
     budget: Budget
-    """How long."""
+    """The length of the run."""
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
-    """What changes the weights."""
+    """The optimiser and its rates."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """How the learning rate moves."""
+    """The course of the learning rate."""
     max_gradient_norm: float = 1.0
     """Largest norm of the gradient; it is scaled down to this. 0 for no limit."""
     spike: float = 0.0

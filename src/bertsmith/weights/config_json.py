@@ -29,7 +29,7 @@ PREPROCESSING = "bertsmith_preprocessing"
 OWN_MODEL_TYPE = "bertsmith"
 """`model_type` of models that `transformers` would compute otherwise, so that it refuses them."""
 OWN_ACTIVATION = "bertsmith_"
-"""What the name of their activation begins with: a class of `transformers` that is named outright,
+"""The beginning of the name of their activation: a class of `transformers` that is named outright,
 as in BertModel.from_pretrained, warns of the type and goes on, and refuses an activation."""
 ENCODER = "bertsmith_encoder"
 """In their config.json: all settings of the encoder."""
@@ -39,7 +39,7 @@ PROBLEMS: dict[Predicts, str] = {
     "classes": "multi_label_classification",
     "number": "regression",
 }
-"""What `problem_type` is where several kinds of answer share a class."""
+"""The `problem_type` where several kinds of answer share a class."""
 
 _PREDICTS: dict[Predicts, str] = {
     "class": "ForSequenceClassification",

@@ -36,7 +36,7 @@ class Preset(NamedTuple):
     published: str
     """Millions of parameters as published, a figure or a range."""
     masked_lm: bool = False
-    """Whether that count has the masked-LM head in it, beside the pooler."""
+    """True if that count has the masked-LM head in it, beside the pooler."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +52,15 @@ class Family:
     presets: Mapping[str, Preset] = field(default_factory=dict)
     """Published models by name."""
     pairs: Literal["next_sentence", "sentence_order"] | None = None
-    """What its head for pairs of texts predicts; None without such a head."""
+    """The prediction of its head for pairs of texts; None without such a head."""
     pooler: Literal["encoder", "sequences", "heads"] = "encoder"
-    """What the pooler belongs to: the encoder; the heads that read a sequence; or all heads of
+    """The owner of the pooler: the encoder; the heads that read a sequence; or all heads of
     tasks, those that read every token too, and then it ends in a norm."""
     pooler_dropout: bool = False
-    """Whether a classifier drops values before its pooler too."""
+    """True if a classifier drops values before its pooler too."""
     replaced_tokens: bool = False
-    """Whether it has a head that tells replaced tokens from original ones."""
+    """True if it has a head that tells replaced tokens from original ones."""
     exact_heads: bool = False
-    """Whether masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
+    """True if masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
     dropout: float = 0.1
     """Share of values that a model pre-trained here drops when it is fine-tuned."""

@@ -128,7 +128,7 @@ def _variable(hub: str, kind: FamilyName) -> Variable:
 CONFIG_FILES: dict[FamilyName, str] = {"bert": "bert_config.json", "albert": "albert_config.json"}
 
 _EPSILON = 1e-12
-"""What Google's code adds to a variance, whatever the config says."""
+"""The number that Google's code adds to a variance, whatever the config says."""
 _SIZES = (
     "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size",
     "initializer_range", "intermediate_size", "max_position_embeddings", "num_attention_heads",

@@ -41,7 +41,7 @@ _MEMORY = 512 * 2**20
 _SECONDS = 15.0
 _BYTES_A_SECOND = 20e6
 _PATIENCE = 8
-"""How often the time of a core may have passed by the clock, on a machine with other work."""
+"""Most multiples of its processor time that it may take by the clock, beside other work."""
 _LARGEST_RESULT = 8 * 2**20
 
 

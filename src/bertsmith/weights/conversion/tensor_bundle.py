@@ -125,7 +125,7 @@ _WRITTEN_BLOCK = 16_384
 _KEYS_A_RESTART = 16
 
 _Handle = tuple[int, int]
-"""Where a block is, and how long without its trailer."""
+"""The offset of a block, and its length without its trailer."""
 
 
 def is_table(end: bytes) -> bool:

@@ -26,9 +26,9 @@ from bertsmith.core.errors import UserError
 from bertsmith.weights.tensors import write_tensors
 
 _LIKE_FILE = 2
-"""How often the bytes of the files the tensors may come to: tied ones are stored once."""
+"""Most multiples of the files' bytes that tensors may have: tied ones are stored once."""
 _INNER = ("state_dict", "model_state_dict", "model")
-"""Where training programs keep the weights among other things."""
+"""Keys under which training programs keep the weights among other things."""
 _WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _STAND_INS = frozenset(
     {"argparse", "fairseq", "omegaconf", "numpy", "enum", "typing", "collections"}
@@ -46,7 +46,7 @@ class StandIn:
     """Takes the place of an object of some program, and does nothing."""
 
     state: object = None
-    """What would have been its fields."""
+    """The state that its fields would have been set from."""
 
     def __init__(self, *_arguments: object) -> None: ...
 

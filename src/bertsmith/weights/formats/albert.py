@@ -10,45 +10,32 @@ from bertsmith.weights.formats.format import (
     KEYS,
     WIDEN,
     E,
-    F,
     Format,
     H,
-    Names,
     Settings,
-    V,
     absolute,
+    layer,
     linear,
+    masked_lm,
     named,
     own_positions,
     usual_heads,
     without,
 )
 
-_LAYER: Names = (
-    ("attention.query.weight", "attention.query.weight", (H, H)),
-    ("attention.query.bias", "attention.query.bias", (H,)),
-    ("attention.key.weight", "attention.key.weight", (H, H)),
-    ("attention.key.bias", "attention.key.bias", (H,)),
-    ("attention.value.weight", "attention.value.weight", (H, H)),
-    ("attention.value.bias", "attention.value.bias", (H,)),
-    ("attention.output.weight", "attention.dense.weight", (H, H)),
-    ("attention.output.bias", "attention.dense.bias", (H,)),
-    ("attention_norm.weight", "attention.LayerNorm.weight", (H,)),
-    ("attention_norm.bias", "attention.LayerNorm.bias", (H,)),
-    ("feed_forward.up.weight", "ffn.weight", (F, H)),
-    ("feed_forward.up.bias", "ffn.bias", (F,)),
-    ("feed_forward.down.weight", "ffn_output.weight", (H, F)),
-    ("feed_forward.down.bias", "ffn_output.bias", (H,)),
-    ("feed_forward_norm.weight", "full_layer_layer_norm.weight", (H,)),
-    ("feed_forward_norm.bias", "full_layer_layer_norm.bias", (H,)),
+_LAYER = layer(
+    {
+        "attention.query": "attention.query",
+        "attention.key": "attention.key",
+        "attention.value": "attention.value",
+        "attention.output": "attention.dense",
+        "attention_norm": "attention.LayerNorm",
+        "feed_forward.up": "ffn",
+        "feed_forward.down": "ffn_output",
+        "feed_forward_norm": "full_layer_layer_norm",
+    }
 )
-MASKED_LM: Names = (
-    ("dense.weight", "dense.weight", (E, H)),
-    ("dense.bias", "dense.bias", (E,)),
-    ("norm.weight", "LayerNorm.weight", (E,)),
-    ("norm.bias", "LayerNorm.bias", (E,)),
-    ("bias", "bias", (V,)),
-)
+MASKED_LM = masked_lm("dense", "LayerNorm", E)
 _GROUP = "albert.encoder.albert_layer_groups.{block}.albert_layers.0"
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 

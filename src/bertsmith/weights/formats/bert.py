@@ -8,44 +8,31 @@ from bertsmith.weights.formats.format import (
     EMBEDDINGS,
     HOLDS,
     KEYS,
-    F,
     Format,
     H,
-    Names,
     Settings,
-    V,
     absolute,
+    layer,
     linear,
+    masked_lm,
     named,
     own_positions,
     usual_heads,
 )
 
-BERT_LAYER: Names = (
-    ("attention.query.weight", "attention.self.query.weight", (H, H)),
-    ("attention.query.bias", "attention.self.query.bias", (H,)),
-    ("attention.key.weight", "attention.self.key.weight", (H, H)),
-    ("attention.key.bias", "attention.self.key.bias", (H,)),
-    ("attention.value.weight", "attention.self.value.weight", (H, H)),
-    ("attention.value.bias", "attention.self.value.bias", (H,)),
-    ("attention.output.weight", "attention.output.dense.weight", (H, H)),
-    ("attention.output.bias", "attention.output.dense.bias", (H,)),
-    ("attention_norm.weight", "attention.output.LayerNorm.weight", (H,)),
-    ("attention_norm.bias", "attention.output.LayerNorm.bias", (H,)),
-    ("feed_forward.up.weight", "intermediate.dense.weight", (F, H)),
-    ("feed_forward.up.bias", "intermediate.dense.bias", (F,)),
-    ("feed_forward.down.weight", "output.dense.weight", (H, F)),
-    ("feed_forward.down.bias", "output.dense.bias", (H,)),
-    ("feed_forward_norm.weight", "output.LayerNorm.weight", (H,)),
-    ("feed_forward_norm.bias", "output.LayerNorm.bias", (H,)),
+BERT_LAYER = layer(
+    {
+        "attention.query": "attention.self.query",
+        "attention.key": "attention.self.key",
+        "attention.value": "attention.self.value",
+        "attention.output": "attention.output.dense",
+        "attention_norm": "attention.output.LayerNorm",
+        "feed_forward.up": "intermediate.dense",
+        "feed_forward.down": "output.dense",
+        "feed_forward_norm": "output.LayerNorm",
+    }
 )
-_MASKED_LM: Names = (
-    ("dense.weight", "transform.dense.weight", (H, H)),
-    ("dense.bias", "transform.dense.bias", (H,)),
-    ("norm.weight", "transform.LayerNorm.weight", (H,)),
-    ("norm.bias", "transform.LayerNorm.bias", (H,)),
-    ("bias", "bias", (V,)),
-)
+_MASKED_LM = masked_lm("transform.dense", "transform.LayerNorm")
 
 
 def _write(encoder: EncoderConfig, _: tuple[int, int]) -> Settings:

@@ -8,35 +8,29 @@ from bertsmith.weights.formats.format import (
     EMBEDDINGS,
     HOLDS,
     SEGMENTS,
-    F,
     Format,
     H,
     Names,
     Row,
     Settings,
     V,
+    layer,
     linear,
     named,
     own_positions,
 )
 
-_LAYER: Names = (
-    ("attention.query.weight", "attention.q_lin.weight", (H, H)),
-    ("attention.query.bias", "attention.q_lin.bias", (H,)),
-    ("attention.key.weight", "attention.k_lin.weight", (H, H)),
-    ("attention.key.bias", "attention.k_lin.bias", (H,)),
-    ("attention.value.weight", "attention.v_lin.weight", (H, H)),
-    ("attention.value.bias", "attention.v_lin.bias", (H,)),
-    ("attention.output.weight", "attention.out_lin.weight", (H, H)),
-    ("attention.output.bias", "attention.out_lin.bias", (H,)),
-    ("attention_norm.weight", "sa_layer_norm.weight", (H,)),
-    ("attention_norm.bias", "sa_layer_norm.bias", (H,)),
-    ("feed_forward.up.weight", "ffn.lin1.weight", (F, H)),
-    ("feed_forward.up.bias", "ffn.lin1.bias", (F,)),
-    ("feed_forward.down.weight", "ffn.lin2.weight", (H, F)),
-    ("feed_forward.down.bias", "ffn.lin2.bias", (H,)),
-    ("feed_forward_norm.weight", "output_layer_norm.weight", (H,)),
-    ("feed_forward_norm.bias", "output_layer_norm.bias", (H,)),
+_LAYER = layer(
+    {
+        "attention.query": "attention.q_lin",
+        "attention.key": "attention.k_lin",
+        "attention.value": "attention.v_lin",
+        "attention.output": "attention.out_lin",
+        "attention_norm": "sa_layer_norm",
+        "feed_forward.up": "ffn.lin1",
+        "feed_forward.down": "ffn.lin2",
+        "feed_forward_norm": "output_layer_norm",
+    }
 )
 _MASKED_LM: Names = (
     ("heads.masked_lm.dense.weight", "vocab_transform.weight", (H, H)),

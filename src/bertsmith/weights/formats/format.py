@@ -55,21 +55,21 @@ class Format:
     """
 
     classes: str
-    """What the names of its classes begin with."""
+    """The beginning of the names of its classes."""
     table: tuple[Row, ...]
     """All tensors there are, one row for all layers."""
     prefix: str
-    """What the names of an encoder's tensors begin with, but in the file of a bare encoder."""
+    """The beginning of the names of an encoder's tensors, but in the file of a bare encoder."""
     tied: Mapping[str, str]
     """Copies that some tools write beside the tensor they are tied to."""
     one_head: bool = False
-    """Whether heads name their layers alike, so that a file holds but the one its config names."""
+    """True if heads name their layers alike, so that a file holds but the one its config names."""
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     """The heads that a class holds, by the end of its name, where no other format's does."""
     keys: Mapping[str, str]
     """Keys of `config.json` by the names of our settings. `longest` counts unused rows too."""
     defaults: Mapping[str, Any]
-    """What `transformers` takes for settings that are not there; it has none for sizes."""
+    """Values that `transformers` takes for settings that are not there; it has none for sizes."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Keys that are always written, and whose other values cannot be followed."""
     holds: Mapping[str, tuple[Any, ...]]
@@ -123,6 +123,39 @@ EMBEDDINGS: Names = (
 def named(part: Part, ours: str, hub: str, table: Names) -> list[Row]:
     """The rows of a group of tensors whose names begin alike."""
     return [Row(part, f"{ours}.{one}", f"{hub}.{other}", shape) for one, other, shape in table]
+
+
+_LAYER: Mapping[str, tuple[str, ...]] = {
+    "attention.query": (H, H),
+    "attention.key": (H, H),
+    "attention.value": (H, H),
+    "attention.output": (H, H),
+    "attention_norm": (H,),
+    "feed_forward.up": (F, H),
+    "feed_forward.down": (H, F),
+    "feed_forward_norm": (H,),
+}
+"""The parts of a layer that have weights and biases, and the axes of the weights."""
+
+
+def layer(names: Mapping[str, str]) -> Names:
+    """Return the tensors of a layer, given the names of its parts, ours and the hub's."""
+    return tuple(
+        (f"{ours}.{kind}", f"{hub}.{kind}", axes)
+        for ours, hub in names.items()
+        for kind, axes in (("weight", _LAYER[ours]), ("bias", _LAYER[ours][:1]))
+    )
+
+
+def masked_lm(dense: str, norm: str, width: str = H) -> Names:
+    """Return the tensors of a masked-LM head, given the hub's names of its parts."""
+    return (
+        ("dense.weight", f"{dense}.weight", (width, H)),
+        ("dense.bias", f"{dense}.bias", (width,)),
+        ("norm.weight", f"{norm}.weight", (width,)),
+        ("norm.bias", f"{norm}.bias", (width,)),
+        ("bias", "bias", (V,)),
+    )
 
 
 def of_encoder(form: Format, prefix: str) -> list[Row]:

@@ -12,22 +12,15 @@ from bertsmith.weights.formats.format import (
     KEYS,
     Format,
     H,
-    Names,
-    V,
     absolute,
     linear,
+    masked_lm,
     named,
     own_positions,
     without,
 )
 
-_MASKED_LM: Names = (
-    ("dense.weight", "dense.weight", (H, H)),
-    ("dense.bias", "dense.bias", (H,)),
-    ("norm.weight", "layer_norm.weight", (H,)),
-    ("norm.bias", "layer_norm.bias", (H,)),
-    ("bias", "bias", (V,)),
-)
+_MASKED_LM = masked_lm("dense", "layer_norm")
 
 ROBERTA = Format(
     classes="Roberta",
