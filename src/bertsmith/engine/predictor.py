@@ -169,10 +169,11 @@ def text_length(example: Example) -> int:
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        if count is not None:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)

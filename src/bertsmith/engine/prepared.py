@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch import nn
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import EngineConfig, Number
+from bertsmith.engine.native import NativeEncoder, cannot, instruction_set
 from bertsmith.engine.predictor import Answering, Predictor
 from bertsmith.engine.prepacked import PackedEncoder, packs
 from bertsmith.network.model import Model
@@ -63,37 +65,69 @@ class Prepared:
 
 
 def prepare_model(
-    model: Model, config: EngineConfig, *, automatic: Number | None = None
+    model: Model,
+    config: EngineConfig,
+    *,
+    automatic: Number | None = None,
+    backend: Backend | None = None,
 ) -> Prepared:
     """Make a model ready to answer on the device where it is.
 
     The model is changed: on a processor its encoder is replaced by one with packed weights, which
     only answers. `automatic` is the precision that auto stands for, None for the fastest that keeps
-    answers within rounding. Raises `ConfigError` for a precision that the device cannot compute.
+    answers within rounding; `backend` None for the fastest there is. Raises `ConfigError` for a
+    precision that the device cannot compute.
     """
     on_processor = model.device.type == "cpu"
     precision = config.precision
     if precision == "auto":
         precision = automatic or ("bf16" if on_processor and multiplies_bf16() else "fp32")
     model.eval()
-    if precision == "int8":
-        raise ConfigError(
-            "there are no int8 products on this machine", remedy="take --precision bf16 or fp32"
-        )
-    if on_processor:
-        with torch.no_grad():
-            model.encoder = PackedEncoder(model.encoder, precision=precision)  # type: ignore[assignment]
+    threads = config.threads or torch.get_num_threads()
+    backend = backend or _backend(model, precision)
+    encoder: nn.Module = model.encoder
+    with torch.no_grad():
+        if backend == "native":
+            encoder = NativeEncoder(model.encoder, precision=precision, threads=threads)
+        elif backend == "torch":
+            assert precision != "int8"
+            encoder = PackedEncoder(model.encoder, precision=precision)
+    # the weights of the blocks are released here
+    model.encoder = encoder  # type: ignore[assignment]
     return Prepared(
         model=model,
-        backend="torch" if on_processor else "network",
+        backend=backend,
         precision=precision,
-        threads=config.threads or torch.get_num_threads(),
+        threads=threads,
         reproducible=config.reproducible,
+        instructions=instruction_set() if backend == "native" else None,
     )
+
+
+def _backend(model: Model, precision: Number) -> Backend:
+    """Return the fastest backend that computes a model; `ConfigError` where none does."""
+    place = model.device.type
+    reason = f"{place} has none" if place != "cpu" else cannot(model.config.encoder, precision)
+    if precision == "int8" and reason:
+        raise ConfigError(
+            f"no int8 products: {reason}", remedy="leave --precision out, or set it to fp32"
+        )
+    if place != "cpu":
+        return "network"
+    # oneDNN has AMX, which multiplies bf16 several times as fast as AVX-512; the kernels do not
+    by_tiles = precision == "bf16" and _has("_is_amx_tile_supported")
+    return "torch" if reason or by_tiles else "native"
 
 
 def multiplies_bf16() -> bool:
     """Return whether the processor has instructions for products of bf16."""
-    named = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    checks = [getattr(torch.cpu, name, None) for name in named]
-    return packs(torch.bfloat16) and any(check is not None and check() for check in checks)
+    if instruction_set() == "avx512-bf16":
+        return True
+    native = _has("_is_avx512_bf16_supported") or _has("_is_amx_tile_supported")
+    return packs(torch.bfloat16) and native
+
+
+def _has(check: str) -> bool:
+    """Return whether torch finds a feature of the processor; False where it cannot tell."""
+    found = getattr(torch.cpu, check, None)
+    return found is not None and bool(found())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -165,11 +165,16 @@ def start_positions_as_sinusoids(model: Model, scale: float) -> None:
 @contextmanager
 def forward_only(model: Model, precision: Precision) -> Iterator[None]:
     """Evaluation mode without gradients, in bf16 autocast or float32; the mode is put back."""
+    # a mode is set module by module, which takes longer than a short text
     training = model.training
-    model.eval()
-    half = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
+    half: AbstractContextManager[object] = nullcontext()
+    if training:
+        model.eval()
+    if precision == "bf16":
+        half = torch.autocast(model.device.type, torch.bfloat16)
     try:
         with torch.no_grad(), half:
             yield
     finally:
-        model.train(training)
+        if training:
+            model.train()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -23,7 +24,7 @@ from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig, Unit
 from bertsmith.engine.features import Features, TextFeatures, for_model, width
-from bertsmith.engine.predictor import ROWS
+from bertsmith.engine.predictor import ROWS, Predictor
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
@@ -257,8 +258,15 @@ class Embedder:
 
     def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
         """Yield the features of a stream of examples, as `engine.features.features` does."""
-        extraction = Features(self.engine.model, self.tokenizer, self.config, self.after)
-        return self.engine.predictor(extraction)(examples, rows=extraction.rows(ROWS))
+        return self._predictor(examples, rows=self._extraction.rows(ROWS))
+
+    @cached_property
+    def _extraction(self) -> Features:
+        return Features(self.engine.model, self.tokenizer, self.config, self.after)
+
+    @cached_property
+    def _predictor(self) -> Predictor[Example, TextFeatures]:
+        return self.engine.predictor(self._extraction)
 
 
 def open_embedder(

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
-from inspect import signature
+from functools import cache, wraps
+from inspect import Signature, signature
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
@@ -35,7 +35,7 @@ from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.embed import open_embedder
+from bertsmith.recipes.embed import Embedder, open_embedder
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
@@ -59,13 +59,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*values: P.args, **named: P.kwargs) -> T:
+        parameters, hints = _typed(function)
         try:
-            bound = signature(function).bind(*values, **named)
+            bound = parameters.bind(*values, **named)
         except TypeError as error:
-            known = ", ".join(name for name in signature(function).parameters if name != "self")
+            known = ", ".join(name for name in parameters.parameters if name != "self")
             what = f"{function.__name__}: {error}"
             raise ConfigError(what, remedy=f"it takes {known}") from error
-        hints = get_type_hints(function)
         for name, value in bound.arguments.items():
             if Path in get_args(hints.get(name)) and "\0" in str(value):
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
@@ -75,6 +75,12 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             return function(*bound.args, **bound.kwargs)
 
     return call
+
+
+@cache
+def _typed(function: Callable[..., Any]) -> tuple[Signature, dict[str, Any]]:
+    """Return the parameters of a function and their types."""
+    return signature(function), get_type_hints(function)
 
 
 class LoadedModel:
@@ -92,6 +98,9 @@ class LoadedModel:
         self._folder, self._device, self._config = folder.resolve(), device, config
         self.engine, self.tokenizer = _opened(self._folder, device, config)
         self._measuring = self.engine
+        # opened once: that takes as long as the answer to a short text
+        self._answerings: dict[object, Presented[Any]] = {}
+        self._embedders: dict[object, Embedder] = {}
         self.model = self.engine.model
 
     @property
@@ -166,14 +175,10 @@ class LoadedModel:
         or ``normalize=True``; by default vectors are what the folder says, else means over tokens.
         Raises `ConfigError`.
         """
-        config = configured(FeatureConfig, options, spelled=in_python)
-        if config.unit != "text":
-            raise ConfigError(
-                f"pool is {config.pool!r}, which gives a text several vectors",
-                remedy="write them to a file with: bertsmith embed",
-            )
-        loaded = (self.engine, self.tokenizer)
-        embedder = open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
+        key = _key(options, prompt)
+        embedder = self._embedders.get(key)
+        if embedder is None:
+            embedder = self._embedders[key] = self._embedder(options, prompt)
         examples = (each.row or _blank(each) for each in asked_values(_listed(texts), None))
         rows = [each.vectors for each in embedder.features(examples)]
         return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
@@ -198,9 +203,28 @@ class LoadedModel:
                 self._measuring, answering, file, where=self.name, reading=reading
             )
 
+    def _embedder(self, options: dict[str, Any], prompt: str | None) -> Embedder:
+        config = configured(FeatureConfig, options, spelled=in_python)
+        if config.unit != "text":
+            raise ConfigError(
+                f"pool is {config.pool!r}, which gives a text several vectors",
+                remedy="write them to a file with: bertsmith embed",
+            )
+        loaded = (self.engine, self.tokenizer)
+        return open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
+
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
-        config = configured(AnsweringConfig, options, spelled=in_python)
-        return answering_of(self.model, self.tokenizer, config, where=self.name)
+        key = _key(options)
+        if key not in self._answerings:
+            config = configured(AnsweringConfig, options, spelled=in_python)
+            opened = answering_of(self.model, self.tokenizer, config, where=self.name)
+            self._answerings[key] = opened
+        return self._answerings[key]
+
+
+def _key(options: Mapping[str, Any], *more: object) -> object:
+    """Return a key that options share if they are written alike, types included."""
+    return repr(sorted(options.items())), more
 
 
 def _listed(examples: Any) -> Iterable[Any]:  # noqa: ANN401
