@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +39,7 @@ __all__ = ["tokenizer"]
 
 OBJECTIVE = Objective({"masked_lm": MaskedLM(), "next_sentence": NextSentence()})
 CONFIG = FitConfig(budget=Budget(steps=6), log_every=1, precision="fp32", replicas=2)
+SAVING = replace(CONFIG, checkpoint_minutes=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +180,39 @@ def test_a_run_goes_on_bit_for_bit_with_one_process_or_two(
     _, weights, after = trained(batches, CONFIG, batches, tmp_path / "run")
     assert all(torch.equal(whole[name], weights[name]) for name in whole)
     assert [line["gradient_norm"] for line in log] == [line["gradient_norm"] for line in after]
+
+
+_DYING = """
+import os, runpy, signal, sys
+from pathlib import Path
+from bertsmith.store.store import TokenStore
+here, store = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
+batches = here["batches_of"](store, TokenStore(store).tokenizer(), "next_sentence")
+dying = here["Stopping"](batches, 5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+here["trained"](dying, here["SAVING"], batches, Path(sys.argv[3]))
+"""
+
+
+def test_a_killed_run_goes_on_bit_for_bit_with_one_process(
+    store: Path, batches: PretrainingBatches, tmp_path: Path, cores: Callable[[int], None]
+) -> None:
+    _, whole, log = trained(batches, SAVING, batches, tmp_path / "whole")
+    before, run = set(children()), tmp_path / "run"
+    command = [sys.executable, "-c", _DYING, __file__, str(store), str(run)]
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH", "")]))
+    died = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    cores(1)
+    _, weights, after = trained(batches, SAVING, batches, run)
+    assert all(torch.equal(whole[name], weights[name]) for name in whole)
+    # what was made after the last checkpoint is made and logged again
+    assert {line["step"]: line["gradient_norm"] for line in after} == {
+        line["step"]: line["gradient_norm"] for line in log
+    }
+    assert set(children()) == before
 
 
 def test_a_killed_process_ends_the_run_in_a_line(
