@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bertsmith.network import dropout as dropout_module
-from bertsmith.network.attention import cpu, local
+from bertsmith.network.attention import cpu, layout
 from bertsmith.network.attention.cpu import Grouping, fused_attention
-from bertsmith.network.attention.layout import Spans
-from bertsmith.network.attention.local import group_local
+from bertsmith.network.attention.layout import Spans, group_local
 from bertsmith.network.dropout import kept_scale
 from bounds import close_gradients, close_to_float64
 
@@ -108,7 +107,7 @@ def test_every_way_has_the_gradients_of_the_plain_formula(
 def test_the_backward_pass_is_the_derivative_of_the_forward_pass(
     dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_SHORTEST", 4)
+    monkeypatch.setattr(layout, "_SHORTEST", 4)
     lengths = (9, 1, 5)
     generator = torch.Generator().manual_seed(2)
     query, key, value = (

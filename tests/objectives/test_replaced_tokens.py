@@ -14,8 +14,13 @@ from bertsmith.network.batch import Batch, Target, pack
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.objective import Objective
-from bertsmith.objectives.pretraining import PRETRAINING, objective_of
-from bertsmith.objectives.replaced_tokens import GeneratorLM, generator_config, sample
+from bertsmith.objectives.pretraining import (
+    PRETRAINING,
+    GeneratorLM,
+    generator_config,
+    objective_of,
+    sample,
+)
 from families import ENCODERS
 
 CONFIG = ModelConfig(

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.core.errors import RunFolderError
-from bertsmith.recipes.demo import gaps, package_task
+from bertsmith.recipes.demo import missing_word, package_task
 from bertsmith.recipes.demo import recipe as demo_corpus
 from bertsmith.recipes.demo import recipe as demo_fillings
 from bertsmith.recipes.demo import recipe as demo_module
@@ -76,8 +76,8 @@ def small() -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(package_task, "DEV_A_CLASS", DEV_A_CLASS)
         patch.setattr(package_task, "SEEDS", SEEDS)
         patch.setattr(package_task, "SETTINGS", replace(package_task.SETTINGS, epochs=1))
-        patch.setattr(gaps, "TRAIN_A_WORD", 20)
-        patch.setattr(gaps, "DEV_A_WORD", GAPS_A_WORD)
+        patch.setattr(missing_word, "TRAIN_A_WORD", 20)
+        patch.setattr(missing_word, "DEV_A_WORD", GAPS_A_WORD)
         patch.setattr(demo_search, "QUERIES", 12)
         patch.setattr(demo_search, "TEXTS", 30)
         yield patch
@@ -143,7 +143,7 @@ def test_ranks_of_the_search_are_those_of_its_scores(done: Done) -> None:
 
 def test_missing_words_are_told_with_both_questions(done: Done) -> None:
     found = done.figures["missing_word"]
-    assert set(found["candidates"]) <= set(gaps.PREPOSITIONS)
+    assert set(found["candidates"]) <= set(missing_word.PREPOSITIONS)
     assert 0 < found["dev"] <= 4 * GAPS_A_WORD
     for name in (BAG, NEIGHBOURS, MODEL):
         assert 0 <= found[name][WORD] <= 1

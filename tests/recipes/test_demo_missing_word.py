@@ -13,23 +13,21 @@ from transformers import BertForMaskedLM, BertTokenizer
 
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
-from bertsmith.recipes.demo import gaps as demo_gaps
-from bertsmith.recipes.demo.gaps import (
-    PLACES,
-    Gap,
-    GapTask,
-    balanced_gaps,
-    choose_candidates,
-    make_gap_task,
-)
+from bertsmith.recipes.demo import missing_word as demo_gaps
 from bertsmith.recipes.demo.missing_word import (
     BAG,
     MODEL,
     NEIGHBOURS,
     PLACE,
+    PLACES,
     WORD,
+    Gap,
     GapOutcome,
+    GapTask,
     bag_answers,
+    balanced_gaps,
+    choose_candidates,
+    make_gap_task,
     model_answers,
     neighbour_answers,
 )

@@ -172,12 +172,6 @@ CLASS_SCORES: dict[str, Score] = {
 }
 """Metrics of class numbers (examples,); ``f1`` is that of class 1."""
 
-CLASSES_SCORES: dict[str, Score] = {"exact_match": exact_match, "multi_label_f1": multi_label_f1}
-"""Metrics of label sets (examples, labels)."""
-
-NUMBER_SCORES: dict[str, Score] = {"pearson": pearson, "spearman": spearman}
-"""Metrics of numbers (examples,)."""
-
 
 WORDS = {
     "f1": "F1",

@@ -2,7 +2,7 @@
 
 An `objective` runs the encoder once and gives its terms what they read; a term returns a sum and a
 count. The terms of `pretraining` are masked or left-to-right words, next sentence and sentence
-order, those of `replaced_tokens` a generator and what it replaced, those of `tasks` classes,
-numbers, choices, tags and spans. A term may own trained parameters, and change the batch before the
-encoder reads it. `cross_entropy` is their arithmetic.
+order, a generator and what it replaced; those of `tasks` classes, numbers, choices, tags and spans.
+A term may own trained parameters, and change the batch before the encoder reads it.
+`cross_entropy` is their arithmetic.
 """

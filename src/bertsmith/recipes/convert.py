@@ -37,8 +37,8 @@ from bertsmith.weights.conversion.google import (
     write_checkpoint,
 )
 from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
-from bertsmith.weights.conversion.recognising import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.conversion.staging import Change, Move, Moves, vocabulary_above
+from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files

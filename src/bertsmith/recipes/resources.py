@@ -34,7 +34,7 @@ from bertsmith.core.output import print_table
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, preset_config
 from bertsmith.network.families.catalog import PRESETS
 from bertsmith.network.model import Model
-from bertsmith.objectives.replaced_tokens import Generator, generator_config
+from bertsmith.objectives.pretraining import Generator, generator_config
 from bertsmith.training.config import OptimiserConfig
 
 Verdict = Literal["fine", "look", "stop"]

@@ -1,1 +1,5 @@
-"""Human-readable reports of runs: self-contained HTML pages, curves, and model cards."""
+"""Human-readable reports of runs.
+
+`page` builds a self-contained page in HTML (of `report_page.html`), `training` adds the curves of a
+training, and `model_card` writes the README.md of a model folder.
+"""

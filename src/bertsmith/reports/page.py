@@ -348,7 +348,7 @@ class Report:
 
     def html(self) -> str:
         """Return the whole page."""
-        page = resources.files("bertsmith.training").joinpath("report_page.html")
+        page = resources.files("bertsmith.reports").joinpath("report_page.html")
         return Template(page.read_text(encoding="utf-8")).substitute(
             title=_safe(self.title),
             subtitle=_safe(self.subtitle),

@@ -1,6 +1,7 @@
 """Read files as documents and labelled examples.
 
 `encodings` and `opening` yield the lines of a file, whatever its encoding and compression; `tables`
-and `headers` the rows of CSV, TSV, JSONL and Parquet. Two packages build on them: `corpus`, for
-text to pre-train on, and `examples`, for labelled text.
+and `headers` the rows of CSV, TSV, JSONL and Parquet, `structured` values in JSON files and cells.
+`bad_rows` keeps rows apart that cannot be read. Two packages build on them: `corpus`, for text to
+pre-train on, and `examples`, for labelled text.
 """

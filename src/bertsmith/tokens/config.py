@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Literal
 
 KindName = Literal["wordpiece", "byte-bpe", "unigram"]
-"""The kinds of vocabularies, defined in `bertsmith.tokens.kinds`."""
+"""The kinds of vocabularies, defined in `bertsmith.tokens.tokenizer`."""

@@ -1,5 +1,9 @@
 """The tokenizer: text to token ids and back, with a vocabulary of any kind.
 
+wordpiece  words by BERT's rules, split into pieces, longest match first BERT, DistilBERT
+byte-bpe   words with the preceding blank, merges of bytes               RoBERTa, ModernBERT
+unigram    most probable segmentation of text (SentencePiece)            ALBERT, XLM-RoBERTa
+
 Ids are those of the reference Python tokenizers on any string, or of the compiled ones where a
 folder follows them (`bertsmith.tokens.folder.files`). The compiled tokenizers are not used here:
 with a cache of the ids of each word, plain Python is several times faster than they are on one
@@ -8,11 +12,14 @@ a hostile file. A setting that would change ids and is not supported is refused 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +27,175 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import text_hash
 from bertsmith.tokens.basic import BasicRules
-from bertsmith.tokens.bpe import ByteRules
+from bertsmith.tokens.bpe import BLANK, ByteRules, ByteText, read
+from bertsmith.tokens.compiled_unigram import CompiledUnigramText
 from bertsmith.tokens.config import KindName
 from bertsmith.tokens.folder import bpe as byte_folder
 from bertsmith.tokens.folder import modern, xlm
 from bertsmith.tokens.folder import unigram as unigram_folder
 from bertsmith.tokens.folder import wordpiece as wordpiece_folder
 from bertsmith.tokens.folder.files import GENERIC_CLASS, SETTINGS_FILE, read_json, write_files
-from bertsmith.tokens.kinds import Rules, kind_of
-from bertsmith.tokens.modern import ModernRules
-from bertsmith.tokens.normalisation import PlainRules, UnigramRules
+from bertsmith.tokens.modern import ModernRules, ModernText
+from bertsmith.tokens.normalisation import SPACE, PlainRules, UnigramRules
+from bertsmith.tokens.unigram import UnigramText
 from bertsmith.tokens.vocabulary import (
+    BYTE_SPECIALS,
+    SPECIALS,
+    UNIGRAM_SPECIALS,
     Encoding,
+    Stretch,
     TokenInventory,
     check_vocabulary,
     is_placeholder,
     joined,
 )
-from bertsmith.tokens.wordpiece import CONTINUES
+from bertsmith.tokens.wordpiece import CONTINUES, WordPieceText
+
+# XLM-RoBERTa's PlainRules are UnigramRules too
+Rules = BasicRules | ByteRules | ModernRules | UnigramRules
+
+
+class TextEncoder(Protocol):
+    """Encodes texts, with a bounded cache."""
+
+    def ids(
+        self, text: str, *, specials_in_text: bool, inside: bool = False
+    ) -> Iterable[Sequence[int]]:
+        """Yield the ids of a text, in parts; `inside` if it continues a paragraph."""
+        ...
+
+    def spans(self, text: str, *, specials_in_text: bool) -> Iterable[Stretch]:
+        """Yield the ids with the positions of the pieces."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The properties that all vocabularies of a kind share."""
+
+    name: KindName
+    specials: tuple[str, ...]
+    """Special tokens for padding, unknown, beginning, end and mask."""
+    separators: int
+    """Number of separators between the two texts of a pair."""
+    segments: bool
+    """True if the second text of a pair has segment id 1."""
+    encoder: Callable[[Sequence[str], Any, int], TextEncoder]
+    """Makes an encoder from a vocabulary, rules of this kind, and the id of the unknown token."""
+    goes_on: Callable[[str], bool]
+    """Returns whether a piece continues a word."""
+    joined: Callable[[Sequence[str]], str]
+    """Returns the text of some pieces."""
+    lowercase: Callable[[Any], bool]
+    """Returns whether rules lower-case text."""
+    identity: Callable[[Any], list[object]]
+    """Returns the parts of the rules that affect ids."""
+
+
+def kind_of(rules: Rules) -> Kind:
+    """Return the kind that rules belong to."""
+    return _KINDS[type(rules)]
+
+
+def _words(pieces: Sequence[str]) -> str:
+    return " ".join(pieces).replace(" " + CONTINUES, "").strip()
+
+
+def _bytes(pieces: Sequence[str]) -> str:
+    return read("".join(pieces)).decode("utf-8", "replace")
+
+
+def _goes_on_bytes(piece: str) -> bool:
+    """Return whether a piece has no blank before it and is no punctuation, a word in itself.
+
+    Letters after punctuation count as continuing a word: the piece does not show the difference.
+    """
+    if piece.startswith(BLANK):
+        return False
+    first = _bytes([piece])[:1]
+    return first.isalnum() or first == "\ufffd"
+
+
+def _marked(pieces: Sequence[str]) -> str:
+    return "".join(pieces).replace(SPACE, " ").strip()
+
+
+def _goes_on_marked(piece: str) -> bool:
+    return piece[0] != SPACE and piece[0].isalnum()
+
+
+def _unigram_identity(rules: UnigramRules) -> list[object]:
+    charsmap = hashlib.sha256(rules.charsmap).hexdigest()
+    switches = [rules.prefix_space, rules.lowercase, rules.keep_accents, rules.remove_space]
+    numbers = [rules.scores, sorted(rules.control), sorted(rules.wanted)]
+    compiled = ["compiled", rules.gaps, rules.strips_end, rules.late_mask] if rules.compiled else []
+    return [charsmap, *switches, rules.number_commas, rules.mask_takes_blank, *numbers, *compiled]
+
+
+def _unigram_text(vocabulary: Sequence[str], rules: UnigramRules, unknown: int) -> TextEncoder:
+    return (CompiledUnigramText if rules.compiled else UnigramText)(vocabulary, rules, unknown)
+
+
+_UNIGRAM = Kind(
+    name="unigram",
+    specials=UNIGRAM_SPECIALS,
+    separators=1,
+    segments=True,
+    encoder=_unigram_text,
+    goes_on=_goes_on_marked,
+    joined=_marked,
+    lowercase=lambda rules: bool(rules.lowercase),
+    identity=_unigram_identity,
+)
+_KINDS: dict[type, Kind] = {
+    BasicRules: Kind(
+        name="wordpiece",
+        specials=SPECIALS,
+        separators=1,
+        segments=True,
+        encoder=WordPieceText,
+        goes_on=lambda piece: piece.startswith(CONTINUES),
+        joined=_words,
+        lowercase=lambda rules: bool(rules.lowercase),
+        identity=lambda rules: [
+            *(rules.lowercase, rules.strips, rules.space_cjk),
+            *([] if rules.composes else ["as given"]),
+        ],
+    ),
+    ByteRules: Kind(
+        name="byte-bpe",
+        specials=BYTE_SPECIALS,
+        separators=2,
+        segments=False,
+        encoder=ByteText,
+        goes_on=_goes_on_bytes,
+        joined=_bytes,
+        lowercase=lambda rules: False,
+        identity=lambda rules: [
+            *(rules.merges, rules.prefix_blank, rules.mask_takes_blank),
+            *(["each part"] if rules.prefix_parts else []),
+        ],
+    ),
+    ModernRules: Kind(
+        name="byte-bpe",
+        specials=SPECIALS,
+        separators=1,
+        segments=True,
+        encoder=ModernText,
+        goes_on=_goes_on_bytes,
+        joined=_bytes,
+        lowercase=lambda rules: False,
+        identity=lambda rules: [rules.to_dict()],
+    ),
+    UnigramRules: _UNIGRAM,
+    PlainRules: replace(
+        _UNIGRAM,
+        specials=PlainRules.specials,
+        separators=PlainRules.separators,
+        segments=False,
+        identity=lambda rules: ["plain", *_unigram_identity(rules)],
+    ),
+}
 
 
 class Tokenizer(TokenInventory):

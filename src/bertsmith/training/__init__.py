@@ -4,6 +4,7 @@
 `stepping` makes one gradient of them, `optimisers` move the weights as `schedule` says, and `state`
 is all that changes from step to step, measured and saved on the way. `run_folder` keeps a run on
 disk, with one owner at a time; `checkpoints` are whole or not there, and read back past a damaged
-one. `distribution` and `replicas` share a step among ranks, `processes` are workers, and `peak` is
-the speed of the machine.
+one. `distribution` and `replicas` share a step among ranks, `local` among processes of this
+machine; `processes` are workers, `threads` chooses how many compute, and `peak` is the speed of the
+machine.
 """

@@ -23,7 +23,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import training_flops, work_of
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
-from bertsmith.objectives.replaced_tokens import generator_model
+from bertsmith.objectives.pretraining import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak

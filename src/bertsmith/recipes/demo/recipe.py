@@ -32,11 +32,11 @@ from bertsmith.core.printable import counted
 from bertsmith.engine.fill_mask import Filling, fill_mask
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import DemoConfig, VocabularySettings
-from bertsmith.recipes.demo.gaps import make_gap_task
 from bertsmith.recipes.demo.missing_word import (
     EXAMPLE_HEADER,
     GapOutcome,
     find_missing_words,
+    make_gap_task,
     tell_missing_words,
 )
 from bertsmith.recipes.demo.missing_word import HEADER as GAP_HEADER

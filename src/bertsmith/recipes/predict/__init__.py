@@ -1,1 +1,6 @@
-"""A fine-tuned model asked (`recipe`) and scored (`evaluate`), row by row of a user's file."""
+"""Asking and scoring a model: `bertsmith predict` and `bertsmith evaluate`.
+
+`recipe` answers the texts of a file, in constant memory, by the heads that the model has;
+`evaluate` scores the answers to a labelled file. `rows` reads files as the model was trained to,
+and `config` has the options of both.
+"""

@@ -1,4 +1,4 @@
-"""A vectorised cache of the ids of blank-free chunks of text.
+"""Encoding of blank-free chunks of text, and a vectorised cache of their ids.
 
 A chunk of up to 16 bytes of UTF-8 is its own key: two 64-bit words, compared as a whole, so no two
 chunks are confused. The hash only determines the slot of the table.
@@ -7,10 +7,23 @@ chunks are confused. The hash only determines the slot of the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cache
+from itertools import chain
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bertsmith.text.corpus.sentences import (
+    CLOSERS,
+    OPENINGS,
+    Follower,
+    follower_of,
+    has_capital,
+    stop_of,
+)
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.wordpiece import WordPiece
 
 Integers = NDArray[np.int64]
 
@@ -205,3 +218,156 @@ def _keys(
     low &= _LOW[sizes]
     high &= _HIGH[sizes]
     return low, high
+
+
+STOP: Final = 0b0000111
+FOLLOWER: Final = 0b0111000
+FOLLOWER_SHIFT: Final = 3
+CAPITAL: Final = 0b1000000
+CAPITAL_SHIFT: Final = 6
+
+_OPENS = 0b0000001  # trait of a word: punctuation that opens a sentence
+_BLANK, _LETTER, _MARK, _TAIL, _HARD = 0, 1, 2, 4, 8  # kinds of bytes
+_QUOTES = tuple(quote.encode()[2] for quote in "–—‘’“”…")  # E2 80, and one of these
+_STOPS_AND_CLOSES = tuple({character.encode()[-1] for character in ".!?…\"'”’)]"})
+_CLOSERS = frozenset(closer.encode() for closer in CLOSERS)
+_WORD_SLOTS = 1 << 18
+
+
+class ChunkEncoder:
+    """Encodes blank-free chunks of text; their traits are a `Stop`, a `Follower` and `CAPITAL`.
+
+    Chunks of ASCII and the most common quotes and dashes are split into words in bulk, and the
+    words looked up in a table; others are encoded one by one by the rules.
+    """
+
+    def __init__(self, rules: BasicRules, pieces: WordPiece) -> None:
+        self._rules = rules
+        self._pieces = pieces
+        self._words = ChunkTable(self._new_words, slots=_WORD_SLOTS)
+
+    def __call__(self, chunks: list[bytes]) -> Encoded:
+        """Return the ids and traits of some non-empty chunks, in order."""
+        kinds = _kinds(b"\n".join(chunks))
+        hard = np.bitwise_or.reduceat(kinds, _starts(chunks)) >= _HARD
+        if not hard.any():
+            return self._plain(chunks)
+        if hard.all():
+            return self._by_rules(chunks)
+        order = np.argsort(hard, kind="stable")
+        arranged = [chunks[place] for place in order.tolist()]
+        easy = len(chunks) - int(np.count_nonzero(hard))
+        plain, others = self._plain(arranged[:easy]), self._by_rules(arranged[easy:])
+        ids = np.concatenate([plain.ids, others.ids])
+        counts = np.concatenate([plain.counts, others.counts])
+        traits = np.concatenate([plain.traits, others.traits])
+        back = np.argsort(order)
+        places = np.repeat((np.cumsum(counts) - counts)[back], counts[back])
+        places += np.arange(len(ids)) - np.repeat(_sums(counts[back]), counts[back])
+        return Encoded(ids[places], counts[back], traits[back])
+
+    def _plain(self, chunks: list[bytes]) -> Encoded:
+        """Encode chunks of ASCII letters, digits and punctuation, and a few other marks."""
+        data = b"\n".join(chunks)
+        kinds = _kinds(data)
+        letter = kinds == _LETTER
+        begins = kinds == _MARK
+        begins[0] |= letter[0]
+        begins[1:] |= letter[1:] & ~letter[:-1]
+        ending = (begins[1:] | (kinds[1:] == _BLANK)) & (kinds[:-1] != _BLANK)
+        starts = np.flatnonzero(begins)
+        ids, counts, traits = self._words.encode(
+            data, starts, np.append(np.flatnonzero(ending) + 1, len(data))
+        )
+        first = np.searchsorted(starts, _starts(chunks))
+        capitals = np.bitwise_or.reduceat(traits, first) & np.uint8(CAPITAL)
+        followers = self._followers(chunks, first, traits)
+        stops = _stops(chunks)
+        return Encoded(ids, np.add.reduceat(counts, first), stops | followers | capitals)
+
+    def _followers(
+        self, chunks: list[bytes], first: NDArray[np.int64], traits: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
+        """Return the shifted `Follower` of each chunk's first word after opening punctuation."""
+        none, closer = Follower.NONE << FOLLOWER_SHIFT, Follower.CLOSER << FOLLOWER_SHIFT
+        words = np.append(np.flatnonzero(traits & _OPENS == 0), len(traits))
+        word = words[np.searchsorted(words, first)]
+        inside = word < np.append(first[1:], len(traits))
+        followers: NDArray[np.uint8] = np.append(traits, np.uint8(0))[word] & np.uint8(FOLLOWER)
+        followers[~inside | (followers == closer)] = none
+        closes = np.fromiter(map(_CLOSERS.__contains__, chunks), np.bool_, len(chunks))
+        followers[closes] = closer
+        return followers
+
+    def _new_words(self, words: list[bytes]) -> Encoded:
+        """Encode words of letters or one mark; their traits have `_OPENS` and no `Stop`."""
+        texts = [word.decode() for word in words]
+        lowered = map(str.lower, texts) if self._rules.lowercase else texts
+        ids = list(map(self._pieces.ids, lowered))
+        opens = np.fromiter(map(OPENINGS.__contains__, texts), np.uint8, len(texts))
+        return _encoded(ids, texts, opens * np.uint8(_OPENS))
+
+    def _by_rules(self, chunks: list[bytes]) -> Encoded:
+        """Encode any chunks."""
+        texts = [chunk.decode("utf-8", "surrogatepass") for chunk in chunks]
+        ids = [self._pieces.ids_of(self._rules.words(text)) for text in texts]
+        return _encoded(ids, texts, np.fromiter(map(stop_of, texts), np.uint8, len(texts)))
+
+
+def _encoded(ids: list[list[int]], texts: list[str], stops: NDArray[np.uint8]) -> Encoded:
+    followers, capitals = (
+        np.fromiter(map(trait, texts), np.uint8, len(texts)) for trait in (follower_of, has_capital)
+    )
+    return Encoded(
+        np.fromiter(chain.from_iterable(ids), np.int32),
+        np.fromiter(map(len, ids), np.int64, len(ids)),
+        stops | followers << np.uint8(FOLLOWER_SHIFT) | capitals << np.uint8(CAPITAL_SHIFT),
+    )
+
+
+def _stops(chunks: list[bytes]) -> NDArray[np.uint8]:
+    stops = np.zeros(len(chunks), np.uint8)
+    last = np.fromiter((chunk[-1] for chunk in chunks), np.uint8, len(chunks))
+    for place in np.flatnonzero(_closing()[last]).tolist():
+        stops[place] = stop_of(chunks[place].decode())
+    return stops
+
+
+def _starts(chunks: list[bytes]) -> NDArray[np.int64]:
+    """Return the starts of chunks that are separated by one byte."""
+    return _sums(np.fromiter(map(len, chunks), np.int64, len(chunks)) + 1)
+
+
+def _sums(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of all counts before each."""
+    return np.cumsum(counts) - counts
+
+
+def _kinds(data: bytes) -> NDArray[np.uint8]:
+    """Return the kind of each byte: blank, letter or digit, mark or its tail, other."""
+    text = np.frombuffer(data, np.uint8)
+    kinds = _ascii_kinds()[text]
+    first = np.flatnonzero(text == 0xE2)
+    if len(first):
+        first = first[first + 2 < len(text)]
+        first = first[(text[first + 1] == 0x80) & np.isin(text[first + 2], _QUOTES)]
+        kinds[first] = _MARK
+        kinds[first + 1] = kinds[first + 2] = _TAIL
+    return kinds
+
+
+@cache
+def _ascii_kinds() -> NDArray[np.uint8]:
+    kinds = np.full(256, _HARD, np.uint8)
+    for code in range(33, 127):
+        kinds[code] = _LETTER if chr(code).isalnum() else _MARK
+    kinds[ord("_")] = _HARD  # punctuation to the rules, a letter to those for sentences
+    kinds[ord("\n")] = _BLANK
+    return kinds
+
+
+@cache
+def _closing() -> NDArray[np.bool_]:
+    closing = np.zeros(256, np.bool_)
+    closing[list(_STOPS_AND_CLOSES)] = True
+    return closing
