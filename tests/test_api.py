@@ -326,3 +326,14 @@ def test_errors_name_keywords(folders: dict[str, Path], tmp_path: Path) -> None:
         bertsmith.finetune(folders["pretrained"], "x.tsv", out=tmp_path / "run", minutes=3.0)
     with pytest.raises(ConfigError, match=r"^min_confidence is for classes and choices, "):
         bertsmith.load(folders["number"]).predict(PAIRS, min_confidence=0.5)
+
+
+def test_columns_of_labelled_rows_are_named_as_in_the_command(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["class"])
+    rows = [{"a": "word1", "b": "ham"}, {"a": "word2", "b": "spam"}]
+    with pytest.raises(ExampleError, match=r" text_column"):
+        model.evaluate([{"c": 1, "d": 2}] * 2)
+    found = model.evaluate(rows, text_column="a", label_column="b", max_length=16)
+    assert found["rows"] == 2
+    with pytest.raises(ConfigError, match=r"no option text_colum; did you mean text_column\?"):
+        model.evaluate(rows, text_colum="a")

@@ -260,6 +260,8 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.yaml", 'out: "a\\0b"\n', "a.yaml:1: out holds a zero byte"),
         ("a.yaml", "flour: " + "[" * 9000, "a.yaml: cannot be read: "),
         ("a.yaml", "num_train_epochs: 3\nyeats: {kind: dry}", "a.yaml:1: there is no option num-"),
+        ("a.yaml", "batch-size: 3\nbatch_size: 4\n", "a.yaml: batch-size is there twice;"),
+        ("a.toml", 'yeast.kind = "dry"\n"yeast.kind" = "dry"\n', "a.toml: yeast.kind is there tw"),
         ("a.yaml", "", "a.yaml: has no options by name"),
     ],
 )  # fmt: skip
@@ -421,6 +423,8 @@ def test_a_python_function_has_the_same_options() -> None:
         (("rye", "loaf"), {}, "bake has too many arguments"),
         (("rye",), {"flour": "rye"}, "bake has too many arguments"),
         (("rye",), {"out": "x", "batch": 3}, "no option batch; did you mean batch_size"),
+        (("rye",), {"out": "x", "batch_siz": 3}, "no option batch_siz; did you mean batch_size"),
+        (("rye",), {"out": "x", "yeast": {"kind": "dry"}, "yeast.kind": "dry"}, "twice"),
         (("rye",), {"out": "x", "batch_size": "3"}, "batch_size is '3'; it must be a whole"),
         (("rye",), {"out": "x", "yeast": {"kind": 3}}, "yeast.kind is 3"),
         (("rye",), {"out": "x", "batch_size": 0}, "^batch_size is 0; it must be at least 1$"),

@@ -30,7 +30,10 @@ def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
     values = _parsed(text, file)
     if not isinstance(values, dict):
         raise ConfigError("has no options by name", where=file, remedy=_REMEDY)
-    found = flat(values, groups_of(config))
+    try:
+        found = flat(values, groups_of(config))
+    except ConfigError as error:
+        raise ConfigError(error.what, where=file, remedy=error.remedy) from error
     for name, value in found.items():
         try:
             nested_values(config, {name: value}, spelled=lambda option: option.name)

@@ -170,15 +170,19 @@ def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
 
 
 def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
-    """Return values by the names of options, with the groups among `groups` taken apart."""
+    """Return values by the names of options, with the groups among `groups` taken apart.
+
+    Raises `ConfigError` for an option that is there twice, such as by `a_b` and `a-b`.
+    """
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = prefix + str(key).rstrip("_").replace("_", "-")
         inner = value.to_dict() if isinstance(value, Config) else value
-        if isinstance(inner, Mapping) and name in groups:
-            found |= flat(inner, groups, f"{name}.")
-        else:
-            found[name] = value
+        is_group = isinstance(inner, Mapping) and name in groups
+        below = flat(inner, groups, f"{name}.") if is_group else {name: value}
+        if twice := found.keys() & below:
+            raise ConfigError(f"{min(twice)} is there twice", remedy="leave one of them out")
+        found |= below
     return found
 
 
@@ -229,7 +233,11 @@ def nested_values(
     for name, value in flat(values, groups_of(config)).items():
         option = known.get(name)
         if option is None:
-            raise unknown_option(name, {each: spelled(option) for each, option in known.items()})
+            none = Option(
+                name=name, path=(), hint=None, default=None, positional=False, group=config
+            )
+            names = {each: spelled(option) for each, option in known.items()}
+            raise unknown_option(spelled(none), names)
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")

@@ -36,6 +36,7 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.embed import Embedder, open_embedder
+from bertsmith.recipes.predict.config import MeasuringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
@@ -71,7 +72,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        with python_terms(AnsweringConfig, FeatureConfig, EngineConfig):
+        with python_terms(MeasuringConfig, FeatureConfig, EngineConfig):
             return function(*bound.args, **bound.kwargs)
 
     return call
@@ -188,19 +189,19 @@ class LoadedModel:
         """Return the scores on labelled rows with their 95 % intervals, and show them.
 
         `rows` is a file that `bertsmith evaluate` reads, or dictionaries as the rows of a JSONL
-        file. `options` are `reading` and those of `AnsweringConfig`. Raises `ExampleError`,
-        `ConfigError` and `ModelFolderError`.
+        file. `options` are those of `MeasuringConfig`, such as ``text_column="review"``. Raises
+        `ExampleError`, `ConfigError` and `ModelFolderError`.
 
         Where the precision is auto, it is measured in fp32, for which the folder is opened again.
         """
-        reading = typed_value(options.pop("reading", Reading()), Reading, "reading", None)
-        answering = self._answering(options)
+        config = configured(MeasuringConfig, options, spelled=in_python)
+        answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
             self._measuring = _opened(self._folder, self._device, exact)[0]
         with _file_of(rows) as file:
             return evaluate_model(
-                self._measuring, answering, file, where=self.name, reading=reading
+                self._measuring, answering, file, where=self.name, reading=config.reading
             )
 
     def _embedder(self, options: dict[str, Any], prompt: str | None) -> Embedder:

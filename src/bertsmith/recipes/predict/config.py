@@ -35,6 +35,16 @@ class PredictConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuringConfig(Config):
+    """The options of measuring a model that is loaded."""
+
+    answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
+    """How texts are answered."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How rows are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Config):
     """The options of measuring a fine-tuned model."""
 
