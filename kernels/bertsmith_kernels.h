@@ -70,6 +70,13 @@ typedef struct {
 
 typedef struct bs_encoder bs_encoder;
 
+// To be raised with each change of what a function or structure means: a library compiled from other
+// sources than the Python that loads it is then refused.
+#define BS_INTERFACE 1
+
+// The version above, and the sizes of bs_shape, bs_ends, bs_block and bs_call.
+BS_API void bs_interface(int64_t found[5]);
+
 // The best instruction set that this processor, and BERTSMITH_KERNELS when the library was loaded,
 // allow; BS_WRONG where its products fail their test.
 BS_API int32_t bs_instruction_set(void);

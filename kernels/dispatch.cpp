@@ -188,6 +188,14 @@ int32_t together(const bs_encoder& encoder, const bs_call& call, const std::vect
 
 using namespace bertsmith;
 
+void bs_interface(int64_t found[5]) {
+    found[0] = BS_INTERFACE;
+    found[1] = sizeof(bs_shape);
+    found[2] = sizeof(bs_ends);
+    found[3] = sizeof(bs_block);
+    found[4] = sizeof(bs_call);
+}
+
 int32_t bs_instruction_set(void) { return best_instruction_set; }
 
 bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks) {

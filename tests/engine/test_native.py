@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.engine import native
 from bertsmith.engine.native import KernelPrecision, NativeEncoder, cannot, instruction_set
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig
@@ -118,3 +119,16 @@ def test_tokens_have_the_same_bits_in_any_company_and_with_any_threads(
     for begin, end in itertools.pairwise(offsets):
         one = pack([batch.ids[begin:end].numpy()], [batch.segments[begin:end].numpy()])
         assert torch.equal(shared(one).last, expected[begin:end])
+
+
+def test_kernels_of_other_sources_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert native.instruction_set() is not None
+    monkeypatch.setattr(native, "_INTERFACE", -1)
+    native._library.cache_clear()
+    try:
+        assert native.instruction_set() is None
+        assert "compiled from other sources" in capsys.readouterr().err
+    finally:
+        native._library.cache_clear()

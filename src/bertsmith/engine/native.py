@@ -31,6 +31,8 @@ KernelPrecision = Literal["fp32", "bf16", "int8"]
 _LIBRARY = Path(__file__).with_name("_kernels.so")
 _INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
 _FAILED_TEST = -1
+# BS_INTERFACE of kernels/bertsmith_kernels.h
+_INTERFACE = 1
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 # sums of int8 products are 32-bit numbers
 _WIDEST_INT8 = 2**31 // (255 * 127)
@@ -93,6 +95,12 @@ def _library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(_LIBRARY))
     except OSError:
         return None
+    if _interface_of(library) != [_INTERFACE, *map(ctypes.sizeof, (_Shape, _Ends, _Block, _Call))]:
+        say(
+            "the native kernels were compiled from other sources and are not used; install "
+            "bertsmith again, or in a checkout: python hatch_build.py"
+        )
+        return None
     library.bs_instruction_set.restype = c_int32
     found = library.bs_instruction_set()
     if found == _FAILED_TEST:
@@ -106,6 +114,16 @@ def _library() -> ctypes.CDLL | None:
     library.bs_encoder_forward.restype = c_int32
     library.bs_encoder_forward.argtypes = [c_void_p, POINTER(_Call)]
     return library
+
+
+def _interface_of(library: ctypes.CDLL) -> list[int]:
+    """Return the version of a library's interface and the sizes of its structures."""
+    found = (c_int64 * 5)()
+    try:
+        library.bs_interface(found)
+    except AttributeError:
+        return []
+    return list(found)
 
 
 def instruction_set() -> str | None:
