@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.engine import native
+import bertsmith.engine.native as kernels
 from bertsmith.engine.native import KernelPrecision, NativeEncoder, cannot, instruction_set
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig
@@ -125,10 +125,10 @@ def test_kernels_of_other_sources_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert native.instruction_set() is not None
-    monkeypatch.setattr(native, "_INTERFACE", -1)
-    native._library.cache_clear()
+    monkeypatch.setattr(kernels, "_INTERFACE", -1)
+    kernels._library.cache_clear()
     try:
-        assert native.instruction_set() is None
+        assert instruction_set() is None
         assert "compiled from other sources" in capsys.readouterr().err
     finally:
-        native._library.cache_clear()
+        kernels._library.cache_clear()
