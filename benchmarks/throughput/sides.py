@@ -122,6 +122,7 @@ class Bertsmith:
         from bertsmith.core.streams import Purpose, stream
         from bertsmith.network.flops import training_flops, work_of
         from bertsmith.objectives.pretraining import PRETRAINING
+        from bertsmith.training.local import DropoutKey
         from bertsmith.training.replicas import autocast
 
         drawn = self._batch(sequences * int(self.sequences.lengths.max()))
@@ -135,8 +136,8 @@ class Bertsmith:
             total.backward()
         else:
             counts = {name: len(target) for name, target in drawn.targets.items()}
-            seeds = [seed + part for part in range(self.local.parts)]
-            total = torch.stack([each for each, _ in self.local.add_gradient(drawn, counts, seeds)])
+            key = DropoutKey(0, self.steps, 0)
+            total = torch.stack([each for each, _ in self.local.add_gradient(drawn, counts, key)])
             total = total.sum()
         assert total.isfinite()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import complain
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
@@ -51,12 +52,24 @@ class Material(NamedTuple):
     parts: int
 
 
+class DropoutKey(NamedTuple):
+    """What dropout depends on: the seed of the run, the step, a batch or part of it."""
+
+    seed: int
+    step: int
+    number: int
+
+    def seed_torch(self) -> None:
+        """Seed torch's generator, from which dropout has its keys."""
+        torch.manual_seed(int(stream(Purpose.DROPOUT, self.seed, self.step, self.number)))
+
+
 class Work(NamedTuple):
-    """The parts of a batch, the number of targets of the whole step, and the seed of each part."""
+    """The parts of a batch, and the number of targets of the whole step."""
 
     parts: Sequence[Batch]
     counts: Mapping[str, int]
-    seeds: Sequence[int]
+    key: DropoutKey
 
 
 class Done(NamedTuple):
@@ -114,7 +127,8 @@ class _Parts:
         return None
 
     def _one(self, part: int, work: Work) -> Done:
-        torch.manual_seed(work.seeds[part])
+        number = work.key.number * len(self._shared.gradients) + part
+        work.key._replace(number=number).seed_torch()
         losses = self._replica.losses(work.parts[part])
         total = losses.total(work.counts)
         found = torch.autograd.grad(total, self.parameters, allow_unused=True)
@@ -199,20 +213,15 @@ class LocalReplicas:
     ) -> None:
         self._own, self._helpers, self._shared, self._fill = own, helpers, shared, fill
 
-    @property
-    def parts(self) -> int:
-        """The parts that a batch is cut into, at most."""
-        return len(self._shared.gradients)
-
     def add_gradient(
-        self, batch: Batch, counts: Mapping[str, int], seeds: Sequence[int]
+        self, batch: Batch, counts: Mapping[str, int], key: DropoutKey
     ) -> list[tuple[Tensor, Losses]]:
         """Add a batch's gradient to that of the trained parameters.
 
-        `counts` are the targets of all batches of the step, `seeds` (parts,) those of dropout.
-        Returns the total and the losses of each part. Raises `WorkerDied`.
+        `counts` are the targets of all batches of the step. Returns the total and the losses of
+        each part. Raises `WorkerDied`.
         """
-        work = Work(batch.parts(self.parts), counts, seeds)
+        work = Work(batch.parts(len(self._shared.gradients)), counts, key)
         self._fill(len(work.parts))
         message = pickled(work) if self._helpers else b""
         for helper in self._helpers:

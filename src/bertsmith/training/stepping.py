@@ -13,11 +13,10 @@ from torch import Tensor
 
 from bertsmith.core.errors import TrainingDiverged
 from bertsmith.core.log import say
-from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
-from bertsmith.training.local import LocalReplicas
+from bertsmith.training.local import DropoutKey, LocalReplicas
 from bertsmith.training.replicas import Replica, whole
 
 _RECENT = 64
@@ -64,15 +63,12 @@ def gradient_of(
             return None
         batch = each.to(replica.model.device)
         of_all = world.rank + number * world.size
-        parts = 1 if local is None else local.parts
-        seeds = [
-            int(stream(Purpose.DROPOUT, seed, step, of_all * parts + part)) for part in range(parts)
-        ]
+        key = DropoutKey(seed, step, of_all)
         if local is None:
             with replica.part_of_step(last=number + 1 == len(drawn)):
-                found = [_add_gradient(replica, batch, counts, seeds[0])]
+                found = [_add_gradient(replica, batch, counts, key)]
         else:
-            found = local.add_gradient(batch, counts, seeds)
+            found = local.add_gradient(batch, counts, key)
         totals += [total for total, _ in found]
         losses += [each_loss for _, each_loss in found]
     gradients = [each.grad for each in trained.parameters() if each.grad is not None]
@@ -87,10 +83,10 @@ def gradient_of(
 
 
 def _add_gradient(
-    replica: Replica, batch: Batch, counts: Mapping[str, int], seed: int
+    replica: Replica, batch: Batch, counts: Mapping[str, int], key: DropoutKey
 ) -> tuple[Tensor, Losses]:
     """Add a batch's gradient to that of the parameters; return its share of the loss."""
-    torch.manual_seed(seed)
+    key.seed_torch()
     losses = replica.losses(batch)
     total = losses.total(counts)
     replica.add_gradient(total)

@@ -28,7 +28,7 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.recipes.resources import Finding, judged
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
-from bertsmith.training.local import PARTS_PER_PROCESS, local_replicas
+from bertsmith.training.local import PARTS_PER_PROCESS, DropoutKey, local_replicas
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
@@ -224,7 +224,7 @@ def _seconds_of_replicas(trial: Trained, batch: Batch, processes: int) -> float:
         # the first is slower: memory is new, and products are compiled
         for _ in range(1 + REPLICA_STEPS):
             began = time.perf_counter()
-            local.add_gradient(batch, counts, range(parts))
+            local.add_gradient(batch, counts, DropoutKey(0, 0, 0))
             seconds.append(time.perf_counter() - began)
             trial.model.zero_grad(set_to_none=True)
     return median(seconds[1:])
