@@ -21,7 +21,8 @@ from bertsmith.network.model import Model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain.config import fit_config
 from bertsmith.recipes.pretrain.published import quick
-from bertsmith.recipes.pretrain.recipe import resolve, start
+from bertsmith.recipes.pretrain.recipe import start
+from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.training.config import Budget
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.schedule import Timing

@@ -23,7 +23,8 @@ from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
+from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.recipes.pretrain.speed import TRIAL_STEPS
 from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store

@@ -13,7 +13,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings
-from bertsmith.recipes.pretrain.preview import look
+from bertsmith.recipes.pretrain.recipe import look
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents, tokenizer

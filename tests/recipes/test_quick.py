@@ -20,7 +20,8 @@ from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainSettings
 from bertsmith.recipes.pretrain.published import paper, quick
-from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
+from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.text.corpus.documents import Document

@@ -19,8 +19,7 @@ from bertsmith.network.families.family import usual
 from bertsmith.recipes import resources
 from bertsmith.recipes.pretrain import speed
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
-from bertsmith.recipes.pretrain.preview import look
-from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.recipe import look, pretrain
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import threads as of_threads

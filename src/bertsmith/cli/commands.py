@@ -77,7 +77,7 @@ def pretrain(config: PretrainConfig) -> object:
       electra  ELECTRA as published: Clark et al. 2020
     """
     from bertsmith.core.clock import Clock, command_start
-    from bertsmith.recipes.pretrain.preview import look
+    from bertsmith.recipes.pretrain.recipe import look
     from bertsmith.recipes.pretrain.recipe import pretrain as recipe
 
     clock = Clock(began=command_start())

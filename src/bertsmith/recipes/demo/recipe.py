@@ -51,8 +51,9 @@ from bertsmith.recipes.demo.search import HEADER as SEARCH_HEADER
 from bertsmith.recipes.demo.search import MORAL as SEARCH_MORAL
 from bertsmith.recipes.demo.search import SearchOutcome, make_search, search_both_ways, tell_search
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
-from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, resolve, start
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain, start
 from bertsmith.recipes.pretrain.report import add_held_out
+from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.recipes.vocabulary import describe, in_pieces, learn_from
 from bertsmith.reports.page import Report, require_matplotlib
 from bertsmith.reports.training import add_training

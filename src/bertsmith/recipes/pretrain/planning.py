@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -124,11 +124,10 @@ def choose_size(
             objective_of(configs[size], seed=settings.seed),
             settings.optimiser,
             settings.precision,
-            accumulate=settings.gradient_accumulation,
-            processes=processes,
-            replicas=replicas,
             seconds=min(MOST_SECONDS, _TRYING * seconds),
         )
+        accumulate = settings.gradient_accumulation
+        pace = replace(pace, accumulate=accumulate, processes=processes, replicas=replicas)
         return pace.outcome(budget, _NO_STEPS * seconds)[2]
 
     if budget.steps is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -113,11 +113,10 @@ def check(
         objective,
         settings.optimiser,
         settings.precision,
-        accumulate=settings.gradient_accumulation,
-        processes=processes,
-        replicas=run.replicas,
         seconds=min(MOST_SECONDS, seconds),
     )
+    accumulate = settings.gradient_accumulation
+    pace = replace(pace, accumulate=accumulate, processes=processes, replicas=run.replicas)
     spoken_for += time.perf_counter() - began
     rows = model.config.encoder.vocabulary
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""Pre-training of a BERT on a token store.
+"""Pre-training of a BERT on a token store, or its checks alone (`pretrain --dry-run`).
 
 bertsmith pretrain store --out run --model mini --minutes 60
 """
@@ -10,35 +10,30 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from tempfile import TemporaryDirectory
 
 import torch
 
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock
-from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.core.files import file_hash, write_json
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
-from bertsmith.hub.models import model_folder
-from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.devices import best_device, device_named
+from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.pretrain.config import (
-    WIRING,
     PretrainConfig,
     PretrainRun,
-    PretrainSettings,
-    Size,
     fit_config,
 )
-from bertsmith.recipes.pretrain.planning import SIZES, choose_size, plan_time
+from bertsmith.recipes.pretrain.planning import plan_time
 from bertsmith.recipes.pretrain.preflight import check, check_room
-from bertsmith.recipes.pretrain.published import default_settings
 from bertsmith.recipes.pretrain.report import (
     HeldOutPlan,
     describe,
@@ -47,23 +42,27 @@ from bertsmith.recipes.pretrain.report import (
     model_card,
     write_report,
 )
-from bertsmith.recipes.pretrain.speed import measure_threads
+from bertsmith.recipes.pretrain.resolving import (
+    RESULT,
+    begin,
+    check_store,
+    is_sized,
+    measured,
+    network_of,
+    requested,
+    verifying_seconds,
+)
 from bertsmith.recipes.pretrain.starting import (
     CONTEXTS,
     PLACES,
-    check_parent,
     count_neighbours,
-    identify,
-    size_of,
     start_from_neighbours,
     start_from_parent,
-    wanted_network,
 )
 from bertsmith.recipes.resources import Findings
-from bertsmith.store.store import INDEX, TokenStore, verify_store
+from bertsmith.store.store import TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
-from bertsmith.training.config import Budget
 from bertsmith.training.distribution import ALONE, World, joined
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import complete, unshard
@@ -75,89 +74,7 @@ from bertsmith.training.run_folder import (
     write_record,
 )
 from bertsmith.training.schedule import Costs, Timing
-from bertsmith.training.threads import ThreadChoice, threads_are_set
 from bertsmith.weights.folder import read_config, save_model
-
-RESULT = "result.json"
-TRYING, MOST_TRYING = 0.01, 1.0
-"""Share of the minutes in which a number of threads is tried, and seconds at most."""
-VERIFYING = 0.1
-"""Share of the minutes after which no other file of the store is hashed."""
-
-
-def begin(
-    folder: RunFolder,
-    device: str,
-    wanted: Callable[[torch.device, int], PretrainRun | None],
-    world: World,
-    *,
-    sized: bool,
-    force: bool,
-) -> PretrainRun:
-    """Return the folder's run, started now if there was none; it must match the request.
-
-    `wanted` returns the run of the request, whose size is still to be chosen unless it is `sized`.
-    """
-    out, stored = folder.path, folder.settings("pretrain")
-    place = device_named((stored or {}).get("device", device) if device == "auto" else device)
-    run = wanted(place, world.size)
-    if run is None:
-        if stored is None:
-            raise RunFolderError(
-                "holds no run to go on with", where=out, remedy="name a store to train on"
-            )
-        run = PretrainRun.from_dict(stored, where=out / "run.json")
-    elif stored is not None:
-        # a different number of threads or replicas would change rounding in the rest of the run,
-        # and more batches per step would change the steps
-        run = replace(
-            run,
-            threads=stored.get("threads", run.threads),
-            replicas=stored.get("replicas", run.replicas),
-            batches_per_step=stored.get("batches_per_step"),
-        )
-    check_store(run, out)
-    if run.device != place.type:
-        raise RunFolderError(
-            f"was begun on {run.device}, and would go on otherwise on {place.type}",
-            where=out,
-            remedy=f"give --device {run.device}, or choose another --out",
-        )
-    world.share(run.batches_per_step or run.settings.gradient_accumulation)
-    opened = TokenStore(run.store)
-    verified = verify_store(opened, folder.verified(), verifying_seconds(run.budget))
-    check_parent(run, opened)
-    run = measured(run, folder, place, world.size, sized=sized, force=force)
-    if folder.claim("pretrain", run):
-        ended = (out / RESULT).exists()
-        say(f"the run in {out} has ended" if ended else f"going on with the run in {out}")
-    folder.note_verified(verified)
-    return run
-
-
-def verifying_seconds(budget: Budget) -> float | None:
-    """Return the seconds after which no other file of the store is hashed; None for no limit."""
-    return None if budget.minutes is None else VERIFYING * 60 * budget.minutes
-
-
-def check_store(run: PretrainRun, out: Path) -> None:
-    """Check that the store is the one the run was started with, on this machine too."""
-    TokenStore(run.store)
-    if run.store_hash != store_hash(run.store):
-        raise RunFolderError(
-            f"was begun with another store than the one in {run.store} now",
-            where=out,
-            remedy="choose another --out",
-        )
-
-
-def store_hash(store: Path) -> str:
-    """Return the SHA-256 of a store's index, which includes the hash of every file."""
-    return file_hash(store / INDEX)
-
-
-# settings of a recipe are the same for all candidate sizes
-ANY_SIZE = "small"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,107 +121,6 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
                 run, TokenStore(run.store), folder, place, workers=config.workers, force=force,
                 world=world, clock=clock,
             )  # fmt: skip
-
-
-def is_sized(config: PretrainConfig) -> bool:
-    """Return whether the size of a new run is given, rather than to be chosen."""
-    return config.model is not None or config.from_ is not None
-
-
-def requested(config: PretrainConfig, device: torch.device, processes: int = 1) -> PretrainRun:
-    """Return the run that options with a store define, of any size if that is to be chosen."""
-    assert config.store is not None
-    budget = Budget(steps=config.steps, minutes=config.minutes)
-    parent = None if config.from_ is None else model_folder(config.from_)
-    model, recipe = config.model or ANY_SIZE, config.recipe or "quick"
-    settings = config.settings or default_settings(recipe, model, budget, parent)
-    return resolve(config.store, model, budget, settings, parent, device, processes)
-
-
-def measured(
-    run: PretrainRun,
-    folder: RunFolder,
-    device: torch.device,
-    processes: int,
-    *,
-    sized: bool,
-    force: bool,
-) -> PretrainRun:
-    """Return the run with what is measured when it begins: its threads, unless `sized` its size.
-
-    Those that were chosen when the run in the folder began hold. Steps are tried, so the store has
-    to be verified; a network without room here is refused before it is tried, unless `force`.
-    """
-    known = folder.settings("pretrain")
-    if known is not None:
-        model = run.model if sized else str(known.get("model", run.model))
-        threads, replicas = known.get("threads", run.threads), known.get("replicas", run.replicas)
-        return replace(run, model=model, threads=threads, replicas=replicas)
-    store, most = TokenStore(run.store), run.threads
-    tokenizer = store.tokenizer()
-    alone = device.type == "cpu" and processes == 1 and most > 1
-    free = alone and not threads_are_set()
-
-    def fastest(model: str) -> ThreadChoice:
-        if not free:
-            return ThreadChoice(threads=most)
-        network = network_of(replace(run, model=model), tokenizer)
-        minutes, samples = run.budget.minutes, run.settings.samples
-        batches = PretrainingBatches(store, tokenizer, samples, run.settings.seed)
-        check_room(run, network, [batches], folder.path, device, force=force)
-        return measure_threads(
-            build_model(network, seed=run.settings.seed),
-            batches,
-            objective_of(network, seed=run.settings.seed),
-            run.settings.optimiser,
-            run.settings.precision,
-            most=most,
-            seconds=MOST_TRYING if minutes is None else min(MOST_TRYING, 60 * minutes * TRYING),
-            budget=run.budget,
-        )
-
-    if not sized:
-        smallest = fastest(SIZES[0])
-        torch.set_num_threads(smallest.threads)
-        choice = choose_size(
-            store,
-            run.budget,
-            run.settings,
-            lambda size: network_of(replace(run, model=size), tokenizer),
-            device,
-            processes,
-            smallest.replicas,
-        )
-        say(choice.reason)
-        run = replace(run, model=choice.size)
-    chosen = fastest(run.model)
-    if chosen.reason:
-        say(chosen.reason)
-    return replace(run, threads=chosen.threads, replicas=chosen.replicas)
-
-
-def resolve(
-    store: Path,
-    model: str,
-    budget: Budget,
-    settings: PretrainSettings,
-    parent: Path | None = None,
-    device: torch.device | None = None,
-    processes: int = 1,
-) -> PretrainRun:
-    """Return a run with everything that determines its result."""
-    TokenStore(store)
-    return PretrainRun(
-        store=store.resolve(),
-        store_hash=store_hash(store),
-        model=model if parent is None else size_of(parent),
-        budget=budget,
-        threads=torch.get_num_threads(),
-        device=(device or best_device()).type,
-        settings=settings,
-        batches_per_step=processes * settings.gradient_accumulation,
-        parent=None if parent is None else identify(parent),
-    )
 
 
 def carry_out(
@@ -424,43 +240,6 @@ def _finish(begun: _Begun, state: State, clock: Clock, tokens: int) -> dict[str,
     return held_out
 
 
-def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
-    """Return the config of the network that the run trains."""
-    network, samples = run.settings.network, run.settings.samples
-    if samples.max_length > network.max_positions:
-        raise ConfigError(
-            f"--max-length ({samples.max_length}) exceeds --max-positions ({network.max_positions})"
-        )
-    if run.parent is not None:
-        return wanted_network(run.parent, run.settings)
-    family = FAMILIES[network.family]
-    if run.model not in family.sizes:
-        sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
-        what = f"--model is {run.model}, and no {family.title} has this size"
-        raise ConfigError(what, remedy=f"choose from {sizes}, or another --family")
-    if network.position_initialisation == "parent":
-        raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
-    chosen = {name: getattr(network, name) for name in WIRING}
-    wiring = {name: value for name, value in chosen.items() if value is not None}
-    if "position_offset" in family.wiring:
-        # counted as in transformers
-        wiring["position_offset"] = tokenizer.pad_id + 1
-    encoder = encoder_of(
-        network.family,
-        run.model,
-        tokenizer.size,
-        longest=network.max_positions,
-        causal=samples.left_to_right,
-        activation=network.activation,
-        dropout=network.hidden_dropout,
-        attention_dropout=network.attention_dropout,
-        **wiring,
-    )
-    pairs = samples.pairs
-    head: dict[str, Any] = {"replaced_tokens" if samples.replaced_tokens else "masked_lm": True}
-    return ModelConfig(encoder=encoder, pooler=pairs, next_sentence=pairs, **head)
-
-
 def start(run: PretrainRun, tokenizer: Tokenizer, *, goes_on: bool = False) -> Model:
     """Return the network before its first step, a pure function of the run.
 
@@ -505,3 +284,52 @@ def tell_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> No
         f"{batches.sequences:,} sequences of at most {run.settings.samples.max_length} tokens an "
         "epoch"
     )
+
+
+def look(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
+    """Print what `pretrain` finds before it trains with the same options, and stop.
+
+    Nothing is written to the folder of the run, so that the run can start there afterwards. Raises
+    what `pretrain` raises before its first step.
+    """
+    clock, force = clock or Clock(), config.force
+    run, device = _resolved(config)
+    store = TokenStore(run.store)
+    settings, tokenizer = run.settings, store.tokenizer()
+    torch.set_num_threads(run.threads)
+    batches = PhasedBatches(store, tokenizer, settings.samples, settings.phases, settings.seed)
+    network = network_of(run, tokenizer)
+    room = check_room(run, network, batches.parts, config.out, device, force=force)
+    model = start(run, tokenizer).to(device)
+    objective = objective_of(model.config, seed=run.settings.seed)
+    tell_plan(run, model, batches.parts[-1])
+    with TemporaryDirectory() as elsewhere:
+        plan, costs = plan_time(
+            run, model, objective, tokenizer, store, RunFolder(Path(elsewhere)), clock.startup
+        )
+    spoken_for = clock.elapsed + costs.total(plan.measurements)
+    parts = batches.parts
+    findings = room + check(run, store, tokenizer, model, parts, objective, spoken_for=spoken_for)
+    findings.tell()
+    if not force:
+        findings.stop(store.folder)
+    say("dry run: nothing was trained, nothing was written")
+    return findings
+
+
+def _resolved(config: PretrainConfig) -> tuple[PretrainRun, torch.device]:
+    """Return the run defined by the options, or the one that the folder holds already."""
+    folder = RunFolder(config.out)
+    folder.check_version()
+    stored = folder.settings("pretrain")
+    if config.store is None:
+        if stored is None:
+            raise ConfigError("no store to look at", remedy="name the folder made by prepare")
+        run = PretrainRun.from_dict(stored, where=config.out / "run.json")
+        return run, device_named(run.device)
+    device = device_named(config.device)
+    run = requested(config, device)
+    # steps are tried below, and a damaged store would end them
+    verify_store(TokenStore(run.store), folder.verified(), verifying_seconds(run.budget))
+    sized = is_sized(config)
+    return measured(run, folder, device, processes=1, sized=sized, force=config.force), device

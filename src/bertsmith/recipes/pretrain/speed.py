@@ -82,12 +82,12 @@ class Pace:
     """Trials at every length, with the number of batches in a step."""
 
     trials: tuple[Trial, ...]
-    accumulate: int
-    """Batches of a process in one step."""
-    processes: int
-    """Processes that share a step, each with batches of its own."""
     peak: Peak
     """Speed of the fastest matrix product on this machine."""
+    accumulate: int = 1
+    """Batches of a process in one step."""
+    processes: int = 1
+    """Processes that share a step, each with batches of its own."""
     replicas: int = 1
     """Processes of this machine that share each batch."""
 
@@ -130,15 +130,12 @@ def measure(
     optimiser: OptimiserConfig,
     precision: Precision,
     *,
-    accumulate: int = 1,
-    processes: int = 1,
-    replicas: int = 1,
     seconds: float = MOST_SECONDS,
 ) -> Pace:
     """Take a few steps with a copy of the model on every phase, (share of the budget, batches).
 
-    They are taken by this process alone, whatever the `processes` and `replicas`. Those of a phase
-    take at most about `seconds`.
+    They are taken by this process alone, with a batch each; those of a phase take at most about
+    `seconds`.
     """
     keep_large_blocks()
     peak = matrix_peak(precision, model.device)
@@ -148,10 +145,7 @@ def measure(
         for share, batches in phases:
             trials.append(_measured(trial, share, batches, seconds))
             bar.advance()
-    return Pace(
-        trials=tuple(trials), accumulate=accumulate, processes=processes, replicas=replicas,
-        peak=peak,
-    )  # fmt: skip
+    return Pace(trials=tuple(trials), peak=peak)
 
 
 def measure_threads(
