@@ -2,6 +2,7 @@
 
 It differs from SentencePiece's (`unigram`) in these points:
 
+- An accent is any mark; capitals become small letters one by one.
 - Characters are replaced cluster by cluster (Unicode Standard Annex 29): a letter and its marks, of
   less than six bytes together, become what the shortest match at its beginning becomes; of other
   clusters each character is replaced by itself.
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from bertsmith.tokens.bpe import WHITE_SPACE
-from bertsmith.tokens.normalisation import SPACE, CharsMap, Traced, UnigramRules
+from bertsmith.tokens.normalisation import SPACE, Traced, UnigramRules
 from bertsmith.tokens.unigram import SpecialTokens, Unigram, joined_unknowns
 from bertsmith.tokens.vocabulary import Remembered, Stretch
 
@@ -27,6 +28,7 @@ _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 _BLANK = re.compile(f"[{WHITE_SPACE}]")
 _GAP = re.compile(" {2,}")
 _MARKED = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
+_QUOTED = re.compile("(``|'')|.", re.DOTALL)
 _LARGEST_CLUSTER = 5
 
 
@@ -36,7 +38,7 @@ class CompiledUnigramText:
     def __init__(self, vocabulary: Sequence[str], rules: UnigramRules, unknown_id: int) -> None:
         ids = {piece: number for number, piece in enumerate(vocabulary)}
         self._specials = SpecialTokens(ids, rules, WHITE_SPACE)
-        characters = _Characters(rules.exchanges)
+        characters = _Characters(rules)
         self._between = cache(lambda wanted: _Between(ids, rules, unknown_id, characters, wanted))
 
     def ids(
@@ -168,47 +170,71 @@ def _with_gaps(whole: Traced, content: str) -> Traced:
 
 
 class _Characters:
-    """The replacement of characters, cluster by cluster."""
+    """The replacement of characters: quotes, accents and capitals first, then by clusters."""
 
-    def __init__(self, rules: CharsMap) -> None:
-        self._rules = rules
+    def __init__(self, rules: UnigramRules) -> None:
+        self._rules, self._exchanges = rules, rules.exchanges
         self._replaced = Remembered(self._replacement)
-        self._keeps_blank = not rules or rules.exchange(b" ", 0, shortest=True)[1] == 0
+        self._keeps_blank = not self._exchanges or not self._exchanged(" ")[1]
 
     def stands_alone(self, stretch: str) -> bool:
         """Return whether the clusters of a text are the same with a blank on either side."""
-        clusters = _clusters().findall(f" {stretch} ") if self._rules else [" ", " "]
+        if not self._exchanges:
+            return True
+        clusters = _clusters().findall(f" {self._prepared(stretch).text} ")
         return self._keeps_blank and clusters[0] == clusters[-1] == " "
 
     def exchanged(self, text: str) -> Traced:
         """Return a text after replacement, with positions in the original."""
-        if not self._rules:
-            return Traced(text, range(len(text)), range(1, len(text) + 1))
+        whole = self._prepared(text)
+        if not self._exchanges:
+            return whole
         parts: list[tuple[str, int, int]] = []
-        for cluster in _clusters().finditer(text):
+        for cluster in _clusters().finditer(whole.text):
             place = cluster.start()
             for new, size in self._replaced[cluster[0]]:
-                parts.append((new, place, place + size))
+                parts.append((new, whole.starts[place], whole.ends[place + size - 1]))
                 place += size
-        return Traced(
-            "".join(new for new, _, _ in parts),
-            [start for new, start, _ in parts for _ in new],
-            [end for new, _, end in parts for _ in new],
-        )
+        return _traced(parts)
+
+    def _prepared(self, text: str) -> Traced:
+        """Return a text with the replacements of ALBERT, in the order of its normalizers."""
+        rules = self._rules
+        parts = [(letter, place, place + 1) for place, letter in enumerate(text)]
+        if rules.joins_quotes:
+            parts = [('"' if m[1] else m[0], m.start(), m.end()) for m in _QUOTED.finditer(text)]
+        if not rules.keep_accents:
+            # all marks that would be reordered are removed
+            parts = [
+                (letter, start, end)
+                for part, start, end in parts
+                for letter in unicodedata.normalize("NFKD", part)
+                if unicodedata.category(letter)[0] != "M"
+            ]
+        if rules.lowercase:
+            parts = [(part.lower(), start, end) for part, start, end in parts]
+        return _traced(parts)
 
     def _replacement(self, cluster: str) -> list[tuple[str, int]]:
         """Return what parts of a cluster become, with their numbers of characters."""
-        if len(data := cluster.encode("utf-8", "surrogatepass")) <= _LARGEST_CLUSTER:
-            new, size = self._rules.exchange(data, 0, shortest=True)
+        if len(cluster.encode("utf-8", "surrogatepass")) <= _LARGEST_CLUSTER:
+            new, size = self._exchanged(cluster)
             if size:
                 return [(new, len(cluster))]
-        found = []
-        for letter in cluster:
-            new, size = self._rules.exchange(
-                letter.encode("utf-8", "surrogatepass"), 0, shortest=True
-            )
-            found.append((new if size else letter, 1))
-        return found
+        found = ((letter, *self._exchanged(letter)) for letter in cluster)
+        return [(new if size else letter, 1) for letter, new, size in found]
+
+    def _exchanged(self, text: str) -> tuple[str, int]:
+        return self._exchanges.exchange(text.encode("utf-8", "surrogatepass"), 0, shortest=True)
+
+
+def _traced(parts: Sequence[tuple[str, int, int]]) -> Traced:
+    """Return the text that parts make, with the positions that they have in the original."""
+    return Traced(
+        "".join(new for new, _, _ in parts),
+        [start for new, start, _ in parts for _ in new],
+        [end for new, _, end in parts for _ in new],
+    )
 
 
 # where Unicode's property Grapheme_Cluster_Break is not what the category says

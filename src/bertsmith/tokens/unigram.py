@@ -163,10 +163,12 @@ class SpecialTokens:
         self._ids = {piece: ids[piece] for piece in early}
         self._white = white_space
         self._mask = rules.specials[-1] if rules.mask_takes_blank else None
-        # after lower-casing, more texts match the special tokens without capitals
+        # after lower-casing, more texts match the special tokens without capitals; compiled
+        # tokenizers match such texts as pieces
         small = "|".join(piece for piece in early if piece == piece.lower())
         large = [re.escape(piece) for piece in early if piece != piece.lower()]
-        self._literal = re.compile("|".join([*large, f"(?{'i' * rules.lowercase}:{small})"]))
+        lowered = rules.lowercase and not rules.compiled
+        self._literal = re.compile("|".join([*large, f"(?{'i' * lowered}:{small})"]))
 
     def parts(self, text: str, *, wanted: bool) -> Iterator[tuple[int, int, int | None]]:
         """Yield the start and end of parts of a text, and the id of each special token.

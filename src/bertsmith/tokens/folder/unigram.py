@@ -220,10 +220,9 @@ def read_compiled_unigram(
         number_commas=False,
         mask_takes_blank=not isinstance(mask, dict) or mask.get("lstrip") is not False,
         **_normaliser(data.get("normalizer"), where, style),
-        compiled=not style.joins_quotes,
+        compiled=True,
         late_mask=late,
-        # ALBERT collapses white space in any case
-        remove_space=words or style.joins_quotes,
+        remove_space=words,
         prefix_space=_prefix(splits, where),
     )
 
@@ -274,9 +273,8 @@ def _normaliser(value: object, where: Path, style: type[UnigramRules]) -> dict[s
         )
     if rest and isinstance(rest[0], dict) and rest[0].get("type") == "Precompiled":
         settings["charsmap"] = _charsmap(rest.pop(0).get("precompiled_charsmap"), where)
-    if not style.joins_quotes:
-        settings["gaps"] = rest[-1].get("content") if rest in ([_JOIN_SPACES], _JOINED) else None
-        settings["strips_end"] = rest == _JOINED
+    settings["gaps"] = rest[-1].get("content") if rest in ([_JOIN_SPACES], _JOINED) else None
+    settings["strips_end"] = rest == _JOINED
     if rest not in ([], [_JOIN_SPACES], _JOINED):
         raise refused(
             f"its last normalizer is {str(rest[0])[:50]}", where, "only ALBERT's are supported"
