@@ -118,19 +118,21 @@ INLINE void pack_values(const Sequence<bf16>& s, int width, const Scratch<bf16>&
 template <class T>
 INLINE float softmax(const float* scores, Range seen, Range all, T* weights) {
     const F least = splat(-1e30f), nothing = splat(0.0f);
-    F most = least;
-    for (int i = seen.begin; i < seen.end; i += LANES) most = max(most, load(scores + i, seen.end - i, least));
+    const int whole = seen.begin + (seen.end - seen.begin) / LANES * LANES, rest = seen.end - whole;
+    F most = rest ? load(scores + whole, rest, least) : least;
+    for (int i = seen.begin; i < whole; i += LANES) most = max(most, load(scores + i));
     const F top = splat(largest(most));
-    for (int i = all.begin; i < seen.begin; i += LANES) store(weights + i, nothing);
     F total = nothing;
-    int i = seen.begin;
-    for (; i < seen.end; i += LANES) {
-        const F weight = exp2(load(scores + i, seen.end - i, least) - top);
+    const auto weigh = [&](F score, int key) {
+        const F weight = exp2<ACCURACY<T>>(score - top);
         total = total + weight;
-        store(weights + i, weight);
-    }
+        store(weights + key, weight);
+    };
+    for (int i = all.begin; i < seen.begin; i += LANES) store(weights + i, nothing);
+    for (int i = seen.begin; i < whole; i += LANES) weigh(load(scores + i), i);
+    if (rest) weigh(load(scores + whole, rest, least), whole);
     // a word may end in the key behind the last
-    for (; i <= all.end; i += LANES) store(weights + i, nothing);
+    for (int i = whole + (rest ? LANES : 0); i <= all.end; i += LANES) store(weights + i, nothing);
     return sum(total);
 }
 

@@ -81,7 +81,7 @@ BS_API void bs_interface(int64_t found[5]);
 // allow; BS_WRONG where its products fail their test.
 BS_API int32_t bs_instruction_set(void);
 
-// Null where there is no memory. `blocks` has as many entries as the shape says.
+// Null where there is no memory, or no such instruction set. `blocks` has as many entries as the shape says.
 BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks);
 BS_API void bs_encoder_free(bs_encoder* encoder);
 

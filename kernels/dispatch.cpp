@@ -89,7 +89,9 @@ int32_t usable() {
         if (!strcmp(asked, "avx2")) best = std::min<int32_t>(best, BS_AVX2);
         if (!strcmp(asked, "avx512")) best = std::min<int32_t>(best, BS_AVX512);
     }
-    if (best != BS_NOTHING && !kernels_of(best)->self_test()) return BS_WRONG;
+    // each of them may be asked for
+    for (int32_t set = BS_AVX2; set <= best; set++)
+        if (!kernels_of(set)->self_test()) return BS_WRONG;
     return best;
 }
 
@@ -199,7 +201,9 @@ void bs_interface(int64_t found[5]) {
 int32_t bs_instruction_set(void) { return best_instruction_set; }
 
 bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_block* blocks) {
-    auto* encoder = new (std::nothrow) bs_encoder{};
+    const int32_t asked = shape->instruction_set;
+    const bool usable = asked > BS_NOTHING && asked <= best_instruction_set;
+    auto* encoder = usable ? new (std::nothrow) bs_encoder{} : nullptr;
     if (!encoder) return nullptr;
     encoder->shape = *shape;
     encoder->ends = *ends;

@@ -393,8 +393,8 @@ private:
                     store(inner + r * stride + column / 2, gelu(low) * high);
                 });
             };
-            const auto exact = [](F x) { return exact_gelu(x); };
-            const auto by_tanh = [](F x) { return tanh_gelu(x); };
+            const auto exact = [](F x) { return exact_gelu<ACCURACY<T>>(x); };
+            const auto by_tanh = [](F x) { return tanh_gelu<ACCURACY<T>>(x); };
             if (shape_.gated) shape_.tanh_gelu ? gated(by_tanh) : gated(exact);
             else shape_.tanh_gelu ? plain(by_tanh) : plain(exact);
             team_.wait();

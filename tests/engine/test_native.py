@@ -1,25 +1,46 @@
-"""The native encoder against the network: every wiring, size and precision."""
+"""The native encoder against the network in float64: every wiring, precision, instruction set."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cosine_similarity
 
 import bertsmith.engine.native as kernels
-from bertsmith.engine.native import KernelPrecision, NativeEncoder, cannot, instruction_set
+from bertsmith.engine.native import (
+    KernelPrecision,
+    NativeEncoder,
+    cannot,
+    instruction_set,
+    instruction_sets,
+)
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig
-from bertsmith.network.encoded import Taps
+from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.encoder import Encoder
-from bounds import check
+from bertsmith.weights.folder import load_model
+from bounds import close_in_kernels
 
 pytestmark = pytest.mark.skipif(instruction_set() is None, reason="no native kernels were built")
 
+PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
+KERNELS: list[tuple[str, KernelPrecision]] = [
+    ("avx2", "fp32"), ("avx2", "int8"), ("avx512", "fp32"), ("avx512", "int8"),
+    ("avx512-bf16", "fp32"), ("avx512-bf16", "bf16"), ("avx512-bf16", "int8"),
+]  # fmt: skip
+COSINES = {"fp32": 1 - 1e-6, "bf16": 0.9999, "int8": 0.997}
 SIZES: dict[str, Any] = {
     "vocabulary": 99, "hidden": 48, "layers": 3, "heads": 3, "feed_forward": 71, "longest": 301,
     "norm_epsilon": 1e-7,
@@ -37,6 +58,7 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "shared blocks, narrow tables": {
         "layers": 6, "groups": 2, "embedding": 24, "activation": "gelu_tanh",
     },
+    "wide tables": {"embedding": 70},
     "position offset, one segment": {"segments": 1, "position_offset": 2},
     "three segments": {"segments": 3},
     "sinusoids": {"positions": "sinusoidal", "segments": 0},
@@ -45,13 +67,12 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "norm before, shared blocks": {"norm": "before", "groups": 1, "embedding": 20},
     "no biases": {"biases": False},
     "gated": {"gated": True, "feed_forward": 53},
-    "local": {**MODERN, "window": 8},
+    "local": {**MODERN, "window": 8, "local_theta": 500.0},
     "local, wide": {**MODERN, "window": 130, "hidden": 128, "heads": 2},
     "causal": {"causal": True},
     "causal, rotary": {"causal": True, "positions": "rotary", "hidden": 36},
 }  # fmt: skip
 LENGTHS = (1, 300, 13, 2, 47, 129, 16, 33, 5)
-BOUNDS: dict[KernelPrecision, float] = {"fp32": 1e-5, "bf16": 0.03, "int8": 0.1}
 
 
 @functools.cache
@@ -68,6 +89,18 @@ def network(wiring: str) -> Encoder:
     return encoder
 
 
+def every_state(config: EncoderConfig) -> Taps:
+    return Taps(states=frozenset(range(config.layers + 1)))
+
+
+@functools.cache
+def in_float64(wiring: str) -> Encoded:
+    encoder = network(wiring)
+    with torch.no_grad():
+        exact = copy.deepcopy(encoder).double()
+        return exact(batch_of(LENGTHS, encoder.config), taps=every_state(encoder.config))  # type: ignore[no-any-return]
+
+
 def batch_of(lengths: tuple[int, ...], config: EncoderConfig, seed: int = 3) -> Batch:
     draw = np.random.default_rng(seed)
     kinds = max(config.segments, 1)
@@ -77,33 +110,33 @@ def batch_of(lengths: tuple[int, ...], config: EncoderConfig, seed: int = 3) -> 
     )
 
 
-def native(encoder: Encoder, precision: KernelPrecision, threads: int = 1) -> NativeEncoder:
-    reason = cannot(encoder.config, precision)
+def native(
+    encoder: Encoder, precision: KernelPrecision, threads: int = 1, instructions: str | None = None
+) -> NativeEncoder:
+    reason = cannot(encoder.config, precision, instructions)
     if reason is not None:
         pytest.skip(reason)
-    return NativeEncoder(encoder, precision=precision, threads=threads)
+    return NativeEncoder(encoder, precision=precision, threads=threads, instructions=instructions)
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize(("instructions", "precision"), KERNELS)
 @pytest.mark.parametrize("wiring", WIRINGS)
-@torch.no_grad()
-def test_native_encoder_computes_what_the_network_does(
-    wiring: str, precision: KernelPrecision
+def test_hidden_states_are_those_of_the_network(
+    wiring: str, instructions: str, precision: KernelPrecision
 ) -> None:
     encoder = network(wiring)
     batch = batch_of(LENGTHS, encoder.config)
-    every = Taps(states=frozenset(range(encoder.config.layers + 1)))
-    expected = encoder(batch, taps=every)
-    found = native(encoder, precision)(batch, taps=every)
-    check(found.last, expected.last, BOUNDS[precision], precision)
+    expected = in_float64(wiring)
+    computed = native(encoder, precision, instructions=instructions)
+    found = computed(batch, taps=every_state(encoder.config))
+    close_in_kernels(found.last, expected.last, precision)
     assert found.states.keys() == expected.states.keys()
     for number, state in found.states.items():
-        check(state, expected.states[number], BOUNDS[precision], number)
+        close_in_kernels(state, expected.states[number], precision, number)
 
 
-@pytest.mark.parametrize("precision", BOUNDS)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("wiring", WIRINGS)
-@torch.no_grad()
 def test_tokens_have_the_same_bits_in_any_company_and_with_any_threads(
     wiring: str, precision: KernelPrecision
 ) -> None:
@@ -119,6 +152,133 @@ def test_tokens_have_the_same_bits_in_any_company_and_with_any_threads(
     for begin, end in itertools.pairwise(offsets):
         one = pack([batch.ids[begin:end].numpy()], [batch.segments[begin:end].numpy()])
         assert torch.equal(shared(one).last, expected[begin:end])
+
+
+def test_places_and_taps_mean_what_they_do_in_the_network() -> None:
+    encoder = network("bert")
+    computed = native(encoder, "fp32")
+    batch = batch_of((5, 0, 9), encoder.config)
+    whole, top = computed(batch), encoder.config.layers
+    at = torch.tensor([0, 3, 13])
+    for taps in (Taps(states=frozenset({1})), Taps(states=frozenset({top}))):
+        found = computed(batch, at=at, taps=taps)
+        assert torch.equal(found.last, whole.last[at])
+        assert torch.equal(found.rows(at[1:]), whole.last[at[1:]])
+        assert found.states.keys() == taps.states
+    nowhere = torch.empty(0, dtype=torch.int64)
+    found = computed(batch, at=nowhere, taps=Taps(states=frozenset({0, 2})))
+    expected = encoder(batch, at=nowhere, taps=Taps(states=frozenset({0, 2})))
+    assert found.last.shape == expected.last.shape == (0, 48)
+    close_in_kernels(found.states[2], expected.states[2], "fp32")
+    assert computed(batch, at=nowhere).last.shape == (0, 48)
+    empty = replace(
+        batch_of((1,), encoder.config),
+        ids=nowhere, segments=nowhere, positions=nowhere,
+        offsets=torch.zeros(1, dtype=torch.int64), lengths=(),
+    )  # fmt: skip
+    assert computed(empty).last.shape == (0, 48)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"ids": [1, 99, 2]}, IndexError),
+        ({"ids": [1, -1, 2]}, IndexError),
+        ({"ids": [1, 2**40, 2]}, IndexError),
+        ({"segments": [0, 2, 0]}, IndexError),
+        ({"positions": [0, 1, 301]}, IndexError),
+        ({"positions": [-1, 1, 2]}, IndexError),
+        ({"offsets": [0, 4]}, ValueError),
+        ({"offsets": [0, 5, 3], "lengths": (5, -2)}, ValueError),
+        ({"offsets": [1, 3]}, ValueError),
+    ],
+)
+def test_batches_that_no_table_holds_are_errors(
+    changed: dict[str, Any], error: type[Exception]
+) -> None:
+    computed = native(network("bert"), "fp32")
+    values = {
+        name: torch.tensor(value) if isinstance(value, list) else value
+        for name, value in changed.items()
+    }
+    with pytest.raises(error):
+        computed(replace(batch_of((3,), computed.config), **values))
+
+
+@pytest.mark.parametrize("at", [[2, 1], [1, 1], [3], [-1]])
+def test_places_that_are_out_of_order_or_nowhere_are_errors(at: list[int]) -> None:
+    computed = native(network("bert"), "fp32")
+    with pytest.raises(ValueError, match="places"):
+        computed(batch_of((3,), computed.config), at=torch.tensor(at))
+
+
+def test_several_python_threads_share_an_encoder() -> None:
+    computed = native(network("bert"), "fp32", threads=2)
+    batches = [batch_of((length, 200, 3), computed.config, seed=length) for length in range(1, 25)]
+    expected = [computed(batch).last for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for found, one in zip(pool.map(computed, batches), expected, strict=True):
+            assert torch.equal(found.last, one)
+
+
+FORKED = """
+import os, sys, torch
+from bertsmith.engine.native import NativeEncoder
+from bertsmith.network.batch import pack
+from bertsmith.network.encoder import Encoder
+import numpy as np
+config = EncoderConfig(vocabulary=99, hidden=48, layers=2, heads=3, feed_forward=71)
+computed = NativeEncoder(Encoder(config).eval(), precision="fp32", threads=3)
+ids = np.arange(90) % 7
+batch = pack([ids, ids[:50], ids[:9]], [ids * 0, ids[:50] * 0, ids[:9] * 0])
+before = computed(batch).last
+for _ in range(3):
+    child = os.fork()
+    if not child:
+        os._exit(0 if torch.equal(computed(batch).last, before) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+assert torch.equal(computed(batch).last, before)
+"""
+
+
+def test_a_forked_process_makes_threads_of_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("asked", "found"), [("avx2", "avx2"), ("none", "None")])
+def test_the_environment_chooses_lower_instructions(asked: str, found: str) -> None:
+    script = "from bertsmith.engine.native import instruction_set; print(instruction_set())"
+    shown = subprocess.check_output(
+        [sys.executable, "-c", script], env={**os.environ, "BERTSMITH_KERNELS": asked}, text=True
+    )
+    assert shown.strip() == found
+
+
+@pytest.mark.parametrize(("instructions", "precision"), KERNELS)
+def test_vectors_of_real_weights(
+    minilm_folder: Path, instructions: str, precision: KernelPrecision
+) -> None:
+    model, tokenizer = load_model(minilm_folder)
+    texts = [
+        "The kernel of a matrix is the set of vectors that it maps to zero.",
+        "Rain again.",
+        "She had never read a novel in one night before, least of all one about accountants.",
+        "How many roads must a man walk down?",
+    ]
+    ids = [np.array([tokenizer.cls_id, *own, tokenizer.sep_id]) for own in tokenizer.encode(texts)]
+    batch = pack(ids, [np.zeros_like(own) for own in ids])
+    with torch.no_grad():
+        expected = means(model.encoder(batch), batch)
+    found = means(native(model.encoder, precision, 2, instructions)(batch), batch)
+    assert cosine_similarity(found, expected).min() >= COSINES[precision]
+
+
+def means(result: Encoded, batch: Batch) -> torch.Tensor:
+    return torch.stack([part.mean(0) for part in result.last.split(list(batch.lengths))])
+
+
+def test_the_best_instructions_are_the_last() -> None:
+    assert instruction_sets()[-1] == instruction_set()
 
 
 def test_kernels_of_other_sources_are_refused(

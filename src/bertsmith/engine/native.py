@@ -132,13 +132,28 @@ def instruction_set() -> str | None:
     return None if library is None else _INSTRUCTION_SETS[library.bs_instruction_set()]
 
 
-def cannot(config: EncoderConfig, precision: KernelPrecision) -> str | None:
-    """Return why the kernels cannot compute an encoder in a precision, None if they can."""
-    available = instruction_set()
-    if available is None:
+def instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets that can be used here, the best one last."""
+    library = _library()
+    best = 0 if library is None else library.bs_instruction_set()
+    return tuple(name for number, name in _INSTRUCTION_SETS.items() if number <= best)
+
+
+def cannot(
+    config: EncoderConfig, precision: KernelPrecision, instructions: str | None = None
+) -> str | None:
+    """Return why the kernels cannot compute an encoder in a precision, None if they can.
+
+    `instructions` is a lower instruction set than that of the processor.
+    """
+    usable = instruction_sets()
+    if not usable:
         return "there are no native kernels for this processor, or they were not built"
-    if precision == "bf16" and available != "avx512-bf16":
-        return f"this processor has no products of bf16 numbers ({available})"
+    chosen = instructions or usable[-1]
+    if chosen not in usable:
+        return f"this processor has no {chosen}"
+    if precision == "bf16" and chosen != "avx512-bf16":
+        return f"{chosen} has no products of bf16 numbers"
     if precision == "int8" and max(config.hidden, config.feed_forward) > _WIDEST_INT8:
         return f"rows of more than {_WIDEST_INT8} numbers are too wide for products in int8"
     return None
@@ -151,13 +166,23 @@ class NativeEncoder(nn.Module):
     that the kernels read, the embedding tables are shared.
     """
 
-    def __init__(self, encoder: Encoder, *, precision: KernelPrecision, threads: int) -> None:
-        """Pack an encoder's weights; `threads` are those of a forward pass, at most."""
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        precision: KernelPrecision,
+        threads: int,
+        instructions: str | None = None,
+    ) -> None:
+        """Pack an encoder's weights; `threads` are those of a forward pass, at most.
+
+        `instructions` is a lower instruction set than that of the processor.
+        """
         super().__init__()
-        assert cannot(encoder.config, precision) is None
+        assert cannot(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
-        self._handle = _Handle(encoder, precision)
+        self._handle = _Handle(encoder, precision, instructions)
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
         """Return what `Encoder.forward` does; of taps only those of states are possible.
@@ -192,12 +217,16 @@ class NativeEncoder(nn.Module):
 class _Handle:
     """The library's encoder, released with this object."""
 
-    def __init__(self, encoder: Encoder, precision: KernelPrecision) -> None:
+    def __init__(
+        self, encoder: Encoder, precision: KernelPrecision, instructions: str | None
+    ) -> None:
         self._address: int | None = None
         library = _library()
         assert library is not None
         self._library = library
-        shape = _shape(encoder, library.bs_instruction_set(), precision)
+        chosen = instructions or instruction_set()
+        number = next(number for number, name in _INSTRUCTION_SETS.items() if name == chosen)
+        shape = _shape(encoder, number, precision)
         # what the library reads where it is
         turns = [_turns(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
