@@ -197,7 +197,7 @@ def test_batches_that_no_table_holds_are_errors(
     changed: dict[str, Any], error: type[Exception]
 ) -> None:
     computed = native(network("bert"), "fp32")
-    values = {
+    values: dict[str, Any] = {
         name: torch.tensor(value) if isinstance(value, list) else value
         for name, value in changed.items()
     }
@@ -225,6 +225,7 @@ FORKED = """
 import os, sys, torch
 from bertsmith.engine.native import NativeEncoder
 from bertsmith.network.batch import pack
+from bertsmith.network.config import EncoderConfig
 from bertsmith.network.encoder import Encoder
 import numpy as np
 config = EncoderConfig(vocabulary=99, hidden=48, layers=2, heads=3, feed_forward=71)
