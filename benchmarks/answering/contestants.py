@@ -315,11 +315,14 @@ def convert_onnx(folder: Path, work: Path, precision: str, texts: list[str]) -> 
         )  # fmt: skip
         optimised.save_model_to_file(str(fused))
     if precision == "int8":
+        from onnx import TensorProto
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         quantize_dynamic(
             str(fused), str(work / "onnx-int8.onnx"), per_channel=True,
             weight_type=QuantType.QInt8,
+            # of what onnxruntime's own fused operators give, whose types ONNX does not know
+            extra_options={"DefaultTensorType": TensorProto.FLOAT},
         )  # fmt: skip
 
 
@@ -428,14 +431,15 @@ class CTranslate2:
 
 REFERENCE = "network fp32"
 OURS = "bertsmith"
+_OURS = ("bertsmith.recipes.loaded",)
 _OPENVINO, _NNCF, _ORT = ("openvino",), ("openvino", "nncf"), ("onnxruntime", "onnx")
 
 CONTESTANTS: dict[str, Contestant] = {
     each.name: each
     for each in (
-        Contestant(library="network", precision="fp32", needs=(), open=Network),
+        Contestant(library="network", precision="fp32", needs=_OURS, open=Network),
         *(
-            Contestant(library=OURS, precision=number, needs=(), open=Ours)
+            Contestant(library=OURS, precision=number, needs=_OURS, open=Ours)
             for number in ("fp32", "bf16", "int8")
         ),
         *(

@@ -74,13 +74,15 @@ def prepare_model(
     """Make a model ready to answer on the device where it is.
 
     The model is changed: on a processor its encoder is replaced by one with packed weights, which
-    only answers. `automatic` is the precision that auto stands for, None for the fastest that keeps
-    answers within rounding; `backend` None for the fastest there is. Raises `ConfigError` for a
-    precision that the device cannot compute.
+    only answers. `automatic` is the precision that auto stands for, where it can be computed; None
+    for the fastest that keeps answers within rounding. `backend` is None for the fastest there is.
+    Raises `ConfigError` for a precision that the device cannot compute.
     """
     on_processor = model.device.type == "cpu"
     precision = config.precision
     if precision == "auto":
+        if automatic == "int8" and _no_int8(model):
+            automatic = None
         precision = automatic or ("bf16" if on_processor and multiplies_bf16() else "fp32")
     model.eval()
     threads = config.threads or torch.get_num_threads()
@@ -106,17 +108,23 @@ def prepare_model(
 
 def _backend(model: Model, precision: Number) -> Backend:
     """Return the fastest backend that computes a model; `ConfigError` where none does."""
-    place = model.device.type
-    reason = f"{place} has none" if place != "cpu" else cannot(model.config.encoder, precision)
-    if precision == "int8" and reason:
+    if precision == "int8" and (reason := _no_int8(model)):
         raise ConfigError(
             f"no int8 products: {reason}", remedy="leave --precision out, or set it to fp32"
         )
-    if place != "cpu":
+    if model.device.type != "cpu":
         return "network"
+    reason = cannot(model.config.encoder, precision)
     # oneDNN has AMX, which multiplies bf16 several times as fast as AVX-512; the kernels do not
     by_tiles = precision == "bf16" and _has("_is_amx_tile_supported")
     return "torch" if reason or by_tiles else "native"
+
+
+def _no_int8(model: Model) -> str | None:
+    """Return why a model cannot be computed in int8, None if it can."""
+    if model.device.type != "cpu":
+        return "only processors have them here"
+    return cannot(model.config.encoder, "int8")
 
 
 def multiplies_bf16() -> bool:

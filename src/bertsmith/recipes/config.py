@@ -9,6 +9,7 @@ from typing import Literal
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import VocabularyError
 from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.tasks.config import Reading, TextLength
 from bertsmith.text.config import AUTO, HeaderOption, Layout, TextColumns, check_encoding
 from bertsmith.tokens.config import KindName
 
@@ -201,6 +202,32 @@ class EmbedConfig(Config):
     """How they are computed."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
     """The columns of the texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeConfig(Config):
+    """The options of quantising."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a fine-tuned model, or hub:owner/name."""
+    calibrate: Path
+    """Texts as the model will be asked, one a line or in the columns of a table; speed is measured
+    at their lengths."""
+    dev: Path
+    """Labelled examples, to measure what int8 costs."""
+    out: Path
+    """Folder for the model that is opened in int8."""
+    threads: int | None = None
+    """Processor threads; all that torch would use if not given."""
+    json: bool = False
+    """Print the figures as one JSON object on standard output."""
+    length: TextLength = field(default=TextLength(), metadata=INLINE)
+    """How much of a text is read."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How the labelled examples are read."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"threads": 1})
 
 
 @dataclass(frozen=True, kw_only=True)

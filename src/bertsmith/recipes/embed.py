@@ -36,6 +36,7 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.quantized import quantized_precision
 from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 # vectors that are put into one row group
@@ -304,7 +305,9 @@ def open_embedder(
         config = _by_folder(config, settings, prompt)
     if loaded is None:
         model, tokenizer = load_model(folder if settings is None else settings.network)
-        prepared = prepare_model(model.to(device_named(device)), engine)
+        prepared = prepare_model(
+            model.to(device_named(device)), engine, automatic=quantized_precision(folder)
+        )
     else:
         prepared, tokenizer = loaded
     config = for_model(config, prepared.model)

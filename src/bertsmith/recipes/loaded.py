@@ -46,6 +46,7 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.quantized import quantized_precision
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
 P = ParamSpec("P")
@@ -320,4 +321,5 @@ def _opened(folder: Path, device: torch.device, config: EngineConfig) -> tuple[P
     """Return the model of a folder, made ready to answer, and its tokenizer."""
     sentences = read_sentence_folder(folder)
     loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
-    return prepare_model(loaded.to(device), config), tokenizer
+    quantized = quantized_precision(folder)
+    return prepare_model(loaded.to(device), config, automatic=quantized), tokenizer

@@ -13,6 +13,7 @@ from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
+from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
@@ -51,25 +52,11 @@ def evaluate_model(
     reading: Reading,
 ) -> dict[str, Any]:
     """Score the opened model of a folder, `where`, as `evaluate` does."""
-    if not isinstance(answering, TaskAnswering):
-        raise ModelFolderError(
-            "has no head for a task",
-            where=where,
-            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
-        )
+    answering = task_answering(answering, where)
     task, labels = answering.task, answering.labels
-    trained = prepared.model.config.preprocessing
-    pairs = None if trained is None else trained.pairs
-    reading = reading_as_trained(reading, trained, str(file), labelled=True)
-    reading = task.reader.settled(file, reading)
-    rows = list(checked_pairs(task.reader.labelled(file, reading), pairs))
-    rows = list(pick_classes(task, rows, reading.columns, known=labels))
-    tell_rows(task, rows, file, reading)
-    check_known(task, rows, labels)
+    rows = labelled_rows(prepared.model.config, answering, file, reading)
     encoded = answering.encode(rows)
     measured = measure(prepared.predictor(answering), rows, encoded)
-    if bad := reading.bad_rows.told():
-        say(bad)
     if long_ones := encoded.long_texts:
         say(
             f"{long_ones:,} of {len(rows):,} texts were longer than {answering.room.longest} tokens"
@@ -87,6 +74,37 @@ def evaluate_model(
     if task.measuring.by_type is not None and names_entities(labels):
         figures["types"] = _print_types(task.measuring.by_type(rows, measured.answers))
     return figures
+
+
+def task_answering(answering: Presented[Any], where: str | Path) -> TaskAnswering:
+    """Return the answering of a task; raises `ModelFolderError` for any other."""
+    if not isinstance(answering, TaskAnswering):
+        raise ModelFolderError(
+            "has no head for a task",
+            where=where,
+            remedy="fine-tune it first: bertsmith finetune MODEL TRAIN --out RUN",
+        )
+    return answering
+
+
+def labelled_rows(
+    config: ModelConfig, answering: TaskAnswering, file: Path, reading: Reading
+) -> list[Any]:
+    """Return the labelled rows of a file, read as in training, and print what they are.
+
+    Raises `ExampleError` for rows that the model cannot be measured on.
+    """
+    task, trained = answering.task, config.preprocessing
+    pairs = None if trained is None else trained.pairs
+    reading = reading_as_trained(reading, trained, str(file), labelled=True)
+    reading = task.reader.settled(file, reading)
+    rows = list(checked_pairs(task.reader.labelled(file, reading), pairs))
+    rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))
+    tell_rows(task, rows, file, reading)
+    check_known(task, rows, answering.labels)
+    if bad := reading.bad_rows.told():
+        say(bad)
+    return rows
 
 
 def _print_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:

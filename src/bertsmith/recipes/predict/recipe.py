@@ -40,6 +40,7 @@ from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.reading import without_header
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.weights.folder import load_model
+from bertsmith.weights.quantized import quantized_precision
 
 Format = Literal["table", "csv", "jsonl"]
 Columns = Mapping[str, Any]
@@ -58,9 +59,10 @@ def predict(config: PredictConfig) -> None:
     training unless the options say otherwise; the number of longer texts is printed at the end.
     """
     file, place = config.file, device_named(config.device)
-    loaded, tokenizer = load_model(model_folder(config.model))
+    folder = model_folder(config.model)
+    loaded, tokenizer = load_model(folder)
     answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine)
+    prepared = prepare_model(loaded.to(place), config.engine, automatic=quantized_precision(folder))
     say(f"engine: {prepared}")
     predictor = prepared.predictor(answering)
     reading, asked = asked_of(loaded.config, answering, file, config.reading)

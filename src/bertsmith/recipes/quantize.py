@@ -1,0 +1,171 @@
+"""Answers in int8, where that is faster on this processor and as good on labelled examples.
+
+Nothing is converted: the native kernels quantise the weights when a folder is opened, a scale for
+each output, and what goes into each product by tokens. The recipe measures, at the lengths of the
+user's texts and on their labels, and writes a folder that is opened in int8 from then on, or
+refuses.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.log import Table, console, say
+from bertsmith.core.ownership import new_folder
+from bertsmith.engine.config import EngineConfig, Number
+from bertsmith.engine.native import cannot
+from bertsmith.engine.predictor import Request, split_requests
+from bertsmith.engine.prepared import Prepared, multiplies_bf16, prepare_model
+from bertsmith.evaluation.metrics import percent, score_label
+from bertsmith.hub.models import model_folder
+from bertsmith.network.config import ModelConfig
+from bertsmith.recipes.config import QuantizeConfig
+from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
+from bertsmith.recipes.predict.recipe import asked_of
+from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
+from bertsmith.tasks.config import AnsweringConfig, Reading
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.quantized import write_quantized
+
+MOST_LOST = 0.5
+"""Points of the score, out of 100, that int8 may cost."""
+# texts whose lengths are measured, and turns of each precision
+_TEXTS, _TURNS = 256, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One precision: its speed on the user's texts and its score on their labels."""
+
+    precision: Number
+    seconds: float
+    """The median for all texts."""
+    scores: dict[str, float]
+    """Scores as shares of 1, the one that counts first."""
+
+    @property
+    def score(self) -> float:
+        """The score that counts, in points."""
+        return 100 * next(iter(self.scores.values()))
+
+
+def quantize(config: QuantizeConfig) -> dict[str, Any]:
+    """Measure int8 beside the other precisions, and write a folder that is opened in int8.
+
+    Raises `ConfigError`, after the table, where int8 is not faster than the fastest other precision
+    of this processor or costs more than half a point of the score; `ModelFolderError` for a model
+    that cannot be computed in int8, `ExampleError` for its examples.
+    """
+    folder = model_folder(config.model)
+    loaded, tokenizer = load_model(folder)
+    if reason := cannot(loaded.config.encoder, "int8"):
+        raise ConfigError(f"no int8 products: {reason}", remedy="leave the model as it is")
+    options = AnsweringConfig(**config.length.to_dict())
+    answering = task_answering(
+        answering_of(loaded, tokenizer, options, where=config.model), config.model
+    )
+    rows = labelled_rows(loaded.config, answering, config.dev, config.reading)
+    asked = _requests(answering, loaded.config, config.calibrate)
+    engines = []
+    precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
+    for precision in precisions:
+        if precision != "bf16" or multiplies_bf16():
+            fresh, _ = load_model(folder)
+            engines.append(
+                prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))
+            )
+    measured = _measured(engines, answering, rows, asked)
+    _show(measured, len(asked), len(rows))
+    refuse_slow_or_worse(measured)
+    figures = _figures(measured, engines, len(asked), len(rows))
+    with new_folder(config.out) as fresh_folder:
+        copytree(folder, fresh_folder, dirs_exist_ok=True)
+        write_quantized(fresh_folder, figures)
+    say(f"{config.out} is answered with in int8; its weights are those of {config.model}")
+    return {"precision": "int8", "measured": figures}
+
+
+def _requests(answering: TaskAnswering, config: ModelConfig, file: Path) -> list[Request[Any]]:
+    """Return texts as the model is asked them."""
+    _, asked = asked_of(config, answering, str(file), Reading())
+    rows = [each.row for each in islice(asked, 8 * _TEXTS) if each.row is not None]
+    if not rows:
+        raise ExampleError("holds no text", where=file, remedy="write one text a line")
+    # from all of the file, as far as it was read
+    chosen = rows[:: max(1, len(rows) // _TEXTS)][:_TEXTS]
+    return split_requests(chosen, answering.encode(chosen))
+
+
+def _measured(
+    engines: Sequence[Prepared],
+    answering: TaskAnswering,
+    rows: Sequence[Any],
+    asked: Sequence[Request[Any]],
+) -> list[Measurement]:
+    """Measure all precisions, in turns so that other work on the machine slows all alike."""
+    predictors = [engine.predictor(answering) for engine in engines]
+    encoded = answering.encode(rows)
+    scores = [measure(predictor, rows, encoded).scores for predictor in predictors]
+    seconds: list[list[float]] = [[] for _ in engines]
+    for turn in range(_TURNS + 1):
+        for own, predictor in zip(seconds, predictors, strict=True):
+            before = time.perf_counter()
+            predictor.run(asked)
+            if turn:
+                own.append(time.perf_counter() - before)
+    return [
+        Measurement(precision=engine.precision, seconds=statistics.median(own), scores=dict(scored))
+        for engine, own, scored in zip(engines, seconds, scores, strict=True)
+    ]
+
+
+def refuse_slow_or_worse(measured: Sequence[Measurement]) -> None:
+    """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32."""
+    exact, *_, small = measured
+    fastest = min(measured[:-1], key=lambda each: each.seconds)
+    if small.seconds >= fastest.seconds:
+        raise ConfigError(
+            f"int8 is not faster here: {small.seconds / fastest.seconds:.2f} times the time of "
+            f"{fastest.precision}",
+            remedy=f"answer with --precision {fastest.precision}",
+        )
+    if exact.score - small.score > MOST_LOST:
+        name = next(iter(small.scores))
+        raise ConfigError(
+            f"int8 costs {exact.score - small.score:.2f} points of {score_label(name)}, more than "
+            f"{MOST_LOST}",
+            remedy=f"answer with --precision {fastest.precision}",
+        )
+
+
+def _show(measured: Sequence[Measurement], texts: int, rows: int) -> None:
+    """Print the table."""
+    names = list(measured[0].scores)
+    table = Table("", f"{texts} texts, ms", *map(score_label, names), box=None)
+    for each in measured:
+        scores = [f"{percent(each.scores[name])} %" for name in names]
+        table.add_row(each.precision, f"{1000 * each.seconds:.0f}", *scores)
+    console.print(table)
+    say(f"scores on {rows:,} labelled rows")
+
+
+def _figures(
+    measured: Sequence[Measurement], engines: Sequence[Prepared], texts: int, rows: int
+) -> dict[str, Any]:
+    return {
+        "instructions": engines[-1].instructions,
+        "threads": engines[-1].threads,
+        "texts": texts,
+        "rows": rows,
+        "precisions": {
+            each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured
+        },
+    }

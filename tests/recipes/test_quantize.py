@@ -1,0 +1,144 @@
+"""int8 behind a gate: what is measured decides whether a folder is opened in int8."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+
+import bertsmith
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.engine.native import instruction_set
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
+from bertsmith.recipes import quantize as recipe
+from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model
+from bertsmith.weights.quantized import QUANTIZED_FILE
+
+needs_kernels = pytest.mark.skipif(instruction_set() is None, reason="no native kernels")
+
+
+@pytest.fixture
+def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
+    """The command's arguments: a classifier, texts, and labels of which it knows most."""
+    encoder = EncoderConfig(
+        vocabulary=tiny_tokenizer.size, hidden=32, layers=2, heads=2, feed_forward=64, longest=24,
+        initial_std=0.4,
+    )  # fmt: skip
+    config = ModelConfig(encoder=encoder, predicts="class", labels=("ham", "spam"))
+    # with this seed both classes are given
+    save_model(tmp_path / "model", build_model(config, seed=2), tiny_tokenizer)
+    random = np.random.default_rng(1)
+    texts = [
+        " ".join(f"word{n}" for n in random.integers(1, 10, size))
+        for size in random.integers(1, 12, 30)
+    ]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    answers = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
+    rows = [f"{text},{each['label']}" for text, each in zip(texts, answers, strict=True)]
+    assert len({each["label"] for each in answers}) == 2
+    (tmp_path / "dev.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    paths = {"--calibrate": "texts.txt", "--dev": "dev.csv", "--out": "out"}
+    options = [part for name, path in paths.items() for part in (name, str(tmp_path / path))]
+    return ["quantize", str(tmp_path / "model"), *options, "--threads", "1"]
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: float = 0.0) -> None:
+    """Let the precisions take these times, and int8 lose so many points more."""
+    measured = recipe._measured
+
+    def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
+        return [
+            Measurement(
+                precision=each.precision,
+                seconds=seconds[each.precision],
+                scores={
+                    name: score - (lost / 100 if each.precision == "int8" else 0)
+                    for name, score in each.scores.items()
+                },
+            )
+            for each in measured(*values)
+        ]
+
+    monkeypatch.setattr(recipe, "_measured", instead)
+
+
+@needs_kernels
+def test_a_faster_model_that_is_as_good_is_opened_in_int8(
+    inputs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timed(monkeypatch, {"fp32": 3.0, "bf16": 2.0, "int8": 1.0})
+    assert main([*inputs, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["measured"]["precisions"]["int8"]["seconds"] == 1.0
+    out, model = tmp_path / "out", tmp_path / "model"
+    names = [path.name for path in model.iterdir()]
+    assert filecmp.cmpfiles(model, out, names, shallow=False)[0] == names
+    assert "int8" in repr(bertsmith.load(out))
+    assert "fp32" in repr(bertsmith.load(out, precision="fp32"))
+    assert bertsmith.load(out).predict(["word1 word2"])[0]["label"] in ("ham", "spam")
+    assert main(["predict", str(out), str(tmp_path / "texts.txt")]) == 0
+    assert "engine: int8, native" in capsys.readouterr().err
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(out)
+    assert loaded.config.id2label == {0: "ham", 1: "spam"}
+
+
+@needs_kernels
+def test_a_slower_or_worse_one_is_refused_with_the_table(
+    inputs: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        timed(patched, {"fp32": 3.0, "bf16": 1.0, "int8": 1.5})
+        assert main(inputs) == 2
+        said = capsys.readouterr().err
+        assert "int8 is not faster here: 1." in said
+        assert "1500" in said
+    with monkeypatch.context() as patched:
+        timed(patched, {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}, lost=51.0)
+        assert main(inputs) == 2
+        assert "points of accuracy, more than 0.5" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def of(precision: Any, seconds: float, score: float) -> Measurement:  # noqa: ANN401
+    return Measurement(precision=precision, seconds=seconds, scores={"accuracy": score})
+
+
+@pytest.mark.parametrize(
+    ("bf16", "int8", "score", "message"),
+    [
+        (2.0, 1.9, 0.898, None),
+        (2.0, 2.0, 0.9, "int8 is not faster here: 1.00 times the time of bf16"),
+        (5.0, 3.5, 0.9, "1.17 times the time of fp32"),
+        (2.0, 1.0, 0.894, "int8 costs 0.60 points of accuracy"),
+        (2.0, 1.0, 0.99, None),
+    ],
+)
+def test_the_gate(bf16: float, int8: float, score: float, message: str | None) -> None:
+    measured = [of("fp32", 3.0, 0.9), of("bf16", bf16, 0.9), of("int8", int8, score)]
+    if message is None:
+        refuse_slow_or_worse(measured)
+        return
+    with pytest.raises(ConfigError, match=message):
+        refuse_slow_or_worse(measured)
+
+
+def test_a_file_that_says_something_else_is_refused(inputs: list[str]) -> None:
+    path = Path(inputs[1]) / QUANTIZED_FILE
+    path.write_text('{"precision": "int3"}', encoding="utf-8")
+    with pytest.raises(ModelFolderError, match="does not say precision int8"):
+        bertsmith.load(inputs[1])
