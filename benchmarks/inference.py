@@ -188,7 +188,10 @@ def scenarios(
     mixed, source = material.mixed(count, sorted(tokenizer.get_vocab()))
     asked = {f"{count} mixed": ("bulk", mixed)}
     for length in LENGTHS:
-        asked[f"one of {length}"] = ("single", material.of_length(length, max(9, 600 // length), tokenizer))
+        asked[f"one of {length}"] = (
+            "single",
+            material.of_length(length, max(9, 600 // length), tokenizer),
+        )
         if not (large and quick):
             many = max(8, (4096 if quick or large else 16384) // length)
             asked[f"{many} of {length}"] = ("bulk", material.of_length(length, many, tokenizer))
