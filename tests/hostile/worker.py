@@ -26,6 +26,7 @@ import torch
 
 import bertsmith
 from bertsmith.core.errors import UserError
+from bertsmith.engine.native import instruction_set
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -120,6 +121,8 @@ def limit_memory(room: int = ROOM) -> None:
 
 def outcome(folder: str, how: str) -> dict[str, Any]:
     """What opening a folder comes to, in this process."""
+    # the library of the package itself is loaded once, and no folder names it
+    instruction_set()
     limit_memory()
     watch, before, began = Watch(folder), peak(), time.process_time()
     error: BaseException | None = None

@@ -229,7 +229,7 @@ def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store" / "thesis.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for out in (tmp_path, tmp_path / "file"):
-        with pytest.raises(RunFolderError, match="not an earlier demo; choose another --out"):
+        with pytest.raises(RunFolderError, match="not an earlier demo; choose another out"):
             demo(out=out)
     assert (tmp_path / "store" / "thesis.txt").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "store"]

@@ -105,7 +105,7 @@ def test_tables_and_layouts_reach_the_corpus(tmp_path: Path) -> None:
 def test_a_folder_with_something_in_it_is_kept(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
     for out in (tmp_path, tmp_path / "thesis.txt"):
-        with pytest.raises(VocabularyError, match="exists already; choose another --out"):
+        with pytest.raises(VocabularyError, match="exists already; choose another out"):
             learn_vocabulary([str(corpus)], out=out, **SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -187,10 +187,10 @@ def test_a_model_folder_is_a_vocabulary_too(
 
 def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_path: Path) -> None:
     out = tmp_path / "store"
-    with pytest.raises(ConfigError, match="--workers is 0"):
+    with pytest.raises(ConfigError, match="workers is 0"):
         prepare([str(corpus)], vocab=vocab, out=out, workers=0)
     for share in (1.0, -0.1):
-        with pytest.raises(ConfigError, match="--held-out is"):
+        with pytest.raises(ConfigError, match="held_out is"):
             prepare([str(corpus)], vocab=vocab, out=out, held_out=share)
     with pytest.raises(CorpusError, match="does not exist"):
         prepare([str(tmp_path / "nowhere")], vocab=vocab, out=out, workers=1)

@@ -20,7 +20,14 @@ from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.span import SPAN, SpanAnswer, best_threshold, encode_questions, with_threshold
+from bertsmith.tasks.span import (
+    SPAN,
+    SpanAnswer,
+    best_threshold,
+    encode_questions,
+    kept_threshold,
+    with_threshold,
+)
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.table import task_named
 from bertsmith.tasks.tag import TAG, TagAnswer, encode_words
@@ -89,6 +96,17 @@ def test_the_threshold_is_that_of_the_official_script(seed: int) -> None:
         assert found == pytest.approx(official[f"best_{name}"])
         applied = squad_v2(answers, said, doubts, threshold)
         assert found == pytest.approx(applied[name])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_threshold_that_is_kept_decides_as_the_best_and_is_no_doubt(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = int(random.integers(1, 30))
+    doubts = random.choice([-3.0, -0.5, 0.0, 0.25, 2.0, 1e9], rows)
+    evidence = np.column_stack([random.random((rows, 2)), doubts, random.integers(0, 2, rows)])
+    best, kept = best_threshold(evidence), kept_threshold(evidence)
+    assert np.array_equal(doubts > best, doubts > kept)
+    assert np.abs(doubts - kept).min() > 1e-3
 
 
 def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:

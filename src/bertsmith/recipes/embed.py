@@ -372,7 +372,6 @@ def embed(config: EmbedConfig) -> None:
         engine=config.engine,
         device=config.device,
     )
-    say(f"engine: {embedder.engine}")
     texts, told = Texts(file, columns), _Told(embedder)
     reading = _Reading(texts)
     if note := without_header(Path(file), columns):
@@ -431,6 +430,7 @@ class _Told:
             f"vectors of {self._embedder.width}; {counted(self._tokens, 'token')} in "
             f"{seconds:.1f} s"
         )
+        say(f"engine: {self._embedder.engine}")
         if self._cut:
             limit = min(config.max_length or encoder.longest, encoder.longest)
             share = self._left_out / (self._tokens + self._left_out)

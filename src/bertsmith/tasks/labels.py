@@ -160,7 +160,8 @@ def confidence_notes(unit: str, evidence: Evidence, tuned: Tuned) -> list[str]:
 def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> float | None:
     """Return the least threshold at which that share of the answers given is right.
 
-    It is one of the confidences, 0 where all may be answered; None where no threshold does.
+    It lies midway between two confidences, so that rounding, which depends on processor and
+    precision, changes no answer; 0 where all may be answered; None where no threshold does.
     """
     order = np.argsort(-confidences, kind="stable")
     reached = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
@@ -170,7 +171,9 @@ def confidence_for(right: Right, confidences: Confidences, accuracy: float) -> f
     if not len(good):
         return None
     last = int(good[-1])
-    return 0.0 if last + 1 == len(right) else float(confidences[order[last]])
+    if last + 1 == len(right):
+        return 0.0
+    return float(confidences[order[last : last + 2]].mean())
 
 
 def abstention_note(right: Right, confidences: Confidences, threshold: float, unit: str) -> str:

@@ -289,6 +289,23 @@ def best_threshold(evidence: Evidence, column: int = 1) -> float:
     return float(doubts[int(totals.argmax())])
 
 
+# of a threshold from the doubt beyond which there is none
+_MARGIN = 0.01
+
+
+def kept_threshold(evidence: Evidence) -> float:
+    """Return a threshold that decides as the best one does, and lies between the doubts.
+
+    The best one is a doubt itself; rounding, which depends on processor and precision, would decide
+    whether that question is answered.
+    """
+    best, doubts = best_threshold(evidence), evidence[:, 2]
+    if best < doubts.min():
+        return float(min(best, doubts.min() - _MARGIN))
+    above = doubts[doubts > best].min(initial=best + 2 * _MARGIN)
+    return float(best + above) / 2
+
+
 def _evidence(rows: Sequence[Question], answers: Sequence[Any], labels: Labels) -> Evidence:
     """Return exact match and F1 of the best answers, their doubts, and whether there is an answer.
 
@@ -304,7 +321,7 @@ def _evidence(rows: Sequence[Question], answers: Sequence[Any], labels: Labels) 
 
 def _tune(evidence: Evidence, target_accuracy: float | None = None) -> Tuned:
     """Return the threshold with the best F1, or none where all questions have answers."""
-    return UNTUNED if evidence[:, 3].all() else Tuned(no_answer=best_threshold(evidence))
+    return UNTUNED if evidence[:, 3].all() else Tuned(no_answer=kept_threshold(evidence))
 
 
 def _scores(evidence: Evidence, labels: Labels, tuned: Tuned) -> Scores:

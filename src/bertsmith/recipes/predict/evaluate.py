@@ -37,10 +37,11 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     options = AnsweringConfig(**config.length.to_dict())
     answering = answering_of(loaded, tokenizer, options, where=config.model)
     prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
-    say(f"engine: {prepared}")
-    return evaluate_model(
+    figures = evaluate_model(
         prepared, answering, config.file, where=config.model, reading=config.reading
     )
+    say(f"engine: {prepared}")
+    return figures
 
 
 def evaluate_model(

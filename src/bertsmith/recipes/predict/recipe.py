@@ -63,7 +63,6 @@ def predict(config: PredictConfig) -> None:
     loaded, tokenizer = load_model(folder)
     answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
     prepared = prepare_model(loaded.to(place), config.engine, automatic=quantized_precision(folder))
-    say(f"engine: {prepared}")
     predictor = prepared.predictor(answering)
     reading, asked = asked_of(loaded.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
@@ -86,6 +85,7 @@ def predict(config: PredictConfig) -> None:
         say(f"{blank:,} blank row{'s' * (blank != 1)}: a blank answer for each")
     if bad := reading.bad_rows.told():
         say(bad)
+    say(f"engine: {prepared}")
 
 
 def asked_of(
