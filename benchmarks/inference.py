@@ -159,7 +159,7 @@ def minilm(folder: Path) -> Path:
 
 def base(folder: Path) -> Path:
     """Return a folder with a BERT of base size with random weights, and MiniLM's tokenizer."""
-    from bertsmith.network.config import preset_config
+    from bertsmith.network.config import ModelConfig, encoder_of
     from bertsmith.network.model import build_model
     from bertsmith.network.pooling import UnitLength
     from bertsmith.tokens.tokenizer import Tokenizer
@@ -170,7 +170,8 @@ def base(folder: Path) -> Path:
     settings = SentenceSettings(
         network=folder, pool=("mean",), longest=LARGEST, after=(UnitLength(),)
     )
-    save_sentence_folder(folder, build_model(preset_config("base"), seed=0), tokenizer, settings)
+    config = ModelConfig(encoder=encoder_of("bert", "base", tokenizer.size), pooler=False)
+    save_sentence_folder(folder, build_model(config, seed=0), tokenizer, settings)
     return folder
 
 
