@@ -29,6 +29,8 @@ _BLANK = re.compile(f"[{WHITE_SPACE}]")
 _GAP = re.compile(" {2,}")
 _MARKED = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
 _QUOTED = re.compile("(``|'')|.", re.DOTALL)
+# of ASCII, what is not always replaced by itself
+_APART = "\r`'"
 _LARGEST_CLUSTER = 5
 
 
@@ -105,10 +107,9 @@ class _Between:
             return None
         new = self._characters.exchanged(stretch).text
         masked = self._mask is not None and self._mask in new
-        if new[:1] in ("", SPACE) or masked or _BLANK.search(new):
+        if not new or SPACE in new or masked or _BLANK.search(new):
             return None
-        words = self.words(stretch, goes_on=False)
-        return tuple(number for word in words for number in self.pieces[word.text][0])
+        return self.pieces[SPACE + new][0]
 
     def words(self, text: str, *, goes_on: bool) -> Iterator[Traced]:
         """Yield the words of a text after replacement, each with the marker of its blank."""
@@ -176,16 +177,22 @@ class _Characters:
         self._rules, self._exchanges = rules, rules.exchanges
         self._replaced = Remembered(self._replacement)
         self._keeps_blank = not self._exchanges or not self._exchanged(" ")[1]
+        letters = set(map(chr, range(128))) - set(_APART)
+        kept = [c for c in letters if not self._exchanged(c.lower() if rules.lowercase else c)[1]]
+        self._plain = re.compile(f"[{re.escape(''.join(kept))}]*")
 
     def stands_alone(self, stretch: str) -> bool:
         """Return whether the clusters of a text are the same with a blank on either side."""
-        if not self._exchanges:
-            return True
+        if not self._exchanges or self._plain.fullmatch(stretch):
+            return self._keeps_blank
         clusters = _clusters().findall(f" {self._prepared(stretch).text} ")
         return self._keeps_blank and clusters[0] == clusters[-1] == " "
 
     def exchanged(self, text: str) -> Traced:
         """Return a text after replacement, with positions in the original."""
+        if self._plain.fullmatch(text):
+            new = text.lower() if self._rules.lowercase else text
+            return Traced(new, range(len(text)), range(1, len(text) + 1))
         whole = self._prepared(text)
         if not self._exchanges:
             return whole
