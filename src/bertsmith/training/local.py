@@ -45,7 +45,7 @@ _SILENT_SECONDS = 10.0
 
 
 class Material(NamedTuple):
-    """What a process needs to compute gradients; the weights are in shared memory."""
+    """The material from which a process computes gradients; the weights are in shared memory."""
 
     replica: bytes
     """A model with its objective and precision."""
@@ -53,7 +53,7 @@ class Material(NamedTuple):
 
 
 class DropoutKey(NamedTuple):
-    """What dropout depends on: the seed of the run, the step, a batch or part of it."""
+    """The key that dropout depends on: the seed of the run, the step, a batch or part of it."""
 
     seed: int
     step: int
