@@ -1,10 +1,49 @@
 // The C interface of bertsmith's native encoder: the forward pass of a whole encoder for a packed
-// batch in one call.
+// batch in one call. Everything below it is arranged so that the products of weights run at the
+// processor's peak, that what lies between them stays in the cache, and that a token's result does
+// not depend, by a single bit, on its neighbours, the batch or the number of threads.
 //
-// encoder.cpp, compiled once for each instruction set, is the forward pass: products.h multiplies,
-// attention.h attends, rows.h does what is done to single rows, packing.h prepares weights, simd.h
-// has the vectors. dispatch.cpp cuts a batch into chunks of whole sequences, which threads.cpp has
-// computed, each through all layers while it lies in the cache.
+// The files, lowest first:
+//   simd.h       the vectors of one instruction set
+//   products.h   products of rows with packed weights, in tiles
+//   rows.h       what is done to single rows: layer norm, GELU, conversion, quantisation
+//   attention.h  attention of one head within one sequence
+//   packing.h    weights as torch has them made what products read
+//   encoder.cpp  one forward pass; all of the above is compiled with it, once for each instruction
+//                set, into a namespace of its own
+//   threads.cpp  threads that wait for work
+//   dispatch.cpp the C functions: choice of instruction set, checks, chunks
+//
+// Packing. Products read words of four bytes: one float, two bf16 or four bytes that follow each
+// other in a row of the left matrix, and in a column of the right one. That is the operand of one
+// lane of an FMA, VDPBF16PS or VPDPBUSD, so one tile serves all precisions. Weights lie in panels of
+// two vectors of columns (32, with AVX2 16), in each the words of a column below each other, filled
+// up with zeros. Heads are filled up to multiples of 16 values when queries, keys and values are
+// packed, so that attention knows no odd sizes; a gated feed-forward network has a vector of each of
+// its two matrices in every panel. Rows of the left matrix lie an odd number of cache lines apart.
+//
+// Tiles. 12 rows by 2 vectors (AVX2: 6) keep 24 sums in registers: for a word of each row two loads
+// of weights, 12 broadcasts and 24 multiply-adds. A panel lies in the L1 or the
+// L2 cache and is used for all rows of a chunk before the next. Rows that are no multiple of 12
+// are cut into tiles of about equal height. Every sum runs over the words in order, whatever the
+// height, which is why results have the same bits in any company.
+//
+// Chunks. A batch is cut into chunks of whole sequences, about 256 tokens (128 for wide encoders),
+// that go through all layers while they lie in the L2 cache; the weights stream past them. Threads
+// take chunks, the costliest first. Where there are fewer chunks than threads, for a single short
+// text, the threads share each product's panels, attention's heads and the rows of norms, and wait
+// for each other after every step, spinning for some microseconds and then yielding. A sequence
+// longer than a chunk is a chunk of its own; memory grows linearly with its length.
+//
+// Numbers. The residual stream, norms, softmax and sums are float32. bf16: inputs of products are
+// rounded to bf16, with cheaper polynomials for GELU and softmax that err less than that rounding.
+// int8: weights have a scale for each output, activations a scale and a zero point for each token,
+// sums are exact in 32 bits; attention is in bf16 where the processor has it, else in
+// float32. Where there is no VNNI, int8 products multiply 16-bit numbers, and do not saturate.
+//
+// Instruction sets: AVX2 with FMA (float32, int8), AVX-512 F/BW/DQ/VL (the same), and these with
+// BF16 and VNNI (all). Another one is another branch of simd.h and another line in dispatch.cpp and
+// hatch_build.py. AMX is left out, as it could not be tested where this was written.
 #ifndef BERTSMITH_KERNELS_H
 #define BERTSMITH_KERNELS_H
 
