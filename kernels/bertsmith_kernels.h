@@ -30,10 +30,11 @@
 //
 // Chunks. A batch is cut into chunks of whole sequences, about 256 tokens (128 for wide encoders),
 // that go through all layers while they lie in the L2 cache; the weights stream past them. Threads
-// take chunks, the costliest first. Where there are fewer chunks than threads, for a single short
-// text, the threads share each product's panels, attention's heads and the rows of norms, and wait
-// for each other after every step, spinning for some microseconds and then yielding. A sequence
-// longer than a chunk is a chunk of its own; memory grows linearly with its length.
+// take chunks, the costliest first. Where there are fewer chunks than threads, as for a single text,
+// the threads can share each product's panels, attention's heads and the rows of norms; they wait for
+// each other after every step, spinning for some microseconds and then yielding. As that is slower
+// than one thread where another process takes a core, both ways are timed, and the faster is taken.
+// A sequence longer than a chunk is a chunk of its own; memory grows linearly with its length.
 //
 // Numbers. The residual stream, norms, softmax and sums are float32. bf16: inputs of products are
 // rounded to bf16, with cheaper polynomials for GELU and softmax that err less than that rounding.
@@ -125,7 +126,7 @@ BS_API bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, co
 BS_API void bs_encoder_free(bs_encoder* encoder);
 
 // BS_OK, or what is wrong with the batch. May be called by several threads at once.
-BS_API int32_t bs_encoder_forward(const bs_encoder* encoder, const bs_call* call);
+BS_API int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call);
 
 #ifdef __cplusplus
 }

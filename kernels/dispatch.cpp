@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -119,25 +120,25 @@ int32_t check(const bs_encoder& encoder, const bs_call& call) {
     return BS_OK;
 }
 
-// Tokens that a chunk has at most, unless one sequence is longer: what a layer of them is computed
-// from stays in an L2 cache of 1 MB.
+// Tokens that a chunk has, about: what a layer of them is computed from stays in an L2 cache of 1 MB.
 int64_t largest_chunk(const bs_shape& shape) {
     return shape.hidden <= 512 ? 256 : 128;
 }
 
-std::vector<Chunk> cut(const bs_call& call, int64_t size) {
+// Cuts a batch into about `count` chunks: a sequence belongs to the one that its middle lies in.
+std::vector<Chunk> cut(const bs_call& call, int64_t count) {
     std::vector<Chunk> chunks;
-    int64_t place = 0;
+    int64_t place = 0, last = -1;
     for (int64_t i = 0; i < call.sequences; i++) {
-        const int64_t length = call.offsets[i + 1] - call.offsets[i];
-        if (chunks.empty() || chunks.back().tokens + length > size)
-            chunks.push_back({i, 0, call.offsets[i], 0, place, 0, 0});
+        const int64_t begin = call.offsets[i], end = call.offsets[i + 1];
+        const int64_t number = (begin + end) * count / (2 * call.tokens + 1);
+        if (number != last) chunks.push_back({i, 0, begin, 0, place, 0, 0});
+        last = number;
         Chunk& chunk = chunks.back();
         chunk.sequences++;
-        chunk.tokens += length;
-        chunk.longest = std::max(chunk.longest, length);
-        for (; call.at && place < call.places && call.at[place] < call.offsets[i + 1]; place++)
-            chunk.places++;
+        chunk.tokens += end - begin;
+        chunk.longest = std::max(chunk.longest, end - begin);
+        for (; call.at && place < call.places && call.at[place] < end; place++) chunk.places++;
     }
     return chunks;
 }
@@ -185,6 +186,29 @@ int32_t together(const bs_encoder& encoder, const bs_call& call, const std::vect
     return BS_OK;
 }
 
+int64_t now() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Computes a batch whose chunks are too few or too unequal for the threads, by one thread or by all
+// of them together, whichever was faster lately; every 16th call tries the other. The results are
+// the same to the last bit.
+int32_t quickest(bs_encoder& encoder, const bs_call& call, std::vector<Chunk>& chunks) {
+    const int size = 63 - __builtin_clzll(static_cast<uint64_t>(call.tokens));
+    const uint32_t number = __atomic_fetch_add(&encoder.trials.calls[size], 1, __ATOMIC_RELAXED);
+    int64_t* times[2] = {&encoder.trials.nanoseconds[0][size], &encoder.trials.nanoseconds[1][size]};
+    const auto time_of = [&](int way) { return __atomic_load_n(times[way], __ATOMIC_RELAXED); };
+    const int better = time_of(1) < time_of(0);
+    const int way = number < 4 ? number % 2 : number % 16 == 0 ? !better : better;
+    const int64_t begin = now();
+    const int32_t status = way ? together(encoder, call, chunks) : separately(encoder, call, chunks);
+    const int64_t taken = now() - begin, before = time_of(way);
+    // a single slow call, such as the first, counts for little
+    const int64_t after = number < 4 || taken < before ? taken : before + (taken - before) / 4;
+    __atomic_store_n(times[way], after, __ATOMIC_RELAXED);
+    return status;
+}
+
 }  // namespace
 }  // namespace bertsmith
 
@@ -215,20 +239,19 @@ bs_encoder* bs_encoder_new(const bs_shape* shape, const bs_ends* ends, const bs_
 
 void bs_encoder_free(bs_encoder* encoder) { delete encoder; }
 
-int32_t bs_encoder_forward(const bs_encoder* encoder, const bs_call* call) {
+int32_t bs_encoder_forward(bs_encoder* encoder, const bs_call* call) {
     try {
         if (const int32_t wrong = check(*encoder, *call)) return wrong;
         if (!call->tokens) return BS_OK;
         const int64_t threads = std::max(call->threads, 1);
         const int64_t most = largest_chunk(encoder->shape);
-        // chunks of about one size, as many for each thread
+        // as many chunks for each thread
         const int64_t turns = (call->tokens + most * threads - 1) / (most * threads);
-        const int64_t size = (call->tokens + turns * threads - 1) / (turns * threads);
-        std::vector<Chunk> chunks = cut(*call, size);
+        std::vector<Chunk> chunks = cut(*call, turns * threads);
         int64_t largest = 0;
         for (const Chunk& chunk : chunks) largest = std::max(largest, chunk.tokens);
-        if (threads > 1 && largest * threads > call->tokens * 5 / 4 + most)
-            return together(*encoder, *call, chunks);
+        if (threads > 1 && largest * threads > call->tokens * 5 / 4)
+            return quickest(*encoder, *call, chunks);
         return separately(*encoder, *call, chunks);
     } catch (const std::bad_alloc&) {
         return BS_NO_MEMORY;

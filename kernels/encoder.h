@@ -72,6 +72,13 @@ struct Chunk {
     int64_t longest;
 };
 
+// Times of batches too small to be split, by the power of 2 of their tokens: computed by one thread
+// and by several together. Which is faster depends on what else the processor does at the moment.
+struct Trials {
+    int64_t nanoseconds[2][32] = {};
+    uint32_t calls[32] = {};
+};
+
 // What an instruction set offers.
 struct Kernels {
     // whether its products are right on this processor
@@ -99,4 +106,5 @@ struct bs_encoder {
     bertsmith::Block* blocks;
     bertsmith::Weights widen;
     bertsmith::Norm embedding_norm, final_norm;
+    bertsmith::Trials trials;
 };
