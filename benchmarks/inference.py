@@ -141,7 +141,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", help="contestants whose names contain one of these, by commas")
     parser.add_argument("--rounds", type=int, help="turns of each contestant")
     options = parser.parse_args()
-    options.rounds = options.rounds or (3 if options.quick else 5)
+    options.rounds = options.rounds or (2 if options.quick else 5)
     return options
 
 
@@ -185,16 +185,16 @@ def scenarios(
     tokenizer.no_padding()
     tokenizer.enable_truncation(LARGEST)
     large = model == "base"
-    count = (40 if quick else 200) if large else (400 if quick else 2000)
+    count = (20 if quick else 200) if large else (200 if quick else 2000)
     mixed, source = material.mixed(count, sorted(tokenizer.get_vocab()))
     asked = {f"{count} mixed": ("bulk", mixed)}
-    for length in LENGTHS:
-        asked[f"one of {length}"] = (
-            "single",
-            material.of_length(length, max(9, 600 // length), tokenizer),
-        )
+    # of one text at a time, about so many tokens in all
+    alone = 360 if quick else 1800
+    for length in LENGTHS[: 2 if large and quick else 3]:
+        singles = material.of_length(length, max(3, alone // length), tokenizer)
+        asked[f"one of {length}"] = ("single", singles)
         if not (large and quick):
-            many = max(8, (4096 if quick or large else 16384) // length)
+            many = max(4, (2048 if quick else 4096 if large else 16384) // length)
             asked[f"{many} of {length}"] = ("bulk", material.of_length(length, many, tokenizer))
     found = []
     for number, (name, (do, texts)) in enumerate(asked.items()):
