@@ -41,6 +41,8 @@ from answering.contestants import ABSENT, CONTESTANTS, OURS, REFERENCE
 
 LENGTHS = (12, 128, 512)
 LARGEST = 512
+# tokens of texts that batch sizes are tried on
+TRIED = 6000
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="fewer texts and turns")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--model", choices=("both", "MiniLM", "base"), default="both")
+    parser.add_argument(
+        "--model", choices=("both", "MiniLM", "base"), help="both; --quick takes MiniLM alone"
+    )
     parser.add_argument("--only", help="contestants whose names contain one of these, by commas")
     parser.add_argument("--rounds", type=int, help="turns of each contestant")
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 5)
+    options.model = options.model or ("MiniLM" if options.quick else "both")
     return options
 
 
@@ -245,7 +250,7 @@ def race(
 def _started(
     name: str, folder: Path, work: Path, mixed: Scenario, threads: int, results: Results, model: str
 ) -> Process | None:
-    """Return a contestant, converted, opened and tuned; None where it fails, which is noted."""
+    """Return a contestant, converted and opened; None where it fails, which is noted."""
     sample = mixed.file.with_suffix(".sample.json")
     sample.write_text(json.dumps(json.loads(mixed.file.read_text("utf-8"))[:48]), "utf-8")
     if CONTESTANTS[name].convert is not None:
@@ -256,13 +261,11 @@ def _started(
             return None
     process = Process(name, folder, work, threads)
     opened = process.ask("open", sample)
-    tuned = {} if "failed" in opened else process.ask("tune", sample)
-    if failed := opened.get("failed") or tuned.get("failed"):
+    if failed := opened.get("failed"):
         results.absent[f"{name} ({model})"] = f"failed: {failed}"
         process.close()
         return None
     results.opening.setdefault(model, {})[name] = opened
-    results.tuned.setdefault(model, {})[name] = tuned["tuned"]
     return process
 
 
@@ -278,7 +281,18 @@ def _process(name: str, folder: Path, work: Path, threads: int) -> Iterator[Proc
 def _take_turns(
     scenario: Scenario, running: dict[str, Process], rounds: int, results: Results
 ) -> None:
-    """Time a scenario, one contestant after another; the first turn is not counted."""
+    """Time a scenario, one contestant after another; the first turn is not counted.
+
+    Before many texts each chooses what is fastest for such texts, on some of them.
+    """
+    if scenario.do == "bulk":
+        texts = json.loads(scenario.file.read_text("utf-8"))
+        count = max(16, TRIED * len(texts) // scenario.tokens)
+        sample = scenario.file.with_suffix(".tried.json")
+        sample.write_text(json.dumps(texts[:count]), "utf-8")
+        for name, process in running.items():
+            tuned = process.ask("tune", sample)
+            results.tuned.setdefault(scenario.name, {})[name] = str(tuned.get("tuned", tuned))
     times: dict[str, list[float]] = {name: [] for name in running}
     names = list(running)
     for turn in range(rounds + 1):
@@ -397,8 +411,10 @@ def show(console: Console, results: Results, peaks: dict[str, float]) -> None:
             ]
             table.add_row(name, *cells)
         console.print(table)
-        for name, tuned in results.tuned[model].items():
-            console.print(f"  {name}: {tuned}", highlight=False)
+        for scenario, tuned in results.tuned.items():
+            if scenario.startswith(model):
+                said = "; ".join(f"{name} {each}" for name, each in tuned.items())
+                console.print(f"  {scenario}: {said}", highlight=False)
     for name, why in results.absent.items():
         console.print(f"left out: {name}: {why}", highlight=False)
     said = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in peaks.items())

@@ -1,7 +1,7 @@
 """Libraries that turn texts into unit vectors, each set up as its own users would do best.
 
 All of them read the same sentence-transformers folder (mean over tokens, length 1), sort texts by
-length where they pad, and have their batch size chosen by a trial on the texts of the benchmark.
+length where they pad, and have their batch size chosen by a trial on texts of each length asked.
 What has to be converted is converted before anything is measured.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 Ids = list[list[int]]
-_BATCHES = (1, 4, 8, 16, 32)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONGEST = 512
 
 
@@ -181,7 +181,7 @@ class SentenceTransformers:
 
     def tune(self, texts: list[str]) -> object:
         """Choose the batch size."""
-        self._batch = _fastest((8, 16, 32, 64), lambda size: self._encode(texts, size))
+        self._batch = _fastest(_BATCHES, lambda size: self._encode(texts, size))
         return f"batch {self._batch}"
 
 

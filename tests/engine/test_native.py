@@ -19,6 +19,8 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import bertsmith.engine.native as kernels
+from bertsmith.core.errors import ConfigError
+from bertsmith.engine.config import EngineConfig
 from bertsmith.engine.native import (
     KernelPrecision,
     NativeEncoder,
@@ -298,3 +300,23 @@ def test_kernels_of_other_sources_are_refused(
         assert "compiled from other sources" in capsys.readouterr().err
     finally:
         kernels._library.cache_clear()
+
+
+def test_a_setting_that_names_no_kernels_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERTSMITH_KERNELS", "avx3\x1b[31m")
+    kernels._library.cache_clear()
+    try:
+        assert instruction_set() is not None
+        said = capsys.readouterr().err
+    finally:
+        kernels._library.cache_clear()
+    assert r"BERTSMITH_KERNELS is avx3\x1b[31m and has no effect" in said
+
+
+def test_more_threads_than_any_processor_has_are_refused() -> None:
+    assert EngineConfig(threads=1024).threads == 1024
+    for count, message in ((0, "at least 1"), (1025, "at most 1024")):
+        with pytest.raises(ConfigError, match=message):
+            EngineConfig(threads=count)

@@ -1,9 +1,10 @@
 """The command line, cut off without warning at one of the moments in which it touches the disk.
 
-    python dying.py MOMENT COMMAND...
+    python dying.py MOMENT[:SIGNAL] COMMAND...
 
 Writes stop halfway at their moment; files are small, so that there are many. Moments are counted in
-the whole program from 1; one beyond the last lets the command end well.
+the whole program from 1; one beyond the last lets the command end well. With the number of a signal
+the command and its processes get that, as from a terminal, and nothing is cut off.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from bertsmith.text.corpus import sections
 
 
 class Moments:
-    """Counts moments, and ends the process at one of them."""
+    """Counts moments, and ends the process, or sends a signal, at one of them."""
 
-    def __init__(self, last: int) -> None:
-        self._last = last
+    def __init__(self, last: int, number: int = 0) -> None:
+        self._last, self._number = last, number
         self.passed = 0
 
     def pass_one(self) -> bool:
-        """Whether this is the moment."""
+        """Whether this is the moment to die."""
         self.passed += 1
-        return self.passed == self._last
+        if self.passed == self._last and self._number:
+            os.killpg(0, self._number)
+        return self.passed == self._last and not self._number
 
     def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, or the end."""
@@ -55,7 +58,7 @@ class Moments:
 
 def main() -> None:
     """Run the command."""
-    moments = Moments(int(sys.argv[1]))
+    moments = Moments(*map(int, sys.argv[1].split(":")))
     sections.SECTION_BYTES = preparing.GROUP_BYTES = 4_000
     unfinished.COMMIT_GROUPS = 3
     # several shards

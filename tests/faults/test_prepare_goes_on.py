@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.test_interruptions import interrupted, started, wait_until
+from faults.test_interruptions import started
 from invented import invented_documents
 
 DYING = (sys.executable, str(Path(__file__).with_name("dying.py")))
@@ -129,23 +129,19 @@ def test_an_interruption_tells_what_is_kept(
     corpus: Corpus, tmp_path: Path, number: signal.Signals, status: int, said: str, workers: int
 ) -> None:
     out = tmp_path / "made" / "store"
-    large = tmp_path / "large.txt"
-    text = (corpus.folder / "a.txt").read_text(encoding="utf-8")
-    with large.open("w", encoding="utf-8") as file:
-        for part in range(40):
-            file.write(text.replace("a", f"a{part} ") + "\n\n")
-    command = _command(large, corpus.vocabulary, out, workers)
-    journal = out.with_name("store.partial") / "journal.jsonl"
-    with started(str(NEVER), *command, place=tmp_path, program=DYING) as process:
-        wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 2, process)
-        ended, told = interrupted(process, number)
-    assert ended == status
-    first, _, last = told.partition(" % is done and kept in ")
+    command = corpus.command(out, workers)
+    moment = f"{corpus.moments // 2}:{number.value}"
+    with started(moment, *command, place=tmp_path, program=DYING) as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == status
+    first, _, last = told.splitlines()[-1].partition(" % is done and kept in ")
     assert first.startswith(f"bertsmith: {said}; ")
-    assert last == f"{journal.parent}: give the same command again to go on\n"
+    assert 0 < float(first.split()[-1]) < 100
+    kept = out.with_name("store.partial") / "journal.jsonl"
+    assert last == f"{kept.parent}: give the same command again to go on"
+    assert kept.exists()
     assert not out.exists()
     done = run(NEVER, command)
     assert done.returncode == 0
-    assert f"going on with {journal.parent}: {first.split()[-1]} % is done" in done.stderr
-    assert run(NEVER, _command(large, corpus.vocabulary, tmp_path / "again", 1)).returncode == 0
-    assert contents(out) == contents(tmp_path / "again")
+    assert f"going on with {kept.parent}: {first.split()[-1]} % is done" in done.stderr
+    assert contents(out) == corpus.store

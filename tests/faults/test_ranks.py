@@ -27,6 +27,8 @@ SETTINGS = (
     "--model tiny --recipe paper --phases [] --force --log-every 1 --max-length 32 "
     "--tokens-per-batch 96 --precision fp32 --learning-rate 1e-3"
 )
+# the second where the launcher, whose child it is, was the first to ask for its status
+DEATHS = ("was killed by signal 9 (SIGKILL)", "was killed or has crashed")
 LOST = "give the same command again: it goes on from what is saved"
 
 
@@ -114,7 +116,7 @@ def test_a_killed_rank_is_named(shared: dict[str, str], tmp_path: Path) -> None:
     assert launched.process.returncode
     (line,) = ours(told)
     assert line.startswith(f"bertsmith: rank 1 (pid {pid} on ")
-    assert line.endswith(f") was killed by signal 9 (SIGKILL); {LOST}")
+    assert line.endswith(tuple(f") {death}; {LOST}" for death in DEATHS))
 
 
 @pytest.mark.faults
@@ -157,7 +159,7 @@ def test_two_machines(shared: dict[str, str], tmp_path: Path) -> None:
         told = ours(one.ended()) + ours(two.ended())
     (line,) = told
     assert f"(pid {pid} on " in line
-    assert "was killed by signal 9 (SIGKILL)" in line
+    assert any(death in line for death in DEATHS)
 
 
 def test_the_page_on_many_machines_can_be_followed(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def of(precision: Any, seconds: float, score: float) -> Measurement:  # noqa: AN
         (5.0, 3.5, 0.9, "1.17 times the time of fp32"),
         (2.0, 1.0, 0.894, "int8 costs 0.60 points of accuracy"),
         (2.0, 1.0, 0.99, None),
+        (2.0, 1.0, float("nan"), "these labelled rows give no accuracy"),
     ],
 )
 def test_the_gate(bf16: float, int8: float, score: float, message: str | None) -> None:

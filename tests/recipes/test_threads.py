@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertsmith.batches.config import SampleConfig
-from bertsmith.core.errors import StoreError, UserError
+from bertsmith.core.errors import StoreError, UserError, WorkerDied
 from bertsmith.network.batch import Batch
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
@@ -240,3 +240,68 @@ def test_a_network_without_room_is_refused_before_it_is_tried(
         )
     assert not tried
     assert not (tmp_path / "run").exists()
+
+
+def died(*_: object) -> float:
+    raise WorkerDied("a process that trains has died")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "free", "replicas"),
+    [
+        (lambda *_: 1e-4, 2**40, MOST),
+        (lambda *_: 1e4, 2**40, 1),
+        (died, 2**40, 1),
+        # the memory that replicas share is not there
+        (lambda *_: 1e-4, 2**20, 1),
+    ],
+)
+def test_a_run_keeps_its_replicas_where_a_trial_finds_them_faster(
+    seconds: Callable[..., float],
+    free: int,
+    replicas: int,
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine(QUIET)
+    monkeypatch.setattr(speed, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(speed, "_seconds_of_replicas", seconds)
+    monkeypatch.setattr(speed, "free_memory", lambda device: free)
+    out = tmp_path / "run"
+    config = PretrainConfig(store=store, out=out, model="tiny", steps=2, settings=QUICK, force=True)
+    pretrain(config)
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert record["replicas"] == replicas
+    assert record["threads"] == (1 if replicas > 1 else MOST)
+    # the same run, whatever a trial would find by now
+    monkeypatch.setattr(speed, "_seconds_of_replicas", lambda *_: 1e4 if replicas > 1 else 1e-4)
+    pretrain(config)
+
+
+def test_replicas_are_really_tried(
+    machine: Callable[[dict[int, float]], list[int]],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processes start and compute parts; a tiny network by them is slower than threads claim."""
+    machine(dict.fromkeys(QUIET, 1000000000000.0))
+    monkeypatch.setattr(speed, "_LEAST_SECONDS", 0.0)
+    timed, found = speed._seconds_of_replicas, list[float]()
+
+    def noted(trial: speed.Trained, batch: Batch, processes: int) -> float:
+        found.append(timed(trial, batch, processes))
+        return found[-1]
+
+    monkeypatch.setattr(speed, "_seconds_of_replicas", noted)
+    torch.set_num_threads(2)
+    pretrain(
+        PretrainConfig(
+            store=store, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK, force=True
+        )
+    )
+    assert len(found) == 1
+    assert found[0] > 0
+    assert threads_of(tmp_path / "run") == 2

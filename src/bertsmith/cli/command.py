@@ -91,7 +91,7 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
 
 @dataclass(frozen=True, kw_only=True)
 class _Given:
-    """What arguments and their config file say."""
+    """The values that arguments and their config file give."""
 
     values: Mapping[str, Any]
     """Values by the names of options."""

@@ -20,6 +20,10 @@ POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
 MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
 
 
+MOST_THREADS = 1024
+"""Beyond these the libraries below end the process instead of refusing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(Config):
     """The computation of answers."""
@@ -34,6 +38,10 @@ class EngineConfig(Config):
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})
+        if self.threads is not None and self.threads > MOST_THREADS:
+            raise ConfigError(
+                f"--threads is {self.threads}", remedy=f"it must be at most {MOST_THREADS}"
+            )
 
 
 FULL_PRECISION = EngineConfig(precision="fp32")

@@ -8,6 +8,7 @@ variable BERTSMITH_KERNELS, avx2, avx512 or none, makes it choose a lower one.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from functools import cache
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.core.log import say
+from bertsmith.core.printable import printable
 from bertsmith.core.shapes import Places
 from bertsmith.network.attention.rotary import rotation
 from bertsmith.network.batch import Batch
@@ -101,6 +103,10 @@ def _library() -> ctypes.CDLL | None:
             "bertsmith again, or in a checkout: python hatch_build.py"
         )
         return None
+    asked = os.environ.get("BERTSMITH_KERNELS", "")
+    if asked not in ("", "none", *_INSTRUCTION_SETS.values()):
+        known = ", ".join([*_INSTRUCTION_SETS.values(), "none"])
+        say(f"BERTSMITH_KERNELS is {printable(asked, 40)} and has no effect: it can be {known}")
     library.bs_instruction_set.restype = c_int32
     found = library.bs_instruction_set()
     if found == _FAILED_TEST:

@@ -8,6 +8,7 @@ refuses.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -137,11 +138,15 @@ def refuse_slow_or_worse(measured: Sequence[Measurement]) -> None:
             f"{fastest.precision}",
             remedy=f"answer with --precision {fastest.precision}",
         )
-    if exact.score - small.score > MOST_LOST:
-        name = next(iter(small.scores))
+    name, lost = score_label(next(iter(small.scores))), exact.score - small.score
+    if math.isnan(lost):
         raise ConfigError(
-            f"int8 costs {exact.score - small.score:.2f} points of {score_label(name)}, more than "
-            f"{MOST_LOST}",
+            f"these labelled rows give no {name}, as when a model says the same of all of them",
+            remedy="give others as --dev",
+        )
+    if lost > MOST_LOST:
+        raise ConfigError(
+            f"int8 costs {lost:.2f} points of {name}, more than {MOST_LOST}",
             remedy=f"answer with --precision {fastest.precision}",
         )
 

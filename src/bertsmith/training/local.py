@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bertsmith.core.errors import WorkerDied
+from bertsmith.core.errors import ConfigError, WorkerDied
 from bertsmith.core.log import complain
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
@@ -40,6 +40,8 @@ from bertsmith.training.processes import Gone, Worker, failure, keep_large_block
 from bertsmith.training.replicas import Objective, Replica
 
 PARTS_PER_PROCESS = 2
+POSSIBLE = hasattr(os, "memfd_create")
+"""Whether the system has memory that processes share without a name: Linux has."""
 _ALIGNED = 16  # floats in a cache line
 _SILENT_SECONDS = 10.0
 
@@ -205,6 +207,12 @@ def _serve(connection: Connection) -> None:
         receive(connection)  # until the other end closes
 
 
+def shared_bytes(model: nn.Module, processes: int) -> int:
+    """Return the bytes of shared memory that replicas of a model in so many processes take."""
+    values = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    return 4 * values * (1 + PARTS_PER_PROCESS * processes)
+
+
 class LocalReplicas:
     """Computes the gradient of a batch by several processes, or by this one as several would."""
 
@@ -266,8 +274,13 @@ def local_replicas(
     """Yield replicas of a model in `processes`, this one among them, that share its weights.
 
     Meanwhile the trained parameters lie in shared memory. `processes` does not change results.
-    Raises `WorkerDied`.
+    Raises `WorkerDied`, and `ConfigError` on a system without such memory.
     """
+    if not POSSIBLE:
+        raise ConfigError(
+            "the run was begun with several local replicas, which need Linux",
+            remedy="go on where it was begun, or begin another with --out",
+        )
     replica = Replica(model, objective, precision, ALONE)
     parameters = _trained(replica)
     memory = os.memfd_create("bertsmith")

@@ -10,6 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,16 +20,23 @@ from torch import nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
+from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Losses
-from bertsmith.recipes.resources import Finding, judged
+from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, judged
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig
-from bertsmith.training.local import PARTS_PER_PROCESS, DropoutKey, local_replicas
+from bertsmith.training.local import (
+    PARTS_PER_PROCESS,
+    POSSIBLE,
+    DropoutKey,
+    local_replicas,
+    shared_bytes,
+)
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
@@ -195,15 +203,31 @@ def measure_threads(
         well_shared = speeds[most] > _WELL_SHARED * most * speeds[1]
         if whole.given or well_shared or lasts < _LEAST_SECONDS or whole.sequences < most:
             return choice
-        with threads_of_torch(1):
-            shared = whole.tokens / (_seconds_of_replicas(trial, whole, most) + update)
-    best = speeds[choice.threads]
-    if shared <= CLEARLY_FASTER * best:
+        if not _have_room(trial, most):
+            return choice
+        with threads_of_torch(1), suppress(WorkerDied):
+            seconds = _seconds_of_replicas(trial, whole, most) + update
+            return _faster(choice, speeds[choice.threads], most, whole.tokens / seconds)
+        return choice
+
+
+def _have_room(trial: Trained, processes: int) -> bool:
+    """Return whether replicas of a model would leave half of the memory free."""
+    if not POSSIBLE:
+        return False
+    free = free_memory(trial.model.device)
+    taken = shared_bytes(trial.model, processes) + (processes - 1) * WORKING_ROOM
+    return free is None or taken <= free / 2
+
+
+def _faster(choice: ThreadChoice, speed: float, replicas: int, shared: float) -> ThreadChoice:
+    """Return so many replicas, of `shared` tokens a second, where they are clearly faster."""
+    if shared <= CLEARLY_FASTER * speed:
         return choice
     return ThreadChoice(
         threads=1,
-        replicas=most,
-        reason=f"{most} replicas of one thread: {shared:,.0f} tokens/s against {best:,.0f} of "
+        replicas=replicas,
+        reason=f"{replicas} replicas of one thread: {shared:,.0f} tokens/s against {speed:,.0f} of "
         f"{counted(choice.threads, 'thread')} in one process",
     )
 
