@@ -63,7 +63,7 @@ OURS = """
 import sys
 from pathlib import Path
 import numpy as np
-from bertsmith.recipes.embed import open_embedder, vectors
+from bertsmith.tasks.opening import open_embedder, vectors
 folder, text, out = map(Path, sys.argv[1:])
 np.save(out, vectors(open_embedder(folder), [text.read_text().strip()]))
 """

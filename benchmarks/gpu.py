@@ -32,8 +32,8 @@ from rich.table import Table
 
 from accelerator.contestants import Plan, train_ours, train_rival
 from accelerator.text import Text, text_for
+from bertsmith.engine.devices import device_named
 from bertsmith.network.families.bert import BERT
-from bertsmith.recipes.devices import device_named
 
 PARTS = ("throughput", "rival", "ours", "table")
 LONGEST = (128, 512)

@@ -129,7 +129,7 @@ class Network(Ours):
         import torch
 
         from bertsmith.engine.prepared import Prepared
-        from bertsmith.recipes.embed import open_embedder, vectors
+        from bertsmith.tasks.opening import open_embedder, vectors
         from bertsmith.weights.folder import load_model
 
         torch.set_num_threads(threads)

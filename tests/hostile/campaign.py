@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.core.errors import UserError
-from bertsmith.recipes.embed import open_embedder, vectors
+from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from hostile.mutations import mutated_bytes, mutated_json, mutated_lines, mutated_tensors

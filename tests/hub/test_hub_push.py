@@ -11,7 +11,7 @@ import yaml
 from bertsmith.core.errors import ConfigError, HubError, ModelFolderError
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
-from bertsmith.recipes.embed import open_embedder, vectors
+from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from hub.fake_hub import FakeHub, Files, Refusal

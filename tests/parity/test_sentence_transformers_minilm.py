@@ -15,7 +15,7 @@ from transformers import BertModel, BertTokenizer
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.features import features
-from bertsmith.recipes.embed import Embedder, open_embedder, vectors
+from bertsmith.tasks.opening import Embedder, open_embedder, vectors
 from bertsmith.text.examples.reading import Example
 from bounds import close_to_transformers, close_unit_vectors
 

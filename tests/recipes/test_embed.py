@@ -21,7 +21,8 @@ from bertsmith.engine.config import FULL_PRECISION, FeatureConfig
 from bertsmith.engine.features import TextFeatures, features
 from bertsmith.network.pooling import Dense, UnitLength
 from bertsmith.recipes.config import EmbedConfig
-from bertsmith.recipes.embed import embed, open_embedder
+from bertsmith.recipes.embed import embed
+from bertsmith.tasks.opening import open_embedder
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder

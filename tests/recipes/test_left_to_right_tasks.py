@@ -22,7 +22,6 @@ from bertsmith.engine.config import ContinuationConfig, FeatureConfig
 from bertsmith.network.batch import pack
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
-from bertsmith.recipes.embed import open_embedder, vectors
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import dry_run, finetune
@@ -30,6 +29,7 @@ from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers

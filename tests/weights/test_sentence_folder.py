@@ -18,8 +18,8 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import ACTIVATIONS, Dense, UnitLength
-from bertsmith.recipes.embed import open_embedder
-from bertsmith.recipes.embed import vectors as our_vectors
+from bertsmith.tasks.opening import open_embedder
+from bertsmith.tasks.opening import vectors as our_vectors
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

@@ -25,6 +25,7 @@ from bertsmith.recipes.config import (
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
+from bertsmith.serving.config import ServeConfig
 
 
 def demo(config: DemoConfig) -> object:
@@ -212,6 +213,19 @@ def embed(config: EmbedConfig) -> None:
     recipe(config)
 
 
+def serve(config: ServeConfig) -> None:
+    """Serve models over HTTP, to programs and on a page to try them.
+
+    /answer answers for every model, /v1/embeddings as OpenAI does, /embed, /predict, /rerank and
+    others as text-embeddings-inference does; /openapi.json describes them. SIGTERM lets what was
+    asked be answered first. It is not encrypted: put a proxy in front of it where it leaves this
+    machine.
+    """
+    from bertsmith.serving.server import serve as recipe
+
+    recipe(config)
+
+
 def completion(config: CompletionConfig) -> object:
     """Print the script by which a shell completes verbs, options and their values.
 
@@ -348,6 +362,15 @@ COMMANDS: dict[str, Command] = {
             "minilm questions.txt --out questions.npy",
             "run/model reviews.csv --out reviews.parquet --layer second-to-last --pool cls+mean",
             "run/model lines.txt --out words.npy --layer concat-last-4 --pool word-mean",
+        ),
+    ),
+    "serve": Command(
+        config=ServeConfig,
+        run=serve,
+        examples=(
+            "spam/model",
+            "minilm names/model --name vectors,names --port 8080",
+            "spam/model --check",
         ),
     ),
     "completion": Command(config=CompletionConfig, run=completion, examples=("bash",)),

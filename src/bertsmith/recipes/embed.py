@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -22,22 +20,14 @@ from bertsmith.core.files import committed, made_folder, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.core.printable import counted
-from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig, Unit
-from bertsmith.engine.features import Features, TextFeatures, for_model, width
-from bertsmith.engine.predictor import ROWS, Predictor
-from bertsmith.engine.prepared import Prepared, prepare_model
-from bertsmith.hub.models import model_folder
-from bertsmith.network.pooling import Dense, UnitLength
+from bertsmith.engine.config import Unit
+from bertsmith.engine.features import TextFeatures
 from bertsmith.recipes.config import EmbedConfig
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.rows import Texts
+from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header
-from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model
-from bertsmith.weights.quantized import quantized_precision
-from bertsmith.weights.sentence_folder import SentenceSettings, read_sentence_folder
 
 # vectors that are put into one row group
 _GROUP_BYTES = 2**24
@@ -241,118 +231,6 @@ def _offsets(waiting: Sequence[TextFeatures]) -> NDArray[np.int32]:
 
 
 _WRITERS: dict[str, Writer] = {".npy": _Arrays, ".parquet": _Table, ".jsonl": _Lines}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embedder:
-    """A model made ready to answer, and the features that are asked of it."""
-
-    engine: Prepared
-    tokenizer: Tokenizer
-    config: FeatureConfig
-    after: tuple[Dense | UnitLength, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """The length of its vectors."""
-        return width(self.engine.model, self.config, self.after)
-
-    def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
-        """Yield the features of a stream of examples, as `engine.features.features` does."""
-        return self._predictor(examples, rows=self._extraction.rows(ROWS))
-
-    @cached_property
-    def _extraction(self) -> Features:
-        return Features(self.engine.model, self.tokenizer, self.config, self.after)
-
-    @cached_property
-    def _predictor(self) -> Predictor[Example, TextFeatures]:
-        return self.engine.predictor(self._extraction)
-
-
-def open_embedder(
-    name: str | Path,
-    config: FeatureConfig | None = None,
-    *,
-    prompt: str | None = None,
-    engine: EngineConfig = FULL_PRECISION,
-    device: str = "cpu",
-    loaded: tuple[Prepared, Tokenizer] | None = None,
-) -> Embedder:
-    """Return the model of a folder, or of `hub:owner/name`, and what to do with it.
-
-    Where the model is `loaded`, only the rest of the folder is read.
-
-    Pooling "auto" is that of the folder.
-
-    A sentence-transformers folder pools, maps and normalises as its files say, and cuts texts where
-    they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or the
-    last token if its model reads from left to right. With another pooling than "auto" only the
-    limit and the prompt are the folder's. Raises `ModelFolderError`, `ConfigError` and what
-    `load_model` raises.
-    """
-    config, folder = config or FeatureConfig(), model_folder(name)
-    settings = read_sentence_folder(folder)
-    if settings is None:
-        if prompt is not None:
-            raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
-        after: tuple[Dense | UnitLength, ...] = ()
-    else:
-        after = settings.after if config.pool == "auto" else ()
-        unused = [each for each, text in settings.prompts.items() if text]
-        if unused and prompt is None and settings.default_prompt is None:
-            say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
-        config = _by_folder(config, settings, prompt)
-    if loaded is None:
-        model, tokenizer = load_model(folder if settings is None else settings.network)
-        prepared = prepare_model(
-            model.to(device_named(device)), engine, automatic=quantized_precision(folder)
-        )
-    else:
-        prepared, tokenizer = loaded
-    config = for_model(config, prepared.model)
-    embedder = Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=after)
-    _check_width(embedder, folder)
-    return embedder
-
-
-def _by_folder(
-    config: FeatureConfig, settings: SentenceSettings, prompt: str | None
-) -> FeatureConfig:
-    """The config with what the folder says where nothing else is asked for."""
-    pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
-    limits = [each for each in (config.max_length, settings.longest) if each is not None]
-    return replace(
-        config,
-        pool=pool,
-        max_length=min(limits) if limits else None,
-        lowercase=config.lowercase or settings.lowercase,
-        prompt=config.prompt or (settings.prompt(prompt) if config.unit == "text" else ""),
-    )
-
-
-def _check_width(embedder: Embedder, folder: Path) -> None:
-    found = width(embedder.engine.model, embedder.config)
-    for layer in embedder.after:
-        if isinstance(layer, Dense):
-            if layer.inputs != found:
-                raise ConfigError(
-                    f"vectors are {found} wide, and the folder's Dense takes {layer.inputs}",
-                    where=folder,
-                    remedy="take the last layer, or name a pooling",
-                )
-            found = layer.outputs
-
-
-def vectors(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return the vectors of some texts, (texts, width), each as it stands."""
-    assert embedder.config.unit == "text", "tokens and words are what `features` gives"
-    examples = (
-        Example(text=text, text_pair=None, label=None, source="texts", line=line)
-        for line, text in enumerate(texts, start=1)
-    )
-    rows = [each.vectors for each in embedder.features(examples)]
-    return np.stack(rows) if rows else np.zeros((0, embedder.width), np.float32)
 
 
 def embed(config: EmbedConfig) -> None:

@@ -29,10 +29,10 @@ from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import markdown as shown
 from bertsmith.engine.config import FULL_PRECISION
+from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import prepare_model
 from bertsmith.evaluation.metrics import format_scores, mean_and_spread
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings, GlueConfig
 from bertsmith.recipes.finetune.inputs import room_of
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome

@@ -31,23 +31,18 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.options import configured
 from bertsmith.engine.config import EngineConfig, FeatureConfig
-from bertsmith.engine.prepared import Prepared, prepare_model
+from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.devices import device_named
-from bertsmith.recipes.embed import Embedder, open_embedder
 from bertsmith.recipes.predict.config import MeasuringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
+from bertsmith.tasks.opening import Embedder, open_embedder, open_model
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
-from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import load_model
-from bertsmith.weights.quantized import quantized_precision
-from bertsmith.weights.sentence_folder import read_sentence_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,7 +93,7 @@ class LoadedModel:
         self.name = str(name)
         # the working folder may be another one later
         self._folder, self._device, self._config = folder.resolve(), device, config
-        self.engine, self.tokenizer = _opened(self._folder, device, config)
+        self.engine, self.tokenizer = open_model(self._folder, device, config)
         self._measuring = self.engine
         # opened once: that takes as long as the answer to a short text
         self._answerings: dict[object, Presented[Any]] = {}
@@ -199,7 +194,7 @@ class LoadedModel:
         answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
-            self._measuring = _opened(self._folder, self._device, exact)[0]
+            self._measuring = open_model(self._folder, self._device, exact)[0]
         with _file_of(rows) as file:
             return evaluate_model(
                 self._measuring, answering, file, where=self.name, reading=config.reading
@@ -315,11 +310,3 @@ def load(
     options = {"precision": precision, "threads": threads, "reproducible": reproducible}
     config = configured(EngineConfig, options, spelled=in_python)
     return LoadedModel(model, model_folder(model), device_named(device), config)
-
-
-def _opened(folder: Path, device: torch.device, config: EngineConfig) -> tuple[Prepared, Tokenizer]:
-    """Return the model of a folder, made ready to answer, and its tokenizer."""
-    sentences = read_sentence_folder(folder)
-    loaded, tokenizer = load_model(folder if sentences is None else sentences.network)
-    quantized = quantized_precision(folder)
-    return prepare_model(loaded.to(device), config, automatic=quantized), tokenizer

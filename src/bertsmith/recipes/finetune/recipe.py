@@ -27,10 +27,10 @@ from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.experiment import Experiment, training_counts
 from bertsmith.recipes.finetune.inputs import (

@@ -9,12 +9,12 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.printable import printable
+from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.evaluation.spans import EntityScores, macro_f1
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure

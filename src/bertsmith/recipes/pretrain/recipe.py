@@ -21,12 +21,12 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import device_named
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.pretrain.config import (
     PretrainConfig,
     PretrainRun,

@@ -13,12 +13,12 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import file_hash
 from bertsmith.core.log import say
+from bertsmith.engine.devices import best_device, device_named
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import objective_of
-from bertsmith.recipes.devices import best_device, device_named
 from bertsmith.recipes.pretrain.config import (
     WIRING,
     PretrainConfig,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.recipes.devices import best_device, device_named
+from bertsmith.engine.devices import best_device, device_named
 
 
 def machine(patch: pytest.MonkeyPatch, count: int, cuda: str | None = "12.8") -> None:

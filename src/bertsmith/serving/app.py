@@ -1,0 +1,257 @@
+"""The application: every path, what refusals look like in each dialect, and the page to try it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bertsmith.core import VERSION
+from bertsmith.core.log import say
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.dialects import inference, openai, ours
+from bertsmith.serving.dialects.service import Endpoint, Service, reply
+from bertsmith.serving.gateway import Gateway
+from bertsmith.serving.limits import App, Keys, Limits, Receive, Scope
+from bertsmith.serving.metrics import CONTENT_TYPE, Metrics
+from bertsmith.serving.openapi import described
+from bertsmith.serving.refusals import (
+    Failed,
+    NotThere,
+    Overloaded,
+    Refusal,
+    Unavailable,
+    WrongMethod,
+)
+from bertsmith.serving.schema import parsed
+
+ENDPOINTS: tuple[Endpoint, ...] = (*ours.ENDPOINTS, *openai.ENDPOINTS, *inference.ENDPOINTS)
+_INFERENCE = frozenset(
+    (*(endpoint.path for endpoint in inference.ENDPOINTS), "/info", "/health", "/ready")
+)
+_CLIENT_CLOSED = 499
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> App:
+    """Return the application that answers requests by a gateway."""
+    service = Service(gateway=gateway, limits=config.limits)
+    fixed = _fixed(service, config)
+    paths = [*(endpoint.path for endpoint in ENDPOINTS), *fixed, "/", "/metrics", "/openapi.json"]
+    metrics = Metrics(gateway, paths)
+    document = described(ENDPOINTS)
+
+    async def show_metrics(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    async def show_document(request: Request) -> Response:
+        return reply(document)
+
+    routes = [
+        *(
+            Route(endpoint.path, _asked(service, endpoint), methods=["POST"])
+            for endpoint in ENDPOINTS
+        ),
+        *(Route(path, show, methods=["GET"]) for path, show in fixed.items()),
+        Route("/metrics", show_metrics, methods=["GET"]),
+        Route("/openapi.json", show_document, methods=["GET"]),
+        *_page_routes(),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            Refusal: _handle_refusal,
+            HTTPException: _handle_http,
+            Exception: _handle_fault,
+        },
+    )
+    app.router.redirect_slashes = False
+    return Limits(app, config, _refusing, keys or Keys(()), metrics.count)
+
+
+def _fixed(
+    service: Service, config: ServeConfig
+) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    """Return the paths that tell about the server."""
+    gateway = service.gateway
+
+    async def info(request: Request) -> Response:
+        if not gateway.models:
+            raise Unavailable("the models are being opened")
+        limits = config.limits
+        about = {
+            "max_concurrent_requests": limits.connections,
+            "max_batch_tokens": limits.queue_tokens,
+            "max_batch_requests": None,
+            "max_client_batch_size": limits.max_inputs,
+            "auto_truncate": False,
+            "tokenization_workers": gateway.size,
+            "version": VERSION,
+        }
+        return reply(inference.info(gateway.models, about))
+
+    async def models(request: Request) -> Response:
+        return reply(openai.listed(gateway.models))
+
+    async def health(request: Request) -> Response:
+        return reply({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        if not gateway.ready:
+            raise Unavailable(
+                "the server is about to end" if gateway.leaving else "no model is open"
+            )
+        return reply({"status": "ready"})
+
+    return {"/info": info, "/v1/models": models, "/health": health, "/ready": ready}
+
+
+def _asked(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function of starlette for an endpoint."""
+
+    async def run(request: Request) -> Response:
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            return Response(status_code=_CLIENT_CLOSED)
+        asked = parsed(body, endpoint.body, service.limits.max_inputs)
+        found = await _while_connected(request.receive, endpoint.run(service, asked))
+        return Response(status_code=_CLIENT_CLOSED) if found is None else found
+
+    return run
+
+
+async def _while_connected(receive: Receive, work: Awaitable[Response]) -> Response | None:
+    """Return what a coroutine returns; it is cancelled, None returned, when the client hangs up."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, gone):
+            each.cancel()
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+# refusals
+
+
+def refusal_response(path: str, refusal: Refusal) -> Response:
+    """Return what a refusal looks like in the dialect of a path."""
+    headers: dict[str, str] = {}
+    if isinstance(refusal, Overloaded):
+        headers["retry-after"] = str(refusal.retry_after)
+    if refusal.status in (408, 413):
+        # the rest of the body is not read
+        headers["connection"] = "close"
+    if refusal.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    status, content = refusal.status, _openai_error(refusal)
+    if path in _INFERENCE:
+        status = _INFERENCE_STATUS.get(refusal.code, status)
+        kind = _INFERENCE_TYPES.get(refusal.code, "validation")
+        content = {"error": refusal.message, "error_type": kind}
+    return Response(orjson.dumps(content), status, headers, "application/json")
+
+
+_INFERENCE_TYPES = {
+    "overloaded": "overloaded",
+    "internal_error": "backend",
+    "unavailable": "unhealthy",
+    "deadline_exceeded": "backend",
+}
+_INFERENCE_STATUS = {
+    "context_length_exceeded": 413,
+    "invalid_request": 422,
+    "internal_error": 424,
+}
+
+
+def _openai_error(refusal: Refusal) -> Mapping[str, Any]:
+    kind = "invalid_request_error" if refusal.status < 429 else refusal.code
+    return {
+        "error": {
+            "message": refusal.message,
+            "type": kind,
+            "code": refusal.code,
+            "param": refusal.parameter,
+        }
+    }
+
+
+def _refusing(scope: Scope, refusal: Refusal) -> App:
+    return refusal_response(scope["path"], refusal)
+
+
+async def _handle_refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refusal_response(request.url.path, error)
+
+
+async def _handle_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        refusal: Refusal = WrongMethod(f"this path is asked with {allowed}")
+        response = refusal_response(request.url.path, refusal)
+        response.headers["allow"] = allowed
+        return response
+    return refusal_response(request.url.path, NotThere("there is nothing at this path"))
+
+
+async def _handle_fault(request: Request, error: Exception) -> Response:
+    # the message of an error may quote a text
+    say(f"fault: {type(error).__name__} at {request.url.path}")
+    return refusal_response(request.url.path, Failed("the answer cannot be computed"))
+
+
+# the page
+
+
+def _page_routes() -> list[Route]:
+    """Return the routes of the page's files, which are read now; none where there is no page."""
+    folder = files("bertsmith.serving") / "page"
+    if not folder.is_dir():
+        return []
+    routes = []
+    for file in folder.iterdir():
+        kind = _PAGE_TYPES.get("." + file.name.rpartition(".")[2])
+        if kind is not None and file.is_file():
+            path = "/" if file.name == "index.html" else f"/page/{file.name}"
+            routes.append(Route(path, _shown(file.read_bytes(), kind), methods=["GET"]))
+    return routes
+
+
+def _shown(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def show(request: Request) -> Response:
+        return Response(content, media_type=kind, headers=_PAGE_HEADERS)
+
+    return show

@@ -1,0 +1,214 @@
+"""The endpoints of Hugging Face's text-embeddings-inference.
+
+Beyond theirs a body may name one of several `model`s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+
+from bertsmith.serving.dialects.service import Chosen, Endpoint, Service, reply, unit, vector
+from bertsmith.serving.messages import Input, ModelFacts, Outcome
+from bertsmith.serving.refusals import Malformed
+from bertsmith.serving.schema import (
+    EmbedRequest,
+    PredictRequest,
+    RerankRequest,
+    SimilarityRequest,
+    TokenizeRequest,
+)
+
+
+async def embed(service: Service, asked: EmbedRequest) -> Response:
+    """Return a vector of each text."""
+    chosen = service.choose(asked.model, "vectors")
+    outcomes = await service.ask(chosen, _texts(chosen, asked))
+    vectors = np.stack([vector(outcome) for outcome in outcomes])
+    return reply(unit(vectors) if asked.normalize else vectors, outcomes)
+
+
+async def embed_all(service: Service, asked: EmbedRequest) -> Response:
+    """Return a vector of each token of each text, special ones included."""
+    chosen = service.choose(asked.model, "token-vectors")
+    outcomes = await service.ask(chosen, _texts(chosen, asked))
+    # the width of a model's last layer, which the vectors of texts may not have
+    rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
+    return reply(rows, outcomes)
+
+
+def _texts(chosen: Chosen, asked: EmbedRequest) -> list[Input]:
+    if asked.dimensions not in (None, chosen.facts.width):
+        raise Malformed(f"dimensions is {asked.dimensions}, not {chosen.facts.width}")
+    if asked.prompt_name is not None:
+        raise Malformed("prompts are not chosen by request", parameter="prompt_name")
+    if asked.truncate and asked.truncation_direction.lower() == "left":
+        raise Malformed("texts are truncated at their end", parameter="truncation_direction")
+    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    return [Input(text, truncate=bool(asked.truncate)) for text in texts]
+
+
+async def predict(service: Service, asked: PredictRequest) -> Response:
+    """Return the labels of each text or pair with their scores, the likeliest first."""
+    chosen = service.choose(asked.model, "classes", "multi-label", "regression", "ranking")
+    if asked.raw_scores and chosen.kind not in ("regression", "ranking"):
+        raise Malformed("there are probabilities only, no raw scores", parameter="raw_scores")
+    given = asked.inputs
+    # as there: a list of two texts is a pair only where it is the whole input
+    alone = isinstance(given, str) or (len(given) == 2 and all(isinstance(x, str) for x in given))
+    rows = [given] if alone else given
+    inputs = [_pair(row, bool(asked.truncate)) for row in rows]
+    outcomes = await service.ask(chosen, inputs)
+    found = [_scored(chosen.facts, outcome, asked.raw_scores) for outcome in outcomes]
+    return reply(found[0] if alone else found, outcomes)
+
+
+def _pair(row: object, truncate: bool) -> Input:
+    if isinstance(row, str):
+        return Input(row, truncate=truncate)
+    assert isinstance(row, list)
+    first, *second = row
+    return Input(first, second[0] if second else None, truncate=truncate)
+
+
+def _scored(facts: ModelFacts, outcome: Outcome, raw: bool) -> list[dict[str, Any]]:
+    answer = outcome.answer
+    if "scores" in answer:
+        return [{"score": each["score"], "label": each["label"]} for each in answer["scores"]]
+    label = facts.labels[0] if facts.labels else "LABEL_0"
+    if "value" in answer:
+        return [{"score": answer["value"], "label": label}]
+    return [{"score": _logit(answer["score"]) if raw else answer["score"], "label": label}]
+
+
+def _logit(share: float) -> float:
+    bounded = min(max(share, 1e-12), 1 - 1e-12)
+    return math.log(bounded / (1 - bounded))
+
+
+async def rerank(service: Service, asked: RerankRequest) -> Response:
+    """Return the texts by their relevance to a query, the most relevant first."""
+    chosen = service.choose(asked.model, "ranking", "regression")
+    inputs = [Input(asked.query, text, truncate=bool(asked.truncate)) for text in asked.texts]
+    outcomes = await service.ask(chosen, inputs)
+    scores = [_scored(chosen.facts, outcome, asked.raw_scores)[0]["score"] for outcome in outcomes]
+    order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
+    found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
+    if asked.return_text:
+        found = [{**each, "text": asked.texts[each["index"]]} for each in found]
+    return reply(found, outcomes)
+
+
+def _number(score: float | None) -> float:
+    return -math.inf if score is None else score
+
+
+async def similarity(service: Service, asked: SimilarityRequest) -> Response:
+    """Return the cosine of a sentence with each of several others."""
+    chosen = service.choose(asked.model, "vectors")
+    truncate = bool(asked.parameters and asked.parameters.truncate)
+    texts = [asked.inputs.source_sentence, *asked.inputs.sentences]
+    outcomes = await service.ask(chosen, [Input(text, truncate=truncate) for text in texts])
+    source, *others = unit(np.stack([vector(outcome) for outcome in outcomes]))
+    return reply(np.stack(others) @ source, outcomes)
+
+
+async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
+    """Return the tokens of each text with their characters."""
+    chosen = service.choose(asked.model, "tokens")
+    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    outcomes = await service.ask(chosen, [Input(text) for text in texts])
+    return reply([_tokens(outcome.answer, asked.add_special_tokens) for outcome in outcomes])
+
+
+def _tokens(rows: Sequence[tuple[Any, ...]], specials: bool) -> list[dict[str, Any]]:
+    return [
+        {"id": number, "text": piece, "special": special, "start": start, "stop": end}
+        for number, piece, special, start, end in rows
+        if specials or start is not None
+    ]
+
+
+ENDPOINTS = (
+    Endpoint(
+        path="/embed",
+        summary="Vectors of texts",
+        body=EmbedRequest,
+        run=embed,
+        answer=[[0.6, -0.8]],
+    ),
+    Endpoint(
+        path="/embed_all",
+        summary="Vectors of all tokens of texts",
+        body=EmbedRequest,
+        run=embed_all,
+        answer=[[[0.6, -0.8], [0.1, 0.2]]],
+    ),
+    Endpoint(
+        path="/predict",
+        summary="Labels of texts or pairs with their scores",
+        body=PredictRequest,
+        run=predict,
+        answer=[{"score": 0.9, "label": "ham"}],
+    ),
+    Endpoint(
+        path="/rerank",
+        summary="Texts by their relevance to a query",
+        body=RerankRequest,
+        run=rerank,
+        answer=[{"index": 1, "score": 0.9}],
+    ),
+    Endpoint(
+        path="/similarity",
+        summary="Cosines of a sentence with others",
+        body=SimilarityRequest,
+        run=similarity,
+        answer=[0.7],
+    ),
+    Endpoint(
+        path="/tokenize",
+        summary="Tokens of texts",
+        body=TokenizeRequest,
+        run=tokenize,
+        answer=[[{"id": 101, "text": "[CLS]", "special": True, "start": None, "stop": None}]],
+    ),
+)
+
+
+def info(models: tuple[ModelFacts, ...], first: dict[str, Any]) -> dict[str, Any]:
+    """Return what /info says: of the first model as there, and of all of them."""
+    facts = models[0]
+    names = {str(number): label for number, label in enumerate(facts.labels)}
+    labels = {"id2label": names, "label2id": {label: int(key) for key, label in names.items()}}
+    types: dict[str, dict[str, Any]] = {
+        "vectors": {"embedding": {"pooling": "own"}},
+        "ranking": {"reranker": labels},
+    }
+    return {
+        "model_id": facts.name,
+        "model_sha": None,
+        "model_dtype": facts.precision,
+        "model_type": types.get(facts.kind, {"classifier": labels}),
+        "max_input_length": facts.max_input_length,
+        **first,
+        "models": [
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "can": each.can,
+                "labels": each.labels,
+                "max_input_length": each.max_input_length,
+                "precision": each.precision,
+                "backend": each.backend,
+                "family": each.family,
+                "width": each.width,
+                "pairs": each.pairs,
+                "mask": each.mask,
+            }
+            for each in models
+        ],
+    }

@@ -1,0 +1,113 @@
+"""Our own endpoint: /answer, for every kind of model, with characters of the text as sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+
+from bertsmith.serving.dialects.service import Endpoint, Service, reply, tokens, vector
+from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.serving.refusals import Malformed
+from bertsmith.serving.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
+
+Item = str | TextInput | QuestionInput | RankingInput
+
+
+async def answer(service: Service, asked: AnswerRequest) -> Response:
+    """Answer each input by what the model was made for, or by the task that is named."""
+    began = time.perf_counter()
+    kinds: tuple[Kind, ...] = () if asked.task is None else (asked.task,)
+    chosen = service.choose(asked.model, *kinds)
+    inputs: list[Input] = []
+    sizes: list[int] = []
+    for number, item in enumerate(asked.inputs):
+        own = _inputs(item, chosen.kind, number)
+        inputs += [replace(each, truncate=asked.truncate, top=asked.top) for each in own]
+        sizes.append(len(own))
+    outcomes = await service.ask(chosen, inputs)
+    grouped: list[list[Outcome]] = []
+    begin = 0
+    for size in sizes:
+        grouped.append(outcomes[begin : begin + size])
+        begin += size
+    return reply(
+        {
+            "model": chosen.facts.name,
+            "task": chosen.kind,
+            "answers": [_answer(chosen.kind, own) for own in grouped],
+            "milliseconds": round(1000 * (time.perf_counter() - began), 3),
+            "tokens": tokens(outcomes),
+        },
+        outcomes,
+    )
+
+
+def _inputs(item: Item, kind: Kind, number: int) -> list[Input]:
+    """Return what one input asks: several texts of a ranking."""
+    match item:
+        case RankingInput() if kind == "ranking":
+            return [Input(item.query, text) for text in item.texts]
+        case QuestionInput() if kind == "spans":
+            return [Input(item.question, item.context)]
+        case TextInput(choices=list() as choices) if kind == "choices":
+            return [Input(item.text, None, tuple(choices))]
+        case TextInput(choices=None) if kind not in ("ranking", "spans", "choices"):
+            return [Input(item.text, item.text_pair)]
+        case str() if kind not in ("ranking", "spans", "choices"):
+            return [Input(item)]
+    raise Malformed(f"input {number} is not of the form {_FORMS[kind]}", parameter="inputs")
+
+
+_PAIR = 'a text, or {"text": ..., "text_pair": ...}'
+_FORMS: dict[Kind, str] = {
+    "ranking": '{"query": ..., "texts": [...]}',
+    "spans": '{"question": ..., "context": ...}',
+    "choices": '{"text": ..., "choices": [...]}',
+    "classes": _PAIR,
+    "multi-label": _PAIR,
+    "regression": _PAIR,
+    "tags": "of a text",
+    "fill-mask": "of a text",
+    "next-sentence": '{"text": ..., "text_pair": ...}',
+    "vectors": _PAIR,
+}
+
+
+def _answer(kind: Kind, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the answer to one input."""
+    truncated = any(outcome.truncated for outcome in outcomes)
+    if kind == "ranking":
+        scores = [outcome.answer["score"] for outcome in outcomes]
+        return {"scores": scores, "truncated": truncated}
+    (outcome,) = outcomes
+    if kind == "vectors":
+        return {"vector": vector(outcome), "truncated": truncated}
+    return {**outcome.answer, "truncated": truncated}
+
+
+ENDPOINTS = (
+    Endpoint(
+        path="/answer",
+        summary="The answers of any model",
+        body=AnswerRequest,
+        run=answer,
+        answer={
+            "model": "spam",
+            "task": "classes",
+            "answers": [
+                {
+                    "label": "ham",
+                    "score": 0.9,
+                    "scores": [{"label": "ham", "score": 0.9}],
+                    "truncated": False,
+                }
+            ],
+            "milliseconds": 2.5,
+            "tokens": 12,
+        },
+    ),
+)

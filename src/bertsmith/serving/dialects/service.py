@@ -1,0 +1,121 @@
+"""What all dialects share: the model that is meant, the question, marks of truncated texts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.responses import Response
+
+from bertsmith.core.printable import printable
+from bertsmith.serving.config import LimitsConfig
+from bertsmith.serving.gateway import Gateway
+from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.refusals import Malformed, TooMuch, Unavailable, Unknown
+from bertsmith.serving.schema import Asked
+
+_MOST_MARKS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model and what is asked of it."""
+
+    index: int
+    facts: ModelFacts
+    kind: Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """The models behind the endpoints."""
+
+    gateway: Gateway
+    limits: LimitsConfig
+
+    def choose(self, name: str | None, *kinds: Kind) -> Chosen:
+        """Return the model of a name, or the first one that does one of `kinds`.
+
+        Without `kinds`, whatever it is for. Raises `Unknown`, `Malformed` and `Unavailable`.
+        """
+        models = self.gateway.models
+        if not models:
+            raise Unavailable("the models are being opened")
+        able = [
+            Chosen(index, facts, kind)
+            for index, facts in enumerate(models)
+            for kind in (kinds or facts.can[:1])
+            if _does(facts, kind)
+        ]
+        if name is not None:
+            if name not in (facts.name for facts in models):
+                known = ", ".join(facts.name for facts in models)
+                raise Unknown(f"there is no model {printable(name)!r}; there is: {known}")
+            able = [chosen for chosen in able if chosen.facts.name == name]
+        if not able:
+            which = "no model" if name is None else f"not the model {printable(name)!r}"
+            raise Malformed(f"{which} answers with {' or '.join(kinds)}", parameter="model")
+        return able[0]
+
+    async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
+        """Return the outcomes for inputs, in their order; raises `Refusal`."""
+        most = self.limits.max_inputs
+        if len(inputs) > most:
+            raise TooMuch(f"the request has {len(inputs):,} inputs, and {most:,} are allowed")
+        for number, asked in enumerate(inputs):
+            longest = max(map(len, asked.texts))
+            if longest > self.limits.max_characters:
+                raise TooMuch(
+                    f"input {number} has {longest:,} characters, and "
+                    f"{self.limits.max_characters:,} are read"
+                )
+        return await self.gateway.ask(chosen.index, chosen.kind, inputs)
+
+
+def _does(facts: ModelFacts, kind: Kind) -> bool:
+    return kind in facts.can or kind == "tokens" or (kind == "token-vectors" and facts.width > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A path that is asked with a body of a kind."""
+
+    path: str
+    summary: str
+    body: type[Asked]
+    run: Callable[[Service, Any], Awaitable[Response]]
+    answer: Any
+    """An example of the answer, for the description."""
+
+
+Style = Literal["openai", "tei"]
+"""The forms of errors."""
+
+
+def reply(content: object, outcomes: Sequence[Outcome] = ()) -> Response:
+    """Return a response of JSON, with the numbers of inputs that were truncated in a header."""
+    data = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    cut = [str(number) for number, outcome in enumerate(outcomes) if outcome.truncated]
+    headers = {"x-truncated": ",".join(cut[:_MOST_MARKS])} if cut else {}
+    return Response(data, media_type="application/json", headers=headers)
+
+
+def vector(outcome: Outcome) -> NDArray[np.float32]:
+    """Return the numbers of a vector, (width,)."""
+    return np.frombuffer(outcome.answer, np.float32)
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors (..., width) of length 1 with the same directions."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    found: NDArray[np.float32] = vectors / np.maximum(length, np.float32(1e-12))
+    return found
+
+
+def tokens(outcomes: Sequence[Outcome]) -> int:
+    """Return the tokens that were read."""
+    return sum(outcome.tokens for outcome in outcomes)

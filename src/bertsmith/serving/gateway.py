@@ -1,0 +1,447 @@
+"""The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
+
+It runs in one event loop and knows no HTTP. Each worker has at most two batches: one that it
+computes, and one that it encodes meanwhile. A batch is as large as is computed in `_BATCH_SECONDS`,
+by what was measured so far; larger texts are computed alone, and never by all workers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bertsmith.core.errors import UserError, WorkerDied
+from bertsmith.core.log import say
+from bertsmith.serving.config import LimitsConfig
+from bertsmith.serving.messages import (
+    Batch,
+    Cancel,
+    Done,
+    Input,
+    Kind,
+    ModelFacts,
+    Opened,
+    Outcome,
+    Refused,
+)
+from bertsmith.serving.queue import Entry, QueueFull, TokenQueue, TooLarge
+from bertsmith.serving.refusals import (
+    Failed,
+    Malformed,
+    Overloaded,
+    Refusal,
+    TimedOut,
+    TooLong,
+    TooMuch,
+    Unavailable,
+)
+from bertsmith.serving.workers import Link, Listener
+
+_BATCH_SECONDS = 0.05
+_LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
+_DEPTH = 2
+# share of what was known before in each estimate
+_MEMORY = 0.9
+_LONGEST_PAUSE = 5.0
+_OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
+_TICK = 1.0
+
+Group = tuple[int, Kind]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """The texts of one request."""
+
+    outcomes: list[Outcome | None]
+    left: int
+    done: asyncio.Future[None]
+    entries: list[Entry[Group, _Part]] = field(default_factory=list)
+
+    def end(self, index: int, outcome: Outcome) -> None:
+        """Take the outcome of a text."""
+        self.outcomes[index] = outcome
+        self.left -= 1
+        if not self.left and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, refusal: Refusal) -> None:
+        """Give the whole request up."""
+        if not self.done.done():
+            self.done.set_exception(refusal)
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A text of a request."""
+
+    job: _Job
+    index: int
+    asked: Input
+    number: int = 0
+    worker: _Worker | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A batch that a worker has."""
+
+    parts: list[_Part]
+    model: int
+    tokens: int
+    long: bool
+    since: float
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A worker and the batches that it has, the oldest first."""
+
+    link: Link
+    opened: bool = False
+    batches: deque[_Sent] = field(default_factory=deque)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its batches."""
+        return sum(batch.tokens for batch in self.batches)
+
+    @property
+    def long(self) -> bool:
+        """Return whether it computes a text that takes long."""
+        return any(batch.long for batch in self.batches)
+
+
+@dataclass(slots=True)
+class _Speed:
+    """What was learned of a model's texts: tokens for each byte, seconds for each token."""
+
+    tokens_per_byte: float = 0.3
+    seconds_per_token: float = _BATCH_SECONDS / _FIRST_BATCH
+
+    @property
+    def budget(self) -> int:
+        """The tokens of a batch."""
+        return max(_LEAST_BATCH, min(_MOST_BATCH, int(_BATCH_SECONDS / self.seconds_per_token)))
+
+    def learn(self, size: int, tokens: int, seconds: float) -> None:
+        """Take note of a batch."""
+        if tokens and size:
+            ratio = min(max(tokens / size, 0.01), 4.0)
+            self.tokens_per_byte += (1 - _MEMORY) * (ratio - self.tokens_per_byte)
+            pace = max(seconds / tokens, 1e-8)
+            self.seconds_per_token += (1 - _MEMORY) * (pace - self.seconds_per_token)
+
+
+@dataclass
+class Counts:
+    """What has happened so far, for the metrics."""
+
+    tokens: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    expired: int = 0
+    lost: int = 0
+    restarts: int = 0
+
+
+Starter = Callable[[Listener], Link]
+"""A function that starts a worker whose messages a listener gets."""
+
+
+class Gateway:
+    """Answers requests by workers; `models` are known once the first worker has opened them."""
+
+    def __init__(self, limits: LimitsConfig, start: Starter, count: int) -> None:
+        self.limits = limits
+        self.models: tuple[ModelFacts, ...] = ()
+        self.counts = Counts()
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue: TokenQueue[Group, _Part] = TokenQueue(limits.queue_tokens)
+        self._start, self._count = start, count
+        self._workers: list[_Worker] = []
+        self._speeds: list[_Speed] = []
+        self._jobs: set[_Job] = set()
+        self._idle = asyncio.Event()
+        self._number = 0
+        self._failures = 0
+        self._leaving = self._refusing = self._stopped = False
+        self._tick: asyncio.TimerHandle | None = None
+
+    # life
+
+    def start(self) -> None:
+        """Start the workers."""
+        for _ in range(self._count):
+            self._workers.append(_Worker(self._start(self)))
+        self._watch()
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self._count
+
+    @property
+    def ready(self) -> bool:
+        """Return whether further requests should be sent here."""
+        return not self._leaving and self._able
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether the server is about to end."""
+        return self._leaving
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are being answered."""
+        return len(self._jobs)
+
+    @property
+    def _able(self) -> bool:
+        return any(worker.opened for worker in self._workers)
+
+    def leave(self) -> None:
+        """Be no longer ready, while requests are still answered."""
+        self._leaving = True
+
+    async def drain(self) -> None:
+        """Refuse further requests, and wait until those that are there are answered."""
+        self._leaving = self._refusing = True
+        self._idle.clear()
+        if self._jobs:
+            await self._idle.wait()
+
+    def stop(self) -> None:
+        """End the workers."""
+        self._stopped = True
+        if self._tick is not None:
+            self._tick.cancel()
+        for worker in self._workers:
+            worker.link.kill()
+        for job in list(self._jobs):
+            job.fail(Unavailable("the server is shutting down"))
+
+    # requests
+
+    async def ask(self, model: int, task: Kind, inputs: Sequence[Input]) -> list[Outcome]:
+        """Return the outcomes of some inputs, in their order; raises `Refusal`.
+
+        Where it is cancelled, what was not computed yet will not be.
+        """
+        if self._refusing or not self._able:
+            why = "is shutting down" if self._refusing else "has no model open at the moment"
+            raise Unavailable(f"the server {why}")
+        job = _Job([None] * len(inputs), len(inputs), asyncio.get_running_loop().create_future())
+        self._add(job, model, task, inputs)
+        self._jobs.add(job)
+        try:
+            self._dispatch()
+            async with asyncio.timeout(self.limits.deadline):
+                await job.done
+        except TimeoutError:
+            raise TimedOut(f"not answered within {self.limits.deadline:g} seconds") from None
+        finally:
+            if job.left:
+                self._cancel(job)
+            self._jobs.discard(job)
+            if not self._jobs:
+                self._idle.set()
+        return [_checked(outcome) for outcome in job.outcomes]
+
+    def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
+        speed, facts = self._speeds[model], self.models[model]
+        most = facts.max_input_length
+        contents = []
+        for index, asked in enumerate(inputs):
+            tokens = min(2 + int(speed.tokens_per_byte * _size(asked)), most * _sequences(asked))
+            contents.append((_Part(job, index, asked), max(tokens, 2)))
+        deadline = time.monotonic() + self.limits.deadline
+        try:
+            job.entries = self.queue.add((model, task), contents, deadline=deadline)
+        except QueueFull as full:
+            raise Overloaded(
+                f"{full.tokens:,} tokens wait already", self._seconds_to_wait(full.tokens)
+            ) from None
+        except TooLarge as large:
+            message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
+            raise TooMuch(message) from None
+
+    def _seconds_to_wait(self, tokens: int) -> int:
+        pace = max(speed.seconds_per_token for speed in self._speeds)
+        return max(1, math.ceil(tokens * pace / max(len(self._workers), 1) / 2))
+
+    def _cancel(self, job: _Job) -> None:
+        sent: dict[int, tuple[_Worker, list[int]]] = {}
+        for entry in job.entries:
+            part = entry.content
+            if not self.queue.cancel(entry) and job.outcomes[part.index] is None and part.worker:
+                sent.setdefault(id(part.worker), (part.worker, []))[1].append(part.number)
+        for worker, numbers in sent.values():
+            if worker in self._workers:
+                worker.link.send(Cancel(tuple(numbers)))
+
+    # batches
+
+    def _dispatch(self) -> None:
+        """Hand batches to workers as long as something waits and one is free."""
+        while len(self.queue) and (worker := self._free_worker()) is not None:
+            taken = self.queue.take(
+                lambda group: self._speeds[group[0]].budget,
+                time.monotonic(),
+                longest=self._longest(worker),
+            )
+            for entry in taken.expired:
+                self.counts.expired += 1
+                entry.content.job.fail(TimedOut("the deadline passed before it was its turn"))
+            if not taken.batch:
+                return
+            self._send(worker, taken.batch)
+
+    def _free_worker(self) -> _Worker | None:
+        free = [
+            worker
+            for worker in self._workers
+            if worker.opened and len(worker.batches) < _DEPTH and not worker.long
+        ]
+        return min(free, key=lambda worker: worker.tokens, default=None)
+
+    def _longest(self, worker: _Worker) -> float:
+        """Return the tokens of the longest text that a worker may compute now.
+
+        As long as others compute long texts, one worker is kept for short ones.
+        """
+        others = [each for each in self._workers if each is not worker and each.opened]
+        if others and not any(not each.long for each in others):
+            return min(2 * speed.budget for speed in self._speeds)
+        return math.inf
+
+    def _send(self, worker: _Worker, entries: list[Entry[Group, _Part]]) -> None:
+        model, task = entries[0].group
+        found = []
+        for entry in entries:
+            self._number += 1
+            entry.content.number, entry.content.worker = self._number, worker
+            found.append((self._number, entry.content.asked, entry.deadline))
+        longest = max(entry.tokens for entry in entries)
+        worker.batches.append(
+            _Sent(
+                parts=[entry.content for entry in entries],
+                model=model,
+                tokens=sum(entry.tokens for entry in entries),
+                long=longest > 2 * self._speeds[model].budget,
+                since=time.monotonic(),
+            )
+        )
+        worker.link.send(Batch(model, task, tuple(found)))
+
+    # workers
+
+    def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
+        """Take a message of a worker."""
+        own = self._of(worker)
+        if own is None:
+            return
+        match message:
+            case Opened():
+                own.opened, self._failures = True, 0
+                if not self.models:
+                    self.models = message.models
+                    self._speeds = [_Speed() for _ in self.models]
+                if not self.opened.done():
+                    self.opened.set_result(None)
+            case Refused():
+                self._refused(message)
+            case Done():
+                self._done(own, message)
+        self._dispatch()
+
+    def _refused(self, message: Refused) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(UserError(message.message))
+            return
+        say(f"a worker cannot open the models again: {message.message}")
+
+    def _done(self, worker: _Worker, message: Done) -> None:
+        sent = worker.batches.popleft()
+        if worker.batches:
+            worker.batches[0].since = time.monotonic()
+        size = tokens = 0
+        for part, outcome in zip(sent.parts, message.outcomes, strict=True):
+            part.job.end(part.index, outcome)
+            if outcome.problem is None and not outcome.truncated:
+                size += _size(part.asked)
+                tokens += outcome.tokens
+        self._speeds[sent.model].learn(size, tokens, message.seconds)
+        self.counts.tokens += tokens
+        self.counts.batches += 1
+        self.counts.seconds += message.seconds
+
+    def lost(self, worker: Link) -> None:
+        """Refuse the requests of a worker that has ended, and start another one."""
+        own = self._of(worker)
+        if own is None or self._stopped:
+            return
+        self._workers.remove(own)
+        for batch in own.batches:
+            for part in batch.parts:
+                self.counts.lost += 1
+                part.job.fail(Unavailable("the process that computed the answer has died"))
+        if not self.opened.done():
+            self.opened.set_exception(
+                WorkerDied("the process that opens the models has died", remedy=_OUT_OF_MEMORY)
+            )
+            return
+        say("a worker has died and is replaced")
+        self.counts.restarts += 1
+        pause = 0.0 if own.opened else min(2.0**self._failures, _LONGEST_PAUSE)
+        self._failures += not own.opened
+        asyncio.get_running_loop().call_later(pause, self._replace)
+
+    def _replace(self) -> None:
+        if not self._stopped:
+            self._workers.append(_Worker(self._start(self)))
+
+    def _of(self, link: Link) -> _Worker | None:
+        return next((worker for worker in self._workers if worker.link is link), None)
+
+    def _watch(self) -> None:
+        """End workers that have not answered for long: they would never do so."""
+        now, most = time.monotonic(), 2 * self.limits.deadline + 30
+        for worker in self._workers:
+            if worker.batches and now - worker.batches[0].since > most:
+                say("a worker does not answer and is ended")
+                worker.link.kill()
+        if not self._stopped:
+            self._tick = asyncio.get_running_loop().call_later(_TICK, self._watch)
+
+
+def _size(asked: Input) -> int:
+    """Return the bytes of the texts of an input, as the model reads them."""
+    first, *others = (len(text.encode("utf-8", "replace")) for text in asked.texts)
+    if asked.choices is None:
+        return first + sum(others)
+    return first * len(asked.choices) + sum(others)
+
+
+def _sequences(asked: Input) -> int:
+    return len(asked.choices or (None,))
+
+
+def _checked(outcome: Outcome | None) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal` for others."""
+    assert outcome is not None
+    match outcome.problem:
+        case None:
+            return outcome
+        case "too_long":
+            raise TooLong(outcome.message)
+        case "invalid":
+            raise Malformed(outcome.message)
+        case "expired":
+            raise TimedOut("the deadline passed before it was its turn")
+        case "failed":
+            raise Failed(outcome.message)

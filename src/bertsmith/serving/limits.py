@@ -1,0 +1,241 @@
+"""What clients may do: a layer of ASGI around the application.
+
+Headers have their deadline in granian; here are those of bodies and of responses, whose size is
+bounded too, for each request and for all together. A body that is compressed is refused. Requests
+must be addressed to a known host, so that a page of another site cannot reach a server on this
+machine by a name of its own (DNS rebinding), and bear a key where there are keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.serving.config import LimitsConfig, ServeConfig
+from bertsmith.serving.refusals import (
+    Foreign,
+    Malformed,
+    Overloaded,
+    Refusal,
+    Slow,
+    TooMuch,
+    Unallowed,
+    Unsupported,
+)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Refuse = Callable[[Scope, Refusal], App]
+Watch = Callable[[str, int, float], None]
+
+OPEN_PATHS = ("/", "/health", "/ready")
+"""Paths that need no key."""
+_BODIES_AT_ONCE = 64
+_LONGEST_KEYS = 2**20
+_PIECE = 2**16
+
+
+class Hosts:
+    """The names that requests may be addressed to."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        local = ("localhost", "127.0.0.1", "[::1]")
+        own = f"[{config.host}]" if ":" in config.host else config.host
+        self._names = {name.lower() for name in (*local, own, *config.allowed_hosts)}
+
+    def check(self, host: str) -> None:
+        """Raise `Foreign` for a host that is not known."""
+        name = host.lower()
+        if not name.endswith("]"):
+            head, colon, port = name.rpartition(":")
+            name = head if colon and port.isdecimal() else name
+        if "*" not in self._names and name not in self._names:
+            raise Foreign("the request is addressed to a host that is not served here")
+
+
+class Keys:
+    """The keys that requests may bear; without any, all requests are allowed."""
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    @classmethod
+    def load(cls, path: Path | None) -> Keys:
+        """Read a file of keys, one a line; raises `ConfigError`."""
+        if path is None:
+            return cls(())
+        try:
+            lines = path.read_bytes()[:_LONGEST_KEYS].decode("ascii").split()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "is no ASCII text"
+            raise ConfigError(f"--api-keys cannot be read: {reason}", where=path) from error
+        if not lines:
+            raise ConfigError("holds no key", where=path, remedy="write one key a line")
+        return cls(lines)
+
+    def check(self, header: bytes) -> None:
+        """Raise `Unallowed` for a header without a valid key, in the same time for any."""
+        if not self._digests:
+            return
+        scheme, _, key = header.partition(b" ")
+        given, valid = _digest(key.strip()), False
+        for digest in self._digests:
+            valid |= hmac.compare_digest(given, digest)
+        if not (valid and scheme.lower() == b"bearer"):
+            raise Unallowed("a valid key is needed: Authorization: Bearer KEY")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+class Bodies:
+    """The bytes of bodies that are being received, of all requests together."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._limits = limits
+        self._held = 0
+
+    def held(self) -> int:
+        """Return how many bytes are held."""
+        return self._held
+
+    def receiver(self, receive: Receive, declared: int | None) -> Body:
+        """Return a body that is about to be received; raises `TooMuch`."""
+        if declared is not None and declared > self._limits.max_body:
+            raise self._too_much()
+        return Body(self, self._limits, receive)
+
+    def add(self, size: int) -> None:
+        """Count bytes that are held from now on; raises `Overloaded`."""
+        if self._held + size > _BODIES_AT_ONCE * self._limits.max_body:
+            raise Overloaded("too many large requests are being received", retry_after=1)
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """Count bytes that are no longer held."""
+        self._held -= size
+
+    def _too_much(self) -> TooMuch:
+        return TooMuch(f"the body has more than {self._limits.max_body:,} bytes")
+
+    def check(self, size: int) -> None:
+        """Raise `TooMuch` for a body of so many bytes or more."""
+        if size > self._limits.max_body:
+            raise self._too_much()
+
+
+class Body:
+    """The body of one request: `receive` takes the place of that of ASGI."""
+
+    def __init__(self, bodies: Bodies, limits: LimitsConfig, receive: Receive) -> None:
+        self._bodies, self._receive = bodies, receive
+        self._end = time.monotonic() + limits.body_deadline
+        self._seconds = limits.body_deadline
+        self._size = 0
+        self._whole = False
+
+    async def receive(self) -> Message:
+        """Return the next message; raises `Refusal` for a body that is too large or too slow."""
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._end - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            raise Slow(f"the body did not arrive within {self._seconds:g} seconds") from None
+        if message["type"] == "http.request":
+            size = len(message.get("body", b""))
+            self._bodies.check(self._size + size)
+            self._bodies.add(size)
+            self._size += size
+            self._whole = not message.get("more_body", False)
+        return message
+
+    def close(self) -> None:
+        """Hold no bytes any more."""
+        self._bodies.release(self._size)
+        self._size = 0
+
+
+class Limits:
+    """The layer of ASGI: `refuse` makes an application that says why a request is refused."""
+
+    def __init__(
+        self, app: App, config: ServeConfig, refuse: Refuse, keys: Keys, watch: Watch
+    ) -> None:
+        self._app, self._refuse, self._watch = app, refuse, watch
+        self._hosts, self._keys = Hosts(config), keys
+        self._bodies = Bodies(config.limits)
+        self._seconds = config.limits.body_deadline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        assert scope["type"] == "http"
+        began = time.perf_counter()
+        sending = Sending(send, self._seconds)
+        body: Body | None = None
+        try:
+            headers: dict[bytes, bytes] = dict(scope["headers"])
+            self._check(scope["path"], headers)
+            body = self._bodies.receiver(receive, _declared(headers))
+            await self._app(scope, body.receive, sending.send)
+        except Refusal as refusal:
+            if sending.status is None:
+                await self._refuse(scope, refusal)(scope, receive, sending.send)
+        finally:
+            if body is not None:
+                body.close()
+            self._watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+
+    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
+        self._hosts.check(headers.get(b"host", b"").decode("latin-1"))
+        if path not in OPEN_PATHS and not path.startswith("/page/"):
+            self._keys.check(headers.get(b"authorization", b""))
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise Unsupported("the body is compressed; send it as it is")
+
+
+def _declared(headers: dict[bytes, bytes]) -> int | None:
+    length = headers.get(b"content-length")
+    if length is None:
+        return None
+    if not length.isdigit():
+        raise Malformed("Content-Length is no number")
+    return int(length)
+
+
+class Sending:
+    """The response to one request: in pieces, so that a client that does not read is noticed."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send, self._seconds = send, seconds
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        """Send a message."""
+        if message["type"] == "http.response.start":
+            self.status = int(message["status"])
+        body = message.get("body", b"")
+        if len(body) <= _PIECE:
+            await self._send(message)
+            return
+        for begin in range(0, len(body), _PIECE):
+            last = begin + _PIECE >= len(body)
+            piece = {
+                "type": "http.response.body",
+                "body": body[begin : begin + _PIECE],
+                "more_body": not last or message.get("more_body", False),
+            }
+            # cancelled, the connection is closed
+            async with asyncio.timeout(self._seconds):
+                await self._send(piece)

@@ -1,0 +1,151 @@
+"""What the process that speaks HTTP and its workers tell each other."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+Kind = Literal[
+    "classes",
+    "multi-label",
+    "regression",
+    "tags",
+    "spans",
+    "choices",
+    "ranking",
+    "fill-mask",
+    "next-sentence",
+    "vectors",
+    "token-vectors",
+    "tokens",
+]
+"""What is asked of a model; the last two are ways to look inside, no answers."""
+
+Problem = Literal["too_long", "invalid", "failed", "expired"]
+_LENGTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A text to answer for, with what belongs to it.
+
+    `second` is the second text of a pair, or the context of a question.
+    """
+
+    text: str
+    second: str | None = None
+    choices: tuple[str, ...] | None = None
+    truncate: bool = False
+    top: int | None = None
+    """The number of the likeliest answers that are wanted; None for all."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts."""
+        more = () if self.second is None else (self.second,)
+        return (self.text, *more, *(self.choices or ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of an opened model."""
+
+    name: str
+    kind: Kind
+    """What it answers where nothing else is asked for."""
+    can: tuple[Kind, ...]
+    labels: tuple[str, ...]
+    max_input_length: int
+    """Tokens of a text that it reads at most."""
+    windowed: bool
+    """Whether longer texts than it reads at once are read in windows."""
+    precision: str
+    backend: str
+    family: str
+    width: int
+    """Numbers of a vector; 0 where it gives none."""
+    pairs: bool
+    """Whether it was trained on pairs of texts."""
+    mask: str | None = None
+    """How a mask is written, of a model that fills masks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """All models of a worker are open."""
+
+    models: tuple[ModelFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A model cannot be opened, and why: the line that the user reads."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Texts to be answered for together; each is (number, input, deadline)."""
+
+    model: int
+    task: Kind
+    entries: tuple[tuple[int, Input, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Numbers of texts that nobody wants to be computed any more."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a text, or what is wrong with it.
+
+    Vectors are the bytes of their float32 numbers.
+    """
+
+    number: int
+    answer: Any = None
+    problem: Problem | None = None
+    message: str = ""
+    tokens: int = 0
+    """Tokens that were read, or of a text that is too long, all it has."""
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The outcomes of a batch, in its order, and the seconds that it was computed."""
+
+    outcomes: tuple[Outcome, ...]
+    seconds: float
+
+
+def framed(message: object) -> bytes:
+    """Return a message as bytes with their number before them."""
+    data = pickle.dumps(message, protocol=5)
+    return len(data).to_bytes(_LENGTH, "little") + data
+
+
+def read_frame(stream: BinaryIO) -> Any:  # noqa: ANN401
+    """Return the next message of a stream; raises `EOFError` at its end."""
+    size = int.from_bytes(_exactly(stream, _LENGTH), "little")
+    return pickle.loads(_exactly(stream, size))
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+async def read_message(stream: asyncio.StreamReader) -> Any:  # noqa: ANN401
+    """Return the next message of a stream; raises `asyncio.IncompleteReadError` at its end."""
+    size = int.from_bytes(await stream.readexactly(_LENGTH), "little")
+    return pickle.loads(await stream.readexactly(size))

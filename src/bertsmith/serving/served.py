@@ -1,0 +1,206 @@
+"""A model folder as a worker serves it: its kind, and the ways in which it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.engine.config import FeatureConfig
+from bertsmith.engine.devices import device_named
+from bertsmith.engine.prepared import Prepared
+from bertsmith.hub.models import model_folder
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.ways import (
+    EXAMPLES,
+    KINDS,
+    MOST_CANDIDATES,
+    PairAnswering,
+    ServedFilling,
+    Way,
+    blank_text_of,
+    masked_of,
+    pair_of,
+    present_fillings,
+    present_for_task,
+    present_score,
+    present_vector,
+    text_of,
+)
+from bertsmith.tasks.answering import TaskAnswering, answering_of, continues
+from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.tasks.opening import open_embedder, open_model
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.sentence_folder import read_sentence_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """An opened model: what is known of it, and its ways of answering."""
+
+    facts: ModelFacts
+    ways: dict[Kind, Way]
+    tokenizer: Tokenizer
+
+    def tokens(self, asked: Input, number: int) -> Outcome:
+        """Return the pieces of a text with their characters, special tokens around them last.
+
+        These are (id, piece, special, start, end); of special tokens around a text the place is
+        None.
+        """
+        tokenizer = self.tokenizer
+        encoded = tokenizer.encode_spans(asked.text)
+        rows = [
+            (each, tokenizer.vocabulary[each], each in tokenizer.special_ids, start, end)
+            for each, start, end in zip(
+                encoded.ids.tolist(), encoded.starts.tolist(), encoded.ends.tolist(), strict=True
+            )
+        ]
+        begin, end = (
+            [(each, tokenizer.vocabulary[each], True, None, None) for each in ids]
+            for ids in (tokenizer.begin, tokenizer.end)
+        )
+        return Outcome(number, answer=[*begin, *rows, *end], tokens=len(rows))
+
+
+def open_models(config: ServeConfig, threads: int | None) -> list[ServedModel]:
+    """Open all models of a server; raises what opening a model raises."""
+    device = device_named(config.device)
+    return [
+        open_served(model, name, device, config, threads)
+        for model, name in zip(config.models, config.names, strict=True)
+    ]
+
+
+def open_served(
+    model: str, name: str, device: torch.device, config: ServeConfig, threads: int | None
+) -> ServedModel:
+    """Open a model folder to be served; raises what `open_model` raises."""
+    folder = model_folder(model)
+    engine = config.engine.override(threads=threads)
+    prepared, tokenizer = open_model(folder, device, engine)
+    network = prepared.model.config
+    ways: dict[Kind, Way] = {}
+    width = 0
+    if network.predicts is not None:
+        kind, way = _task_way(prepared, tokenizer, name, config)
+        ways[kind] = way
+    else:
+        vectors, width = _vector_ways(prepared, tokenizer, model)
+        other = _pretraining_ways(prepared, tokenizer)
+        is_sentences = read_sentence_folder(folder) is not None
+        ways = vectors | other if is_sentences or not other else other | vectors
+    kinds = [kind for kind in ways if kind != "token-vectors"]
+    first = ways[kinds[0]]
+    trained = network.preprocessing
+    facts = ModelFacts(
+        name=name,
+        kind=kinds[0],
+        can=tuple(kinds),
+        labels=network.labels,
+        max_input_length=first.limit,
+        windowed=first.windowed,
+        precision=prepared.precision,
+        backend=prepared.backend,
+        family=network.encoder.family,
+        width=width,
+        pairs=bool(trained and trained.pairs) or kinds[0] == "ranking",
+        mask=tokenizer.vocabulary[tokenizer.mask_id] if "fill-mask" in ways else None,
+    )
+    return ServedModel(facts=facts, ways=ways, tokenizer=tokenizer)
+
+
+def _task_way(
+    prepared: Prepared, tokenizer: Tokenizer, name: str, config: ServeConfig
+) -> tuple[Kind, Way]:
+    """Return what a model with a head for a task does."""
+    network = prepared.model.config
+    answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
+    assert isinstance(answering, TaskAnswering)
+    kind = KINDS[answering.task.name]
+    windowed = answering.task.answers.windowed or kind == "tags" or answering.room.long == "windows"
+    trained = network.preprocessing
+    pairs = True if kind == "ranking" else trained.pairs if trained else None
+    way = Way(
+        predictor=prepared.predictor(answering),
+        example=EXAMPLES.get(kind, partial(text_of, pairs=pairs)),
+        present=partial(present_for_task, answering),
+        tokenizer=tokenizer,
+        limit=config.limits.max_tokens if windowed else answering.room.longest,
+        windowed=windowed,
+    )
+    return kind, way
+
+
+def _pretraining_ways(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, Way]:
+    """Return what the heads of pre-training do."""
+    model = prepared.model
+    network, limit = model.config, model.config.encoder.longest
+    ways: dict[Kind, Way] = {}
+    if network.masked_lm and not continues(network):
+        ways["fill-mask"] = Way(
+            predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MOST_CANDIDATES)),
+            example=partial(masked_of, tokenizer),
+            present=partial(present_fillings, tokenizer),
+            tokenizer=tokenizer,
+            limit=limit,
+        )
+    if network.next_sentence:
+        ways["next-sentence"] = Way(
+            predictor=prepared.predictor(PairAnswering(tokenizer, limit)),
+            example=pair_of,
+            present=present_score,
+            tokenizer=tokenizer,
+            limit=limit,
+        )
+    return ways
+
+
+def _vector_ways(
+    prepared: Prepared, tokenizer: Tokenizer, model: str
+) -> tuple[dict[Kind, Way], int]:
+    """Return the ways to vectors of texts, and of tokens where there are any, and their width."""
+    ways: dict[Kind, Way] = {}
+    width = 0
+    pools: tuple[tuple[Kind, str], ...] = (("vectors", "auto"), ("token-vectors", "token"))
+    for kind, pool in pools:
+        try:
+            embedder = open_embedder(model, FeatureConfig(pool=pool), loaded=(prepared, tokenizer))
+            predictor = embedder.predictor
+        except ConfigError:
+            # a prompt, or lower-casing by the folder: tokens have no vectors of their own
+            if kind == "vectors":
+                raise
+            continue
+        width = width or embedder.width
+        longest = prepared.model.config.encoder.longest
+        ways[kind] = Way(
+            predictor=predictor,
+            example=blank_text_of,
+            present=present_vector,
+            tokenizer=tokenizer,
+            limit=min(embedder.config.max_length or longest, longest),
+        )
+    return ways, width
+
+
+def sample(facts: ModelFacts) -> Input:
+    """Return an example to try a model with."""
+    text = "The train to the coast leaves at nine."
+    second = "It arrives in the evening."
+    match facts.kind:
+        case "classes" | "multi-label" | "regression" if not facts.pairs:
+            return Input(text)
+        case "classes" | "multi-label" | "regression" | "ranking" | "next-sentence":
+            return Input(text, second=second)
+        case "spans":
+            return Input("When does the train leave?", second=text)
+        case "choices":
+            return Input(text, choices=(second, "Fish have no feet."))
+        case "fill-mask":
+            return Input(f"The train leaves at {facts.mask}.", top=5)
+        case _:
+            return Input(text)

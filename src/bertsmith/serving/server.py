@@ -1,0 +1,216 @@
+"""The server from start to end: listen, open the models, answer, drain after a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.core.errors import ConfigError, MissingExtra, ModelFolderError
+from bertsmith.core.log import say
+from bertsmith.core.output import print_line
+from bertsmith.core.printable import counted
+from bertsmith.core.signals import STOPPING
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.messages import ModelFacts
+
+if TYPE_CHECKING:
+    from bertsmith.serving.gateway import Gateway
+    from bertsmith.serving.limits import Keys
+
+_BACKLOG = 2048
+_PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
+# a response that is ready when the last request is answered has to leave the process
+_PARTING = 0.2
+
+
+def serve(config: ServeConfig) -> None:
+    """Serve models until a signal ends the server; raises `UserError` where it cannot start."""
+    _check_packages()
+    if config.check:
+        check(config)
+        return
+    from bertsmith.serving.limits import Keys
+
+    keys = Keys.load(config.api_keys)
+    with listening(config) as listener:
+        asyncio.run(_serve(config, keys, listener))
+
+
+def check(config: ServeConfig) -> None:
+    """Open the models, let each answer an example, and print what they are."""
+    from bertsmith.serving.messages import Batch
+    from bertsmith.serving.served import open_models, sample
+    from bertsmith.serving.worker import Computing
+
+    _, threads = division(config)
+    models = open_models(config, threads)
+    computing = Computing(models, _unsent)
+    for number, model in enumerate(models):
+        facts = model.facts
+        batch = Batch(number, facts.kind, ((0, sample(facts), float("inf")),))
+        (outcome,) = computing.answer(batch)
+        if outcome.problem is not None:
+            raise ModelFolderError(f"does not answer: {outcome.message}", where=facts.name)
+    for line in table([model.facts for model in models], address(config, config.port)):
+        print_line(line)
+
+
+def _unsent(message: object) -> None:
+    raise AssertionError("nobody listens")
+
+
+def _check_packages() -> None:
+    """Raise `MissingExtra` for a package that is not installed."""
+    from importlib.util import find_spec
+
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise MissingExtra(package.replace("_", "-"), "serve", "bertsmith serve")
+
+
+def division(config: ServeConfig) -> tuple[int, int]:
+    """Return how many workers there are, and how many threads each has."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    set_by_user = os.environ.get("OMP_NUM_THREADS", "")
+    if set_by_user.isdecimal() and int(set_by_user) > 0:
+        cores = min(cores, int(set_by_user))
+    gpu = config.device.startswith("cuda") or (
+        config.device == "auto" and Path("/dev/nvidiactl").exists()
+    )
+    workers = config.workers or (1 if cores == 1 or gpu else 2)
+    return workers, config.engine.threads or max(cores // workers, 1)
+
+
+def address(config: ServeConfig, port: int) -> str:
+    """Return the address of the server."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{port}"
+
+
+def table(models: Sequence[ModelFacts], url: str) -> list[str]:
+    """Return lines: name, task, precision, limit and URL of each model."""
+    rows = [("name", "task", "precision", "tokens", "URL")]
+    for facts in models:
+        path = "/v1/embeddings" if facts.kind == "vectors" else "/answer"
+        limit = f"{facts.max_input_length:,}"
+        rows.append((facts.name, ", ".join(facts.can), facts.precision, limit, url + path))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def listening(config: ServeConfig) -> socket.socket:
+    """Return a socket that listens at the address; raises `ConfigError` where that cannot be."""
+    place = f"{config.host}:{config.port}"
+    try:
+        found = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, where = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            # else the port of a server that has just ended is taken for a minute
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen at {place}: {error.strerror or error}",
+            remedy="name another --port, or end what listens there",
+        ) from error
+    return listener
+
+
+async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> None:
+    from bertsmith.serving.app import make_app
+    from bertsmith.serving.gateway import Gateway
+    from bertsmith.serving.http_server import HttpServer
+    from bertsmith.serving.workers import Listener, WorkerProcess
+
+    workers, threads = division(config)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def start(listen: Listener) -> WorkerProcess:
+        process = WorkerProcess(config, threads, listen)
+        task = asyncio.get_running_loop().create_task(process.listen())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return process
+
+    asked = asyncio.Event()
+    gateway = Gateway(config.limits, start, workers)
+    with _signals(asked.set):
+        http = HttpServer(make_app(gateway, config, keys), listener, config.limits)
+        gateway.start()
+        serving = asyncio.create_task(http.run())
+        port = listener.getsockname()[1]
+        say(f"listening at {address(config, port)}; opening {counted(len(config.models), 'model')}")
+        try:
+            await _opened_or_asked(gateway.opened, asked)
+            if not asked.is_set():
+                for line in table(gateway.models, address(config, port)):
+                    say(line)
+                with_threads = f"{counted(workers, 'worker')} of {counted(threads, 'thread')}"
+                say(f"ready: {with_threads}")
+                await asked.wait()
+                await _drain(gateway, config, asked)
+        finally:
+            gateway.stop()
+            http.end()
+            await asyncio.wait((serving,), timeout=5)
+            await asyncio.gather(*tasks, return_exceptions=True)
+    say("stopped")
+
+
+async def _opened_or_asked(opened: asyncio.Future[None], asked: asyncio.Event) -> None:
+    """Wait until the models are open, or somebody asks for an end; raises `UserError`."""
+    waiting = asyncio.create_task(asked.wait())
+    await asyncio.wait((opened, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if opened.done():
+        opened.result()
+
+
+async def _drain(gateway: Gateway, config: ServeConfig, asked: asyncio.Event) -> None:
+    """Answer what is there; a second signal ends that at once."""
+    gateway.leave()
+    say(f"asked to end: {gateway.waiting} requests are being answered")
+    asked.clear()
+    again = asyncio.create_task(asked.wait())
+    ending = asyncio.create_task(_end(gateway, config))
+    await asyncio.wait((again, ending), return_when=asyncio.FIRST_COMPLETED)
+    for task in (again, ending):
+        task.cancel()
+
+
+async def _end(gateway: Gateway, config: ServeConfig) -> None:
+    await asyncio.sleep(config.drain_delay)
+    await gateway.drain()
+    await asyncio.sleep(_PARTING)
+
+
+@contextmanager
+def _signals(ask: Callable[[], None]) -> Iterator[None]:
+    """Call a function of the event loop for every signal that asks for an end."""
+    loop = asyncio.get_running_loop()
+    for number in STOPPING:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        for number in STOPPING:
+            loop.remove_signal_handler(number)

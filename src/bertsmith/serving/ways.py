@@ -1,0 +1,365 @@
+"""The ways in which models answer over HTTP: inputs become examples, answers plain JSON values.
+
+Spans are characters of the text as it was sent, whose white space models read as single spaces.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.core.errors import ExampleError
+from bertsmith.engine.answers import Forward, next_sentence_probabilities
+from bertsmith.engine.features import ReadText, TextFeatures
+from bertsmith.engine.fill_mask import Filled, MaskFilling
+from bertsmith.engine.predictor import Predictor, Request, joined, text_length
+from bertsmith.network.model import Model
+from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.tasks.answering import TaskAnswering
+from bertsmith.tasks.tag import TagAnswer, raw_text
+from bertsmith.tasks.task import Record
+from bertsmith.text.corpus.documents import tidy, tidy_places
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.choices import Choice
+from bertsmith.text.examples.formats.squad import Question
+from bertsmith.tokens.tokenizer import Tokenizer
+
+MASK = "[MASK]"
+"""How clients may write a mask, whatever the vocabulary calls it."""
+MOST_CANDIDATES = 100
+_SOURCE = "request"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One thing that a model does: `example` and `present` stand before and after the engine.
+
+    `limit` is the number of tokens that may be read of a text, in windows where `windowed`.
+    """
+
+    predictor: Predictor[Any, Any]
+    example: Callable[[Input], Any]
+    present: Callable[[Any, Any, Input], Any]
+    tokenizer: Tokenizer
+    limit: int
+    windowed: bool = False
+
+    def encode(self, asked: Input, number: int) -> tuple[Request[Any], bool] | Outcome:
+        """Return an input as a request, and whether it was truncated; or what is wrong with it."""
+        try:
+            example = self.example(asked)
+            (request,) = self.predictor.encode([example])
+            excess = self._excess(example, request)
+            if excess and not asked.truncate:
+                message = f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
+                return Outcome(number, problem="too_long", message=message, tokens=excess)
+            if excess and self.windowed and request.tokens > self.limit:
+                (request,) = self.predictor.encode([self._shortened(example, request)])
+        except ExampleError as error:
+            return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+        return request, excess > 0
+
+    def _excess(self, example: Any, request: Request[Any]) -> int:  # noqa: ANN401
+        """Return the tokens of an input of which not all are read; 0 of others."""
+        if self.windowed and request.tokens > self.limit:
+            return request.tokens
+        sidecar = next(iter(request.encoded.sidecar), None)
+        if isinstance(sidecar, ReadText):
+            return sidecar.tokens + sidecar.left_out if sidecar.left_out else 0
+        if not request.encoded.cut.any():
+            return 0
+        return max(map(self._tokens, _sequences(example)))
+
+    def _tokens(self, texts: Sequence[str]) -> int:
+        pieces = sum(map(len, self.tokenizer.encode(texts)))
+        return pieces + self.tokenizer.specials_around(pair=len(texts) > 1)
+
+    def _shortened(self, example: Any, request: Request[Any]) -> Any:  # noqa: ANN401
+        """Return an example with the beginning of its text, as much as may be read in windows."""
+        name = "context" if isinstance(example, Question) else "text"
+        if isinstance(example, Example) and len(example.text_pair or "") > len(example.text):
+            name = "text_pair"
+        text: str = getattr(example, name)
+        encoded = self.tokenizer.encode_spans(text)
+        # windows overlap: their tokens are more than those of the text
+        kept = max(int(len(encoded) * self.limit / request.tokens) - 2, 1)
+        text = text[: int(encoded.ends[min(kept, len(encoded)) - 1])]
+        if name == "text" and not isinstance(example, Example):
+            return raw_text(Example(text=text, text_pair=None, label=None, source=_SOURCE, line=1))
+        return replace(example, **{name: text})
+
+    def answers(self, numbered: Sequence[tuple[int, Input, Request[Any], bool]]) -> list[Outcome]:
+        """Compute requests together and return their answers."""
+        requests = [request for _, _, request, _ in numbered]
+        answers = self.predictor.answer(requests)
+        return [
+            Outcome(
+                number,
+                answer=self.present(request.example, answer, asked),
+                tokens=request.tokens,
+                truncated=truncated,
+            )
+            for (number, asked, request, truncated), answer in zip(numbered, answers, strict=True)
+        ]
+
+
+def _sequences(example: Any) -> list[Sequence[str]]:  # noqa: ANN401
+    """Return the texts of each sequence of an example that was too long."""
+    match example:
+        case Question():
+            return [[example.question]]
+        case Choice():
+            return [[example.text, choice] for choice in example.choices]
+        case Example(text_pair=str()):
+            return [[example.text, example.text_pair or ""]]
+        case _:
+            return [[example.text]]
+
+
+# examples
+
+
+def text_of(asked: Input, *, blank: bool = False, pairs: bool | None = None) -> Example:
+    """Return a text or pair as an example; raises `ExampleError` for a blank one, unless `blank`.
+
+    `pairs` says whether the model was trained on pairs.
+    """
+    text = tidy(asked.text)
+    second = None if asked.second is None else tidy(asked.second)
+    if not blank and (not text or second == ""):
+        raise _wrong("a text is blank", "leave it out")
+    if pairs is not None and (second is not None) != pairs:
+        given, other = ("a single text", "pairs") if pairs else ("a pair of texts", "single texts")
+        raise _wrong(f"the input is {given}", f"the model was trained on {other}")
+    return Example(text=text, text_pair=second, label=None, source=_SOURCE, line=1)
+
+
+def tagged_of(asked: Input) -> Any:  # noqa: ANN401
+    """Return a text whose words are to be tagged."""
+    return raw_text(text_of(asked, pairs=False))
+
+
+def question_of(asked: Input) -> Question:
+    """Return a question about a context, which stays as it is."""
+    if asked.second is None:
+        raise _wrong("the input is no question with its context", "give question and context")
+    if not tidy(asked.text) or not tidy(asked.second):
+        raise _wrong("a text is blank", "leave it out")
+    return Question(
+        id="", question=tidy(asked.text), context=asked.second, answers=(), impossible=False,
+        plausible=(), title="", source=_SOURCE, line=1,
+    )  # fmt: skip
+
+
+def choice_of(asked: Input) -> Choice:
+    """Return a text with its options."""
+    choices = tuple(map(tidy, asked.choices or ()))
+    if len(choices) < 2:
+        raise _wrong("the input has no two choices", "give text and choices")
+    if not tidy(asked.text) or not all(choices):
+        raise _wrong("a text is blank", "leave it out")
+    return Choice(
+        text=tidy(asked.text), choices=choices, label=None, id=None, source=_SOURCE, line=1
+    )
+
+
+def _wrong(what: str, remedy: str) -> ExampleError:
+    return ExampleError(what, where=_SOURCE, line=1, remedy=remedy)
+
+
+# answers of tasks
+
+
+def present_for_task(answering: TaskAnswering, example: Any, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    """Return the answer of a task's head as it is sent."""
+    top = len(answering.labels) or MOST_CANDIDATES
+    record = answering.task.answers.record(
+        answer, answering.labels, min(asked.top or top, top), answering.tuned
+    )
+    return _PRESENTED[answering.task.name](record, answer, asked)
+
+
+def _classes(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    scores = _listed(record["probabilities"])
+    return {"label": record["label"], "score": record["probability"], "scores": scores}
+
+
+def _multi_label(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    return {"labels": record["labels"], "scores": _listed(record["probabilities"])}
+
+
+def _listed(shares: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"label": label, "score": share} for label, share in shares.items()]
+
+
+def _number(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    return {"value": _finite(answer)}
+
+
+def _relevance(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    return {"score": _finite(answer)}
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _choice(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    return {"choice": record["choice"], "scores": record["probabilities"]}
+
+
+def _span(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    if not record["answer"]:
+        return dict.fromkeys(("answer", "start", "end", "score"))
+    return {
+        "answer": record["answer"],
+        "start": record["start"],
+        "end": record["end"],
+        "score": record["probability"],
+    }
+
+
+def _tags(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    assert isinstance(answer, TagAnswer)
+    if "entities" in record:
+        found = [
+            (each["start"], each["end"], each["label"], each["probability"])
+            for each in record["entities"]
+        ]
+    else:
+        shares = answer.probabilities.tolist()
+        words = zip(answer.row.words, answer.tags, shares, strict=True)
+        found = [(start, end, tag, round(share, 6)) for (start, end), tag, share in words]
+    if answer.row.text == asked.text:
+        spans = [(start, end) for start, end, _, _ in found]
+    else:
+        places = tidy_places(asked.text)
+        spans = [(places[start], places[end - 1] + 1) for start, end, _, _ in found]
+    entities = [
+        {"start": start, "end": end, "label": label, "score": share, "text": asked.text[start:end]}
+        for (start, end), (_, _, label, share) in zip(spans, found, strict=True)
+    ]
+    return {"entities": entities}
+
+
+_PRESENTED: dict[str, Callable[[Record, Any, Input], Any]] = {
+    "classify": _classes,
+    "multi-label": _multi_label,
+    "regression": _number,
+    "rank": _relevance,
+    "choice": _choice,
+    "tag": _tags,
+    "span": _span,
+}
+KINDS: dict[str, Kind] = {
+    "classify": "classes",
+    "multi-label": "multi-label",
+    "regression": "regression",
+    "rank": "ranking",
+    "choice": "choices",
+    "tag": "tags",
+    "span": "spans",
+}
+"""What a task is called in requests."""
+EXAMPLES: dict[Kind, Callable[[Input], Any]] = {
+    "tags": tagged_of,
+    "spans": question_of,
+    "choices": choice_of,
+}
+"""The makers of examples for tasks whose rows are no texts or pairs."""
+
+# masks, pairs and vectors
+
+
+class ServedFilling(MaskFilling):
+    """Fills the masks of a text, or of as much of it as the model reads."""
+
+    def check(self, example: Example, encoded: EncodedExamples) -> None:
+        """Raise `ExampleError` for a text without a mask in what is read of it."""
+        if not np.any(encoded.ids[0] == self._tokenizer.mask_id):
+            raise _wrong(f"no {MASK} in the text", f"write {MASK} where a word is to be filled in")
+
+
+def masked_of(tokenizer: Tokenizer, asked: Input) -> Example:
+    """Return a text with masks as the vocabulary writes them."""
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    second = None if asked.second is None else asked.second.replace(MASK, mask)
+    return text_of(replace(asked, text=asked.text.replace(MASK, mask), second=second))
+
+
+def present_fillings(tokenizer: Tokenizer, example: Example, answer: Filled, asked: Input) -> Any:  # noqa: ANN401
+    """Return the candidates for each mask, with the characters of the mask where these are known.
+
+    They are where every mask stands in the first text and was read.
+    """
+    own = tokenizer.vocabulary[tokenizer.mask_id]
+    pattern = "|".join(map(re.escape, {MASK, own}))
+    places = [found.span() for found in re.finditer(pattern, asked.text)]
+    known = len(places) >= len(answer)
+    top = asked.top or MOST_CANDIDATES
+    masks = []
+    for number, candidates in enumerate(answer):
+        start, end = places[number] if known else (None, None)
+        shown = [
+            {
+                "token": each.piece,
+                "text": each.piece.removeprefix("##"),
+                "score": round(each.probability, 6),
+            }
+            for each in candidates[:top]
+        ]
+        masks.append({"start": start, "end": end, "candidates": shown})
+    return {"masks": masks}
+
+
+class PairAnswering:
+    """The answering by which a model judges whether a text follows another."""
+
+    def __init__(self, tokenizer: Tokenizer, longest: int) -> None:
+        self._tokenizer, self._longest = tokenizer, longest
+
+    def characters(self, example: Example) -> int:
+        """Return the length of a pair."""
+        return text_length(example)
+
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Encode pairs."""
+        return encode_examples(
+            self._tokenizer,
+            [example.text for example in examples],
+            [example.text_pair for example in examples],
+            longest=self._longest,
+        )
+
+    def outputs(
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
+    ) -> list[float]:
+        """Return the probability of each pair."""
+        found: list[float] = next_sentence_probabilities(model, joined(requests), forward).tolist()
+        return found
+
+    def decode(self, request: Request[Example], output: float) -> float:
+        """Return the probability as it is."""
+        del request
+        return output
+
+
+def present_score(example: Example, answer: float, asked: Input) -> Any:  # noqa: ANN401
+    """Return a probability."""
+    return {"score": round(answer, 6)}
+
+
+def present_vector(example: Example, answer: TextFeatures, asked: Input) -> bytes:
+    """Return the numbers of one vector or of several."""
+    return answer.vectors.astype(np.float32).tobytes()
+
+
+pair_of = partial(text_of, pairs=True)
+blank_text_of = partial(text_of, blank=True)

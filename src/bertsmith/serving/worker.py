@@ -1,0 +1,210 @@
+"""The worker process: opens the models once, then answers batches until its parent goes.
+
+Three threads: one receives messages, one encodes the next batch, and the main one lets the engine
+compute, which leaves Python to the others meanwhile. What was cancelled, or is past its deadline,
+when its turn comes is not computed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Protocol
+
+from bertsmith.core.errors import UserError, out_of_memory
+from bertsmith.core.log import say
+from bertsmith.core.signals import STOPPING
+from bertsmith.engine.predictor import Request
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.messages import (
+    Batch,
+    Cancel,
+    Done,
+    Input,
+    Opened,
+    Outcome,
+    Refused,
+    framed,
+    read_frame,
+)
+from bertsmith.serving.served import ServedModel, open_models
+
+# seconds after which a thread that computes in Python lets another one go on
+_SWITCH = 0.001
+_KEPT_CANCELLATIONS = 100_000
+
+Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
+
+
+class Sender(Protocol):
+    """Sends a message to the parent."""
+
+    def __call__(self, message: object) -> None:
+        """Send it."""
+        ...
+
+
+class Computing:
+    """Answers the batches of a worker."""
+
+    def __init__(self, models: Sequence[ServedModel], send: Sender) -> None:
+        self._models, self._send = models, send
+        self._received: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+        # the one that is computed next, and no more: what waits longer may still be cancelled
+        self._encoded: queue.Queue[tuple[Batch, list[Encoded]]] = queue.Queue(1)
+        self._cancelled: set[int] = set()
+
+    def receive(self, message: Batch | Cancel) -> None:
+        """Take a message of the parent."""
+        if isinstance(message, Batch):
+            self._received.put(message)
+            return
+        if len(self._cancelled) > _KEPT_CANCELLATIONS:
+            self._cancelled.clear()
+        self._cancelled.update(message.numbers)
+
+    def encode_next(self) -> None:
+        """Encode the next batch."""
+        batch = self._received.get()
+        self._encoded.put((batch, self._encode(batch)))
+
+    def compute_next(self) -> None:
+        """Compute the next batch and send its outcomes."""
+        batch, encoded = self._encoded.get()
+        began = time.perf_counter()
+        outcomes = tuple(self._outcomes(batch, encoded))
+        self._send(Done(outcomes, time.perf_counter() - began))
+
+    def answer(self, batch: Batch) -> tuple[Outcome, ...]:
+        """Return the outcomes of a batch at once."""
+        return tuple(self._outcomes(batch, self._encode(batch)))
+
+    def _encode(self, batch: Batch) -> list[Encoded]:
+        model = self._models[batch.model]
+        found: list[Encoded] = []
+        for number, asked, deadline in batch.entries:
+            entry: tuple[Request[Any], bool] | Outcome
+            if (gone := self._gone(number, deadline)) is not None:
+                entry = gone
+            else:
+                entry = _guarded(lambda: _encoded(model, batch, asked, number), number)  # noqa: B023
+            found.append((number, asked, deadline, entry))
+        return found
+
+    def _outcomes(self, batch: Batch, encoded: Sequence[Encoded]) -> list[Outcome]:
+        found: dict[int, Outcome] = {}
+        asked: list[tuple[int, Input, Request[Any], bool]] = []
+        for number, own, deadline, entry in encoded:
+            if isinstance(entry, Outcome):
+                found[number] = entry
+            elif (gone := self._gone(number, deadline)) is not None:
+                found[number] = gone
+            else:
+                asked.append((number, own, *entry))
+        for each in self._answers(batch, asked):
+            found[each.number] = each
+        self._cancelled.difference_update(found)
+        return [found[number] for number, _, _, _ in encoded]
+
+    def _answers(
+        self, batch: Batch, asked: list[tuple[int, Input, Request[Any], bool]]
+    ) -> list[Outcome]:
+        """Return answers; one by one where something goes wrong, so that it befalls one alone."""
+        if not asked:
+            return []
+        way = self._models[batch.model].ways[batch.task]
+        if len(asked) > 1:
+            try:
+                return way.answers(asked)
+            except Exception as error:
+                _tell(error)
+        return [_guarded(lambda: way.answers([each])[0], each[0]) for each in asked]  # noqa: B023
+
+    def _gone(self, number: int, deadline: float) -> Outcome | None:
+        """Return the outcome of a text that nobody waits for any more."""
+        if number in self._cancelled or time.monotonic() >= deadline:
+            return Outcome(number, problem="expired", message="nobody waits for it any more")
+        return None
+
+
+def _encoded(
+    model: ServedModel, batch: Batch, asked: Input, number: int
+) -> tuple[Request[Any], bool] | Outcome:
+    if batch.task == "tokens":
+        return model.tokens(asked, number)
+    return model.ways[batch.task].encode(asked, number)
+
+
+def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
+    """Return what a function returns, or an outcome that says that it failed."""
+    try:
+        return run()
+    except UserError as error:
+        return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
+    except Exception as error:
+        _tell(error)
+        short = out_of_memory(error)
+        message = "the answer cannot be computed" if short is None else short.what
+        return Outcome(number, problem="failed", message=message)
+
+
+def _tell(error: Exception) -> None:
+    """Say where something went wrong; the error's message may quote a text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "nowhere"
+    say(f"worker {os.getpid()}: {type(error).__name__} at {place}")
+
+
+def main(connection: socket.socket) -> None:
+    """Serve the parent at the other end of a connection until it goes."""
+    for number in STOPPING:
+        # the parent ends its workers itself
+        signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(_SWITCH)
+    stream = connection.makefile("rb")
+    config, threads = read_frame(stream)
+    assert isinstance(config, ServeConfig)
+    models = _opened(connection, config, threads)
+    computing = Computing(models, lambda message: connection.sendall(framed(message)))
+    threading.Thread(target=_receive, args=(stream, computing), daemon=True).start()
+    threading.Thread(target=_forever, args=(computing.encode_next,), daemon=True).start()
+    connection.sendall(framed(Opened(tuple(model.facts for model in models))))
+    with suppress(OSError):
+        _forever(computing.compute_next)
+
+
+def _opened(
+    connection: socket.socket, config: ServeConfig, threads: int | None
+) -> list[ServedModel]:
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        return open_models(config, threads)
+    except UserError as error:
+        connection.sendall(framed(Refused(str(error))))
+        raise SystemExit(0) from error
+
+
+def _receive(stream: BinaryIO, computing: Computing) -> None:
+    while True:
+        try:
+            message = read_frame(stream)
+        except (EOFError, OSError):
+            # the parent has gone: nobody waits for what is being computed
+            os._exit(0)
+        computing.receive(message)
+
+
+def _forever(step: Callable[[], None]) -> None:
+    while True:
+        step()
