@@ -3,7 +3,8 @@
 Headers have their deadline in granian; here are those of bodies and of responses, whose size is
 bounded too, for each request and for all together. A body that is compressed is refused. Requests
 must be addressed to a known host, so that a page of another site cannot reach a server on this
-machine by a name of its own (DNS rebinding), and bear a key where there are keys.
+machine by a name of its own (DNS rebinding), come from no page of another site, and bear a key
+where there are keys.
 """
 
 from __future__ import annotations
@@ -198,7 +199,11 @@ class Limits:
             self._watch(scope["path"], sending.status or 0, time.perf_counter() - began)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        self._hosts.check(headers.get(b"host", b"").decode("latin-1"))
+        host = headers.get(b"host", b"")
+        self._hosts.check(host.decode("latin-1"))
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2].lower() != host.lower():
+            raise Foreign("the request comes from a page of another site")
         if path not in OPEN_PATHS and not path.startswith("/page/"):
             self._keys.check(headers.get(b"authorization", b""))
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":

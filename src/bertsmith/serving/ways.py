@@ -60,8 +60,12 @@ class Way:
             if excess and not asked.truncate:
                 message = f"the input has {excess:,} tokens, and the model reads {self.limit:,}"
                 return Outcome(number, problem="too_long", message=message, tokens=excess)
-            if excess and self.windowed and request.tokens > self.limit:
-                (request,) = self.predictor.encode([self._shortened(example, request)])
+            while excess and self.windowed and request.tokens > self.limit:
+                shorter = self._shortened(example, request)
+                if shorter == example:
+                    break
+                example = shorter
+                (request,) = self.predictor.encode([example])
         except ExampleError as error:
             return Outcome(number, problem="invalid", message=f"{error.what}; {error.remedy}")
         return request, excess > 0
@@ -89,7 +93,7 @@ class Way:
         text: str = getattr(example, name)
         encoded = self.tokenizer.encode_spans(text)
         # windows overlap: their tokens are more than those of the text
-        kept = max(int(len(encoded) * self.limit / request.tokens) - 2, 1)
+        kept = max(int(len(encoded) * min(self.limit / request.tokens, 0.9)) - 1, 1)
         text = text[: int(encoded.ends[min(kept, len(encoded)) - 1])]
         if name == "text" and not isinstance(example, Example):
             return raw_text(Example(text=text, text_pair=None, label=None, source=_SOURCE, line=1))

@@ -1,0 +1,273 @@
+"""Every family with every head answers over HTTP as the Python API does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("orjson")
+
+from bertsmith import load
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import build_model
+from bertsmith.weights.folder import save_model
+from bounds import check, close_unit_vectors
+from families import ENCODERS, LABELS, MODELS, TOKENIZERS
+from serving.rig import serving
+
+TEXT = "word1 word7  word30\tword2 word11"
+SECOND = "word5 word8 word61"
+RANKING = {
+    f"{family}-rank": ModelConfig(
+        encoder=encoder, predicts="number", labels=("relevance",), classifier_dropout=0.0
+    )
+    for family, encoder in ENCODERS.items()
+}
+CASES = {
+    name: config
+    for name, config in {**MODELS, **RANKING}.items()
+    if not name.endswith(("replaced_tokens", "none"))
+}
+
+
+def saved(folder: Path, config: ModelConfig) -> Path:
+    save_model(folder, build_model(config, seed=7), TOKENIZERS[config.encoder.family])
+    return folder
+
+
+def asked(config: ModelConfig) -> tuple[Any, Any]:
+    """What is asked over HTTP, and in Python."""
+    if config.predicts == "span":
+        row = {"question": SECOND, "context": TEXT}
+        return row, {"id": "1", **row}
+    if config.predicts == "choice":
+        question = {"text": TEXT, "choices": [SECOND, "word9"]}
+        return question, question
+    if config.labels == ("relevance",):
+        return {"query": TEXT, "texts": [SECOND, "word4"]}, (TEXT, SECOND)
+    if config.predicts is None:
+        return "word1 [MASK]  word2 [MASK]", "word1 [MASK]  word2 [MASK]"
+    return TEXT, TEXT
+
+
+def compared(config: ModelConfig, answer: dict[str, Any], record: dict[str, Any]) -> None:
+    """Check an answer of the server against that of Python."""
+    match config.predicts:
+        case "class":
+            shares = {each["label"]: each["score"] for each in answer["scores"]}
+            assert answer["label"] == record["label"]
+            assert list(shares) == list(record["probabilities"])
+            check(list(shares.values()), list(record["probabilities"].values()), 2e-6)
+        case "classes":
+            assert answer["labels"] == record["labels"]
+            shares = {each["label"]: each["score"] for each in answer["scores"]}
+            assert shares == pytest.approx(record["probabilities"], abs=2e-6)
+        case "number" if config.labels == ("relevance",):
+            check(answer["scores"][0], record["relevance"], 2e-6)
+        case "number":
+            check(answer["value"], record["number"], 2e-6)
+        case "tags":
+            # these tags name no entities: each word has one
+            found = [(each["text"], each["label"]) for each in answer["entities"]]
+            assert found == [(each["word"], each["tag"]) for each in record["words"]]
+            assert all(TEXT[each["start"] : each["end"]] == each["text"]
+                       for each in answer["entities"])  # fmt: skip
+        case "span":
+            assert answer["answer"] == record["answer"]
+            assert TEXT[answer["start"] : answer["end"]] == answer["answer"]
+            check(answer["score"], record["probability"], 2e-6)
+        case "choice":
+            assert answer["choice"] == record["choice"]
+            check(answer["scores"], record["probabilities"], 2e-6)
+        case None:
+            assert [(each["start"], each["end"]) for each in answer["masks"]] == [(6, 12), (20, 26)]
+            for mine, other in zip(answer["masks"], record["masks"], strict=True):
+                assert [each["token"] for each in mine["candidates"]] == [
+                    each["piece"] for each in other
+                ]
+                check([each["score"] for each in mine["candidates"]],
+                      [each["probability"] for each in other], 2e-6)  # fmt: skip
+
+
+# every head of one family and every family with one head; all of them among the faults
+_FEW = [name for name in CASES if name.startswith("bert-") or name.endswith("-class")]
+_REST = [pytest.param(name, marks=pytest.mark.faults) for name in CASES if name not in _FEW]
+
+
+@pytest.mark.parametrize("case", [*_FEW, *_REST])
+def test_every_head_answers_as_in_python(case: str, tmp_path: Path) -> None:
+    config = CASES[case]
+    folder = saved(tmp_path / "it", config)
+    request, example = asked(config)
+    (record,) = load(folder, precision="fp32", threads=1, device="cpu").predict([example])
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            response = await rig.post("/answer", {"inputs": [request, request]})
+            assert response.status_code == 200, response.text
+            for answer in response.json()["answers"]:
+                compared(config, answer, record)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_vectors_are_those_of_python(family: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS[f"{family}-masked_lm"])
+    texts = [TEXT, SECOND, "word3", ""]
+    expected = load(folder, precision="fp32", threads=1, device="cpu").embed(texts)
+    units = load(folder, precision="fp32", threads=1, device="cpu").embed(texts, normalize=True)
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            answers = (await rig.post("/answer", {"inputs": texts, "task": "vectors"})).json()
+            check([each["vector"] for each in answers["answers"]], expected, 2e-6)
+            plain = await rig.post("/embed", {"inputs": texts, "normalize": False})
+            check(plain.json(), expected, 2e-6)
+            close_unit_vectors((await rig.post("/embed", {"inputs": texts})).json(), units)
+            one = await rig.post("/embed", {"inputs": TEXT})
+            close_unit_vectors(one.json(), units[:1])
+            for form in ("float", "base64"):
+                body = {"input": texts, "encoding_format": form, "model": "it"}
+                found = (await rig.post("/v1/embeddings", body)).json()
+                vectors = [each["embedding"] for each in found["data"]]
+                if form == "base64":
+                    vectors = [np.frombuffer(base64.b64decode(each), "<f4") for each in vectors]
+                close_unit_vectors(np.array(vectors), units)
+            tokens = (await rig.post("/embed_all", {"inputs": [TEXT]})).json()
+            assert np.array(tokens).shape == (1, 7, 32)
+            asked = {"inputs": {"source_sentence": TEXT, "sentences": texts}}
+            near = (await rig.post("/similarity", asked)).json()
+            check(near, units @ units[0], 2e-6)
+            pieces = (await rig.post("/tokenize", {"inputs": TEXT})).json()[0]
+            assert [TEXT[each["start"] : each["stop"]] for each in pieces[1:-1]] == TEXT.split()
+
+    asyncio.run(run())
+
+
+def test_next_sentence_is_that_of_python(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-pretraining"])
+    (record,) = load(folder, precision="fp32", threads=1, device="cpu").predict([(TEXT, SECOND)])
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            info = (await rig.client.get("/info")).json()["models"][0]
+            assert info["can"] == ["fill-mask", "next-sentence", "vectors"]
+            pair = {"text": TEXT, "text_pair": SECOND}
+            found = await rig.post("/answer", {"inputs": [pair], "task": "next-sentence"})
+            check(found.json()["answers"][0]["score"], record["probability"], 2e-6)
+
+    asyncio.run(run())
+
+
+def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_path: Path) -> None:
+    classes = saved(tmp_path / "classes", MODELS["bert-class"])
+    ranks = saved(tmp_path / "ranks", RANKING["bert-rank"])
+
+    async def run() -> None:
+        async with serving(classes, ranks) as rig:
+            one = (await rig.post("/predict", {"inputs": TEXT})).json()
+            assert {each["label"] for each in one} == set(LABELS)
+            assert [each["score"] for each in one] == sorted(
+                (each["score"] for each in one), reverse=True
+            )
+            several = (await rig.post("/predict", {"inputs": [[TEXT], [TEXT, SECOND]]})).json()
+            assert several[0] == one
+            pair = (await rig.post("/predict", {"inputs": [TEXT, SECOND]})).json()
+            assert several[1] == pair != one
+            body: dict[str, Any] = {
+                "query": TEXT,
+                "texts": [SECOND, "word9", TEXT],
+                "return_text": True,
+            }
+            ranked = (await rig.post("/rerank", body)).json()
+            scores = [each["score"] for each in ranked]
+            assert scores == sorted(scores, reverse=True)
+            assert all(body["texts"][each["index"]] == each["text"] for each in ranked)
+            raw = (await rig.post("/rerank", body | {"raw_scores": True})).json()
+            logits = np.array([each["score"] for each in raw])
+            check(1 / (1 + np.exp(-logits)), scores, 2e-6)
+
+    asyncio.run(run())
+
+
+def test_several_models_are_asked_by_name(tmp_path: Path) -> None:
+    folders = [saved(tmp_path / name, MODELS[f"bert-{name}"]) for name in ("class", "tags")]
+
+    async def run() -> None:
+        async with serving(*folders) as rig:
+            first = (await rig.post("/answer", {"inputs": [TEXT]})).json()
+            named = (await rig.post("/answer", {"inputs": [TEXT], "model": "tags"})).json()
+            by_task = (await rig.post("/answer", {"inputs": [TEXT], "task": "tags"})).json()
+            assert (first["model"], named["model"], by_task["model"]) == ("class", "tags", "tags")
+            assert named["answers"] == by_task["answers"]
+            missing = await rig.post("/answer", {"inputs": [TEXT], "model": "/etc/passwd"})
+            assert missing.status_code == 404
+            unable = await rig.post("/answer", {"inputs": [TEXT], "task": "spans"})
+            assert unable.status_code == 400
+
+    asyncio.run(run())
+
+
+# too long: alike everywhere
+
+LONG = " ".join(["word1"] * 40)
+
+
+TOO_LONG: dict[str, tuple[dict[str, Any], int]] = {
+    "/answer": ({"inputs": ["word2", LONG]}, 400),
+    "/v1/embeddings": ({"input": ["word2", LONG], "model": "vectors"}, 400),
+    "/embed": ({"inputs": ["word2", LONG]}, 413),
+    "/embed_all": ({"inputs": ["word2", LONG]}, 413),
+    "/predict": ({"inputs": [["word2"], [LONG]]}, 413),
+    "/rerank": ({"query": "word2", "texts": ["word2", LONG]}, 413),
+}
+
+
+def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> None:
+    parts = {"classes": MODELS["bert-class"], "vectors": MODELS["bert-masked_lm"]}
+    folders = [saved(tmp_path / name, config) for name, config in parts.items()]
+    folders.append(saved(tmp_path / "ranks", RANKING["bert-rank"]))
+
+    async def run() -> None:
+        async with serving(*folders) as rig:
+            for path, (body, status) in TOO_LONG.items():
+                refused = await rig.post(path, body)
+                assert refused.status_code == status, refused.text
+                tokens = 44 if path == "/rerank" else 42
+                assert f"{tokens} tokens, and the model reads 23" in refused.text
+                cut = await rig.post(path, body | {"truncate": True})
+                assert cut.status_code == 200, cut.text
+                assert cut.headers["x-truncated"] == "1"
+                if path == "/answer":
+                    marks = [each["truncated"] for each in cut.json()["answers"]]
+                    assert marks == [False, True]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("head", ["tags", "span"])
+def test_texts_are_read_in_windows_up_to_a_limit(head: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS[f"bert-{head}"])
+    asked: Any = LONG if head == "tags" else {"question": "word3", "context": LONG}
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            whole = await rig.post("/answer", {"inputs": [asked]})
+            assert whole.status_code == 200
+            assert whole.json()["tokens"] > 42
+        async with serving(folder, max_tokens=40) as rig:
+            refused = await rig.post("/answer", {"inputs": [asked]})
+            assert refused.status_code == 400
+            assert "the model reads 40" in refused.text
+            cut = await rig.post("/answer", {"inputs": [asked], "truncate": True})
+            assert cut.json()["answers"][0]["truncated"]
+            assert 8 < cut.json()["tokens"] <= 40
+
+    asyncio.run(run())

@@ -1,0 +1,411 @@
+"""The application with workers that are functions: limits, refusals, faults, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("orjson")
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.serving.limits import Keys
+from bertsmith.serving.messages import Batch, Outcome
+from serving.rig import Rig, facts, running
+
+ASKED = {"inputs": ["abc"]}
+SECRET = "a text that nobody else may read"
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let other tasks go on until something holds."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def error_of(response: httpx.Response) -> str:
+    content = response.json()["error"]
+    return str(content if isinstance(content, str) else content["message"])
+
+
+# what is asked
+
+
+def test_answers_come_in_the_order_of_the_inputs() -> None:
+    async def test() -> None:
+        async with running(workers=2) as rig:
+            texts = [letter * (1 + n % 7) for n, letter in enumerate("abcdefghij" * 5)]
+            asked = [rig.post("/answer", {"inputs": texts[n : n + 9]}) for n in range(40)]
+            for number, response in enumerate(await asyncio.gather(*asked)):
+                labels = [each["label"] for each in response.json()["answers"]]
+                assert labels == texts[number : number + 9]
+
+    run(test)
+
+
+BAD_BODIES: dict[str, bytes] = {
+    "empty": b"",
+    "no JSON": b"hello",
+    "a list": b"[1]",
+    "NaN": b'{"inputs": [NaN]}',
+    "a lone surrogate": rb'{"inputs": ["\ud800"]}',
+    "bytes that are no UTF-8": b'{"inputs": ["\xff"]}',
+    "100,000 lists": b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "100,000 objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "a number": b'{"inputs": [1e999]}',
+    "no inputs": b'{"inputs": []}',
+    "nothing asked": b"{}",
+    "a key we do not know": b'{"inputs": ["a"], "sudo": true}',
+    "another type": b'{"inputs": ["a"], "top": "5"}',
+    "a negative number": b'{"inputs": ["a"], "top": -1}',
+    "another task": b'{"inputs": ["a"], "task": "rm"}',
+    "a form of another task": b'{"inputs": [{"query": "a", "texts": ["b"]}]}',
+    "a byte order mark": b'\xef\xbb\xbf{"inputs": ["a"]}',
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+def test_what_is_no_request_is_told(name: str) -> None:
+    async def test() -> None:
+        async with running() as rig:
+            response = await rig.raw("/answer", [BAD_BODIES[name]])
+            assert response.status_code == 400, response.text
+            assert error_of(response)
+            assert (await rig.post("/answer", ASKED)).status_code == 200
+
+    run(test)
+
+
+@pytest.mark.parametrize("path", ["/answer", "/rerank", "/v1/embeddings"])
+def test_a_million_inputs_are_too_many(path: str) -> None:
+    key = {"/rerank": "texts", "/v1/embeddings": "input"}.get(path, "inputs")
+
+    async def test() -> None:
+        async with running(max_body=10_000_000) as rig:
+            response = await rig.post(path, {key: ["a"] * 1_000_000, "query": "a"})
+            assert response.status_code == 413
+            assert "1,000,000 items, and 1,024 are allowed" in error_of(response)
+
+    run(test)
+
+
+def test_texts_are_quoted_in_no_error_and_no_log(capfd: pytest.CaptureFixture[str]) -> None:
+    def broken(batch: Batch) -> tuple[Outcome, ...]:
+        return tuple(
+            Outcome(number, problem="failed", message="the answer cannot be computed")
+            for number, _, _ in batch.entries
+        )
+
+    async def test() -> None:
+        async with running(compute=broken) as rig:
+            bodies = [
+                {"inputs": [SECRET]},
+                {"inputs": [[SECRET]]},
+                {"inputs": [SECRET], "top": SECRET},
+            ]
+            for body in bodies:
+                response = await rig.post("/answer", body)
+                assert response.status_code in (400, 500)
+                assert SECRET not in response.text
+
+    run(test)
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+# limits
+
+
+def test_a_body_is_bounded_whether_its_size_is_told_or_not() -> None:
+    async def test() -> None:
+        async with running(max_body=1000) as rig:
+            told = await rig.raw("/answer", [b"{}"], {"content-length": "1001"})
+            untold = await rig.raw("/answer", [b"x" * 600, b"x" * 600])
+            for response in (told, untold):
+                assert (response.status_code, response.headers["connection"]) == (413, "close")
+            compressed = await rig.raw("/answer", [b"{}"], {"content-encoding": "gzip"})
+            assert compressed.status_code == 415
+            assert (await rig.post("/answer", ASKED)).status_code == 200
+
+    run(test)
+
+
+async def called(
+    rig: Rig, receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]], path: str = "/answer"
+) -> list[dict[str, Any]]:
+    """Call the application as a server of ASGI does."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(dict(message))
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+        "headers": [(b"host", b"localhost")], "query_string": b"", "root_path": "",
+        "scheme": "http", "http_version": "1.1", "server": ("localhost", 80),
+        "client": ("127.0.0.1", 9), "asgi": {"version": "3.0"},
+    }  # fmt: skip
+    await rig.app(scope, receive, send)
+    return sent
+
+
+def test_a_body_that_trickles_is_given_up() -> None:
+    async def test() -> None:
+        async def trickle() -> dict[str, Any]:
+            await asyncio.sleep(0.002)
+            return {"type": "http.request", "body": b" ", "more_body": True}
+
+        async with running(body_deadline=0.05) as rig:
+            start, _ = await called(rig, trickle)
+            assert start["status"] == 408
+
+    run(test)
+
+
+def test_what_nobody_waits_for_is_not_computed() -> None:
+    async def test() -> None:
+        async with running() as rig:
+            link, gone = rig.links[0], asyncio.Event()
+            link.held = True
+            bodies = [json.dumps(ASKED).encode()]
+
+            async def hang_up() -> dict[str, Any]:
+                if bodies:
+                    return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            waiting = asyncio.create_task(called(rig, hang_up))
+            await until(lambda: link.batches)
+            (numbers,) = [[number for number, _, _ in link.batches[0].entries]]
+            gone.set()
+            await waiting
+            assert link.cancelled == set(numbers)
+            assert rig.gateway.waiting == 0
+
+    run(test)
+
+
+def test_past_its_deadline_a_request_gets_504_and_is_not_computed() -> None:
+    async def test() -> None:
+        async with running(deadline=0.05) as rig:
+            link = rig.links[0]
+            link.held = True
+            for path, status in (("/answer", 504), ("/predict", 504)):
+                response = await rig.post(path, {"inputs": ["abc"] if path == "/answer" else "abc"})
+                assert response.status_code == status
+            assert len(link.cancelled) == 2
+            assert not len(rig.gateway.queue)
+
+    run(test)
+
+
+def test_above_the_bound_requests_are_refused_at_once() -> None:
+    async def test() -> None:
+        async with running(queue_tokens=100) as rig:
+            link = rig.links[0]
+            link.held = True
+            text = {"inputs": ["x" * 130]}
+            accepted = [asyncio.create_task(rig.post("/answer", text)) for _ in range(4)]
+            await until(lambda: len(rig.gateway.queue) == 2)
+            refused = await rig.post("/answer", text)
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) >= 1
+            other = await rig.post("/predict", {"inputs": "x" * 130})
+            assert (other.status_code, other.json()["error_type"]) == (429, "overloaded")
+            too_large = await rig.post("/answer", {"inputs": ["x" * 130] * 3})
+            assert too_large.status_code == 413
+            link.held = False
+            link.release()
+            link.release()
+            for response in await asyncio.gather(*accepted):
+                assert response.status_code == 200
+
+    run(test)
+
+
+def test_a_worker_is_kept_for_short_texts() -> None:
+    models = (facts(max_input_length=8000),)
+
+    async def test() -> None:
+        async with running(models, workers=2) as rig:
+            for link in rig.links:
+                link.held = True
+            long = [asyncio.create_task(rig.post("/answer", {"inputs": ["x" * 30_000]}))
+                    for _ in range(5)]  # fmt: skip
+            await until(lambda: len(rig.gateway.queue) == 4)
+            short = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: all(link.batches for link in rig.links))
+            busy, free = sorted(rig.links, key=lambda link: len(link.batches[0].entries[0][1].text),
+                                reverse=True)  # fmt: skip
+            free.release()
+            assert (await short).status_code == 200
+            assert (len(busy.batches), len(rig.gateway.queue)) == (1, 4)
+            for link in rig.links:
+                link.held = False
+            busy.release()
+            assert [(await each).status_code for each in long] == [200] * 5
+
+    run(test)
+
+
+# who asks
+
+
+def test_keys_are_needed_where_there_are_some() -> None:
+    async def test() -> None:
+        async with running(keys=["first-key", "second-key"]) as rig:
+            for header in ("", "Bearer", "Bearer wrong", "Basic first-key", "Bearer first-key2"):
+                response = await rig.post("/answer", ASKED, authorization=header)
+                assert response.status_code == 401
+                assert response.headers["www-authenticate"] == "Bearer"
+                assert "key2" not in response.text
+            for key in ("first-key", "second-key"):
+                response = await rig.post("/answer", ASKED, authorization=f"bearer {key}")
+                assert response.status_code == 200
+            assert (await rig.client.get("/info")).status_code == 401
+            assert (await rig.client.get("/metrics")).status_code == 401
+            for path in ("/health", "/ready"):
+                assert (await rig.client.get(path)).status_code == 200
+
+    run(test)
+
+
+def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    with pytest.raises(ConfigError, match="--api-keys cannot be read"):
+        Keys.load(file)
+    file.write_bytes(b"\n\n")
+    with pytest.raises(ConfigError, match="holds no key"):
+        Keys.load(file)
+    file.write_bytes(b"one\n two \n")
+    Keys.load(file).check(b"Bearer two")
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "known"),
+    [
+        ("localhost", None, True),
+        ("LOCALHOST:8080", None, True),
+        ("127.0.0.1:8080", "http://127.0.0.1:8080", True),
+        ("[::1]:8080", None, True),
+        ("mine.example", None, True),
+        ("evil.example", None, False),
+        ("localhost.evil.example", None, False),
+        ("", None, False),
+        ("localhost:8080", "http://evil.example", False),
+        ("localhost:8080", "null", False),
+    ],
+)
+def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool) -> None:
+    async def test() -> None:
+        async with running(hosts=("mine.example",)) as rig:
+            more = {} if origin is None else {"origin": origin}
+            response = await rig.post("/answer", ASKED, host=host, **more)
+            assert response.status_code == (200 if known else 421)
+
+    run(test)
+
+
+@pytest.mark.parametrize("path", ["/embed", "/answer"])
+def test_other_ways_to_ask_are_refused_in_the_words_of_the_dialect(path: str) -> None:
+    async def test() -> None:
+        async with running() as rig:
+            response = await rig.client.get(path)
+            assert (response.status_code, response.headers["allow"]) == (405, "POST")
+            assert error_of(response)
+            nothing = await rig.client.get("/nothing/../../etc/passwd")
+            assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "not_found")
+
+    run(test)
+
+
+# workers that die, the end
+
+
+def test_a_dead_worker_is_replaced_and_its_requests_are_refused() -> None:
+    async def test() -> None:
+        async with running() as rig:
+            link = rig.links[0]
+            link.held = True
+            waiting = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: link.batches)
+            link.kill()
+            assert (await waiting).status_code == 503
+            await until(lambda: rig.gateway.ready)
+            assert len(rig.links) == 2
+            assert (await rig.post("/answer", ASKED)).status_code == 200
+            assert "bertsmith_worker_restarts_total 1.0" in (await rig.client.get("/metrics")).text
+
+    run(test)
+
+
+def test_without_a_worker_nothing_is_ready() -> None:
+    async def test() -> None:
+        async with running() as rig:
+            rig.links[0].kill()
+            await until(lambda: not rig.gateway.ready)
+            assert (await rig.client.get("/ready")).status_code == 503
+            assert (await rig.client.get("/health")).status_code == 200
+            assert (await rig.post("/answer", ASKED)).status_code == 503
+            await until(lambda: rig.gateway.ready)
+
+    run(test)
+
+
+def test_at_the_end_what_was_asked_is_answered() -> None:
+    async def test() -> None:
+        async with running() as rig:
+            link = rig.links[0]
+            rig.gateway.leave()
+            assert (await rig.client.get("/ready")).status_code == 503
+            assert (await rig.post("/answer", ASKED)).status_code == 200
+            link.held = True
+            waiting = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: link.batches)
+            draining = asyncio.create_task(rig.gateway.drain())
+            await asyncio.sleep(0)
+            assert (await rig.post("/answer", ASKED)).status_code == 503
+            assert not draining.done()
+            link.release()
+            await draining
+            assert (await waiting).status_code == 200
+
+    run(test)
+
+
+# what is told
+
+
+def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
+    async def test() -> None:
+        async with running((facts("one"), facts("two"))) as rig:
+            document = (await rig.client.get("/openapi.json")).json()
+            text = json.dumps(document)
+            for name in ("/answer", "/v1/embeddings", "/embed", "/embed_all", "/predict", "/rerank",
+                         "/similarity", "/tokenize"):  # fmt: skip
+                schema = document["paths"][name]["post"]["requestBody"]["content"]
+                reference = schema["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                assert reference in document["components"]["schemas"]
+            references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+            assert references == document["components"]["schemas"].keys()
+            await rig.post("/answer", ASKED)
+            await rig.client.get("/some-path-that-an-attacker-made-up")
+            figures = (await rig.client.get("/metrics")).text
+            assert 'bertsmith_requests_total{path="/answer",status="200"} 1.0' in figures
+            assert "attacker" not in figures
+            models = (await rig.client.get("/v1/models")).json()["data"]
+            assert [each["id"] for each in models] == ["one", "two"]
+            info = (await rig.client.get("/info")).json()
+            assert (info["model_id"], info["max_input_length"]) == ("one", 64)
+
+    run(test)
