@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
 import orjson
@@ -23,6 +22,7 @@ from bertsmith.serving.gateway import Gateway
 from bertsmith.serving.limits import App, Keys, Limits, Receive, Scope
 from bertsmith.serving.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.openapi import described
+from bertsmith.serving.page import page_routes
 from bertsmith.serving.refusals import (
     Failed,
     NotThere,
@@ -38,22 +38,6 @@ _INFERENCE = frozenset(
     (*(endpoint.path for endpoint in inference.ENDPOINTS), "/info", "/health", "/ready")
 )
 _CLIENT_CLOSED = 499
-_PAGE_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".woff2": "font/woff2",
-}
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
 
 
 def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> App:
@@ -78,7 +62,7 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
         *(Route(path, show, methods=["GET"]) for path, show in fixed.items()),
         Route("/metrics", show_metrics, methods=["GET"]),
         Route("/openapi.json", show_document, methods=["GET"]),
-        *_page_routes(),
+        *page_routes(),
     ]
     app = Starlette(
         routes=routes,
@@ -231,27 +215,3 @@ async def _handle_fault(request: Request, error: Exception) -> Response:
     # the message of an error may quote a text
     say(f"fault: {type(error).__name__} at {request.url.path}")
     return refusal_response(request.url.path, Failed("the answer cannot be computed"))
-
-
-# the page
-
-
-def _page_routes() -> list[Route]:
-    """Return the routes of the page's files, which are read now; none where there is no page."""
-    folder = files("bertsmith.serving") / "page"
-    if not folder.is_dir():
-        return []
-    routes = []
-    for file in folder.iterdir():
-        kind = _PAGE_TYPES.get("." + file.name.rpartition(".")[2])
-        if kind is not None and file.is_file():
-            path = "/" if file.name == "index.html" else f"/page/{file.name}"
-            routes.append(Route(path, _shown(file.read_bytes(), kind), methods=["GET"]))
-    return routes
-
-
-def _shown(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    async def show(request: Request) -> Response:
-        return Response(content, media_type=kind, headers=_PAGE_HEADERS)
-
-    return show
