@@ -46,6 +46,11 @@ def close_gradients(found: Numbers, expected: Numbers, what: object = "") -> Non
     check(found, expected, 1e-5, what)
 
 
+def close_in_float64(found: Numbers, expected: Numbers, what: object = "") -> None:
+    """Losses and gradients in float64, against the same formulas written otherwise in float64."""
+    check(found, expected, 1e-6, what)
+
+
 def close_after_training(found: Numbers, expected: Numbers, what: object = "") -> None:
     """Weights after a few steps whose gradients were added up in another order, in float32."""
     check(found, expected, 2e-5, what)

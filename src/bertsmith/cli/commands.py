@@ -22,6 +22,7 @@ from bertsmith.recipes.config import (
     QuantizeConfig,
     VocabularyConfig,
 )
+from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
@@ -156,6 +157,24 @@ def compare(config: CompareConfig) -> object:
     from bertsmith.recipes.finetune.compare import compare as recipe
 
     return _printed(recipe(config), config.json)
+
+
+def distil(config: DistilConfig) -> object:
+    """Teach a small student what a larger model, its teacher, knows.
+
+    Methods:
+      distilbert  soft targets, labels and cosine of hidden states: Sanh et al. 2019
+      tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
+      minilm      relations of queries, keys and values, then soft targets: Wang et al. 2021
+
+    On labelled examples of the teacher's task the student is compared with the teacher, with the
+    same student fine-tuned plainly, and with TF-IDF: score, parameters, size, and speed in the
+    engine. A run that was stopped goes on with the same command.
+    """
+    from bertsmith.core.clock import Clock, command_start
+    from bertsmith.recipes.distil.recipe import distil as recipe
+
+    return recipe(config, clock=Clock(began=command_start()))
 
 
 def predict(config: PredictConfig) -> None:
@@ -329,6 +348,15 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "compare": Command(config=CompareConfig, run=compare, examples=("spam other-spam",)),
+    "distil": Command(
+        config=DistilConfig,
+        run=distil,
+        examples=(
+            "spam/model train.csv --student 3/384 --out small",
+            "spam/model train.csv --student 2/192 --method tinybert,minilm --out smaller",
+            "spam/model train.csv --student auto --target 5x --method minilm --out fast",
+        ),
+    ),
     "predict": Command(
         config=PredictConfig,
         run=predict,

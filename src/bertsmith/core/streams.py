@@ -66,6 +66,8 @@ class Purpose(Enum):
 
     GENERATOR_WEIGHTS = 24
     """Weights that the generator of an ELECTRA starts from: seed."""
+    PROJECTION = 25
+    """Projection of a student's hidden states to its teacher's width: seed."""
 
     # training
     DROPOUT = 30

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
 from bertsmith.core.clock import Clock
 from bertsmith.core.log import progress, say
@@ -33,6 +34,8 @@ from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.opening import kind_of
 from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.config import FitConfig
+from bertsmith.training.loading import BatchSource
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import of_model
 from bertsmith.training.run_folder import RunFolder, events, read_record, write_record
@@ -141,6 +144,39 @@ class TrialResult:
         return cls(**data | {"losses": losses})
 
 
+class Lesson:
+    """What a training learns from its rows: by default their labels.
+
+    Sent to the processes that train, so it must be picklable.
+    """
+
+    def fit(self, config: FinetuneSettings, steps: int, seed: int) -> FitConfig:
+        """Return the training loop's config for a number of steps."""
+        return config.fit(steps, seed)
+
+    def objective(self, prepared: Prepared, config: FinetuneSettings, seed: int) -> Objective:
+        """Return the objective, with new parameters of its terms."""
+        data = prepared.data
+        return prepared.task.learning.objective(data.train, data.labels, config.label_loss)
+
+    def batches(
+        self, batches: ExampleBatches, prepared: Prepared, config: FinetuneSettings
+    ) -> BatchSource:
+        """Return the batches, with all that the objective reads beside the labels."""
+        return batches
+
+    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+        """Return the position to continue from when a share of the steps is done."""
+        return place
+
+    def target(self, prepared: Prepared) -> str:
+        """Return the name of the loss that a report draws."""
+        return prepared.train.target
+
+
+LABELS = Lesson()
+
+
 def run_trial(
     make_model: Callable[[int], Model],
     prepared: Prepared,
@@ -148,6 +184,7 @@ def run_trial(
     seed: int,
     folder: RunFolder | None = None,
     title: str = "",
+    lesson: Lesson = LABELS,
 ) -> tuple[TrialResult, Measured, Model]:
     """Train the model that `make_model` returns for a seed, and evaluate it on dev.
 
@@ -162,7 +199,7 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    objective = task.learning.objective(data.train, data.labels, config.label_loss)
+    objective = lesson.objective(prepared, config, seed)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     # dev has other tokens, so evaluation during training needs the whole token table
     part = (
@@ -172,11 +209,13 @@ def run_trial(
     )
     with part as examples:
         fitting = Clock()
+        batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
-            config.fit(steps, seed),
+            lesson.fit(config, steps, seed),
             model,
             watched,
-            ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed),
+            lesson.batches(batches, prepared, config),
+            enter=lesson.enter,
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
             session=Session(title=title),
@@ -194,7 +233,7 @@ def run_trial(
         seed=seed,
         scores=measured.scores,
         constant=task.measuring.constant(measured.answers),
-        losses=watched.points() if folder is None else _logged(folder, prepared.train.target),
+        losses=watched.points() if folder is None else _logged(folder, lesson.target(prepared)),
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
@@ -262,8 +301,7 @@ class _Watched:
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
         losses = self._objective(model, batch)
-        (loss,) = losses.parts.values()
-        self._means.append(loss.sum.detach() / loss.count)
+        self._means.append(losses.total().detach())
         return losses
 
     def points(self) -> list[tuple[int, float]]:
@@ -296,6 +334,7 @@ class Trial:
     seed: int
     make_model: Callable[[int], Model]
     prepared: Prepared
+    lesson: Lesson = LABELS
 
 
 def carry_out(
@@ -309,8 +348,9 @@ def carry_out(
     place = RunFolder(run / trial.place, part_of=RunFolder(run))
     with _watched(place, run) if tensorboard else nullcontext():
         result, measured, model = run_trial(
-            trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title
-        )
+            trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title,
+            trial.lesson,
+        )  # fmt: skip
     if others is not None and all(result.rank > other.rank for other in others):
         save_model(place.model, model, trial.prepared.tokenizer)
     write_record(place.path / DEV, _dev(trial.prepared, measured))

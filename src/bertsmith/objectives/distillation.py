@@ -1,0 +1,311 @@
+"""The terms by which a student learns from a larger model, its teacher.
+
+    DistilBERT   Sanh et al. 2019     soft targets, cosine of last hidden states
+    TinyBERT     Jiao et al. 2020     attention scores, hidden states and embeddings
+    MiniLM v2    Wang et al. 2021     relations of queries, of keys, and of values
+
+What the teacher computed for the same tokens is in the batch's `given`, under the names below: no
+term runs a teacher. Terms compute in float32, or in float64 where the student does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bertsmith.core.shapes import Places
+from bertsmith.core.streams import Purpose, stream
+from bertsmith.network.batch import Batch, Target
+from bertsmith.network.encoded import Encoded, Taps
+from bertsmith.network.model import Model
+from bertsmith.objectives.objective import Loss, Term
+from bertsmith.objectives.tasks import group_means, in_rows, owners
+from bertsmith.objectives.token_pairs import Teaching, relation_loss, score_loss
+
+LOGITS = "teacher_logits"
+"""What the teacher's head gives, in rows as those of `head_logits`."""
+
+Answer = Literal["class", "classes", "number", "relevance", "tags", "span", "choice", "masked_lm"]
+"""The meaning of logits: how they become probabilities, or that they are numbers."""
+Kind = Literal["query", "key", "value"]
+KINDS: tuple[Kind, ...] = ("query", "key", "value")
+
+_FAR = -1e9
+
+
+def state_name(layer: int) -> str:
+    """Return the name of the teacher's hidden states after a layer, (tokens, its width)."""
+    return f"teacher_state_{layer}"
+
+
+def vectors_name(kind: Kind, layer: int) -> str:
+    """Return the name of a teacher's queries, keys or values, (tokens, heads, head)."""
+    return f"teacher_{kind}_{layer}"
+
+
+def taught_values(encoded: Encoded) -> dict[str, Tensor]:
+    """Return what was tapped of a teacher, by the names that terms read."""
+    found = {state_name(layer): each for layer, each in encoded.states.items()}
+    for layer, vectors in encoded.qkv.items():
+        found |= {vectors_name(k, layer): v for k, v in zip(KINDS, vectors, strict=True)}
+    return found
+
+
+def head_logits(
+    answer: Answer, model: Model, encoded: Encoded, batch: Batch, target: Target
+) -> Tensor:
+    """Return a model's logits in the rows of a target.
+
+    They are (targets, outputs); of a span (tokens, 2), of choices (sequences, 1).
+    """
+    if answer in ("class", "classes", "number", "relevance"):
+        return group_means(model.classify(encoded, batch), target.at, batch)
+    if answer == "tags":
+        return model.tag(encoded.rows(target.at))
+    if answer == "span":
+        return model.span(encoded.last)
+    if answer == "choice":
+        return model.choose(encoded, batch)[:, None]
+    return model.masked_lm(encoded.rows(target.at))
+
+
+class SoftTargets(Term):
+    """The teacher's answers at a temperature: KL(teacher || student) x T^2 (Hinton et al. 2015).
+
+    Of numbers the squared error, in units of the `spread` of the training numbers around their
+    `mean`, which are the units that `Regress` trains in.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        *,
+        temperature: float = 1.0,
+        weight: float = 1.0,
+        mean: float = 0.0,
+        spread: float = 1.0,
+    ) -> None:
+        self._answer: Answer = answer
+        self._temperature, self._weight = temperature, weight
+        self._mean, self._spread = mean, spread
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return the tokens whose last hidden states the head reads; None for all."""
+        if self._answer in ("tags", "masked_lm"):
+            return target.at
+        return None if self._answer == "span" else model.pooled_places(batch)
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the target; correct is where the two agree."""
+        logits = head_logits(self._answer, model, encoded, batch, target)
+        with torch.autocast(logits.device.type, enabled=False):
+            own, taught = _wide(logits), _wide(batch.given[LOGITS]).to(_wide(logits).dtype)
+            if self._answer == "number":
+                truth = (taught - self._mean) / self._spread
+                loss = F.mse_loss(own, truth, reduction="sum") / own.shape[1]
+                correct = ((own - truth).abs() < truth.abs()).all(-1).sum()
+            elif self._answer in ("classes", "relevance"):
+                loss = self._each(own, taught) / own.shape[1]
+                correct = ((own > 0) == (taught > 0)).all(-1).sum()
+            else:
+                pairs = _rows(self._answer, own, taught, batch, target)
+                loss = torch.stack([self._one_of(*pair) for pair in pairs]).sum() / len(pairs)
+                agree = [mine.argmax(-1) == theirs.argmax(-1) for mine, theirs in pairs]
+                correct = torch.stack(agree).all(0).sum()
+        return Loss(sum=loss, count=len(target), correct=correct, weight=self._weight)
+
+    def _one_of(self, own: Tensor, taught: Tensor) -> Tensor:
+        """Return the divergence of distributions over each row."""
+        mine = (own / self._temperature).log_softmax(-1)
+        theirs = (taught / self._temperature).log_softmax(-1)
+        return self._temperature**2 * (theirs.exp() * (theirs - mine)).sum()
+
+    def _each(self, own: Tensor, taught: Tensor) -> Tensor:
+        """Return the divergence where each output is a probability by itself."""
+        total = own.new_zeros(())
+        for sign in (1, -1):
+            mine = F.logsigmoid(sign * own / self._temperature)
+            theirs = F.logsigmoid(sign * taught / self._temperature)
+            total = total + (theirs.exp() * (theirs - mine)).sum()
+        return self._temperature**2 * total
+
+
+def _rows(
+    answer: Answer, own: Tensor, taught: Tensor, batch: Batch, target: Target
+) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of logits whose rows are the choices between which one is made."""
+    if answer == "span":
+        lengths = batch.offsets.diff()
+        owner = torch.arange(batch.sequences, device=own.device).repeat_interleave(lengths)
+        place = torch.arange(batch.tokens, device=own.device) - batch.starts[owner]
+    elif answer == "choice":
+        owner = owners(target.at, batch.sequences)
+        place = torch.arange(batch.sequences, device=own.device) - target.at[owner]
+    else:
+        return [(own, taught)]
+    rows = int(owner.max()) + 1
+    # no infinities, whose difference is no number
+    spread = [
+        [in_rows(side[:, end], owner, place, rows).clamp(min=_FAR) for end in range(side.shape[1])]
+        for side in (own, taught)
+    ]
+    return list(zip(*spread, strict=True))
+
+
+class HiddenCosine(Term):
+    """One less the cosine of the last hidden states of student and teacher, at every token.
+
+    Sanh et al. 2019, section 2. `layer` is the teacher's last; both are of one width.
+    """
+
+    def __init__(self, layer: int, *, weight: float = 1.0) -> None:
+        self._name, self._weight = state_name(layer), weight
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens."""
+        own, taught = _wide(encoded.last), _wide(batch.given[self._name])
+        with torch.autocast(own.device.type, enabled=False):
+            apart = 1 - F.cosine_similarity(own, taught.to(own.dtype))
+        return _of_tokens(apart.sum(), target, self._weight)
+
+
+class HiddenStates(Term):
+    """The squared error of hidden states, those of the student through one learned projection.
+
+    Jiao et al. 2020, equations 8 and 9: a mean over the teacher's width, summed over pairs of a
+    student's layer and the teacher's that it follows; layer 0 are the embeddings.
+    """
+
+    own: nn.Linear
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[int, int]],
+        *,
+        widths: tuple[int, int],
+        seed: int,
+        weight: float = 1.0,
+    ) -> None:
+        """`widths` are those of student and teacher; the projection starts from `projection`."""
+        self._pairs, self._weight = tuple(pairs), weight
+        self.reads = Taps(states=frozenset(own for own, _ in pairs))
+        self.own = projection(*widths, seed=seed)
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token: taps are read."""
+        return target.at[:0]
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens."""
+        losses = []
+        for layer, of_teacher in self._pairs:
+            own = _wide(encoded.states[layer])
+            with torch.autocast(own.device.type, enabled=False):
+                taught = _wide(batch.given[state_name(of_teacher)]).to(own.dtype)
+                losses.append((self.own(own) - taught).square().mean(-1).sum())
+        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
+
+
+def projection(student: int, teacher: int, *, seed: int) -> nn.Linear:
+    """Return a new projection: the identity between equal widths, otherwise drawn by the seed."""
+    made = nn.Linear(student, teacher)
+    generator = torch.Generator().manual_seed(int(stream(Purpose.PROJECTION, seed)))
+    with torch.no_grad():
+        made.bias.zero_()
+        if student == teacher:
+            made.weight.copy_(torch.eye(student))
+        else:
+            made.weight.normal_(std=1 / math.sqrt(student), generator=generator)
+    return made
+
+
+class AttentionScores(Term):
+    """The squared error of attention scores before the softmax (Jiao et al. 2020, equation 7).
+
+    Summed over pairs of a student's layer and the teacher's, which have as many heads; a mean over
+    heads and over the tokens of a sequence.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], *, weight: float = 1.0) -> None:
+        self._pairs, self._weight = tuple(pairs), weight
+        self.reads = Taps(qkv=frozenset(own for own, _ in pairs))
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token: taps are read."""
+        return target.at[:0]
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens that ask."""
+        losses = []
+        for layer, of_teacher in self._pairs:
+            query, key, _ = (_wide(each) for each in encoded.qkv[layer])
+            taught = [
+                _wide(batch.given[vectors_name(kind, of_teacher)]).to(query.dtype)
+                for kind in KINDS[:2]
+            ]
+            with torch.autocast(query.device.type, enabled=False):
+                losses.append(score_loss(Teaching(query, key, *taught), batch.lengths))
+        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
+
+
+class Relations(Term):
+    """The divergence of relations among queries, among keys, and among values.
+
+    Wang et al. 2021, section 3.2: the vectors of all heads are put end to end and cut anew into
+    `heads` relation heads, which the two models have in common whatever their own are.
+    """
+
+    def __init__(
+        self,
+        layer: int,
+        of_teacher: int,
+        *,
+        heads: int,
+        weight: float = 1.0,
+    ) -> None:
+        self._layer, self._of_teacher, self._heads = layer, of_teacher, heads
+        self._weight = weight
+        self.reads = Taps(qkv=frozenset({layer}))
+
+    def places(self, model: Model, batch: Batch, target: Target) -> Places | None:
+        """Return no token: taps are read."""
+        return target.at[:0]
+
+    def __call__(self, model: Model, encoded: Encoded, batch: Batch, target: Target) -> Loss:
+        """Return the loss over the tokens."""
+        losses = []
+        for kind, vectors in zip(KINDS, encoded.qkv[self._layer], strict=True):
+            own = _wide(vectors)
+            with torch.autocast(own.device.type, enabled=False):
+                taught = _wide(batch.given[vectors_name(kind, self._of_teacher)]).to(own.dtype)
+                losses.append(
+                    relation_loss(self._resplit(own), self._resplit(taught), batch.lengths)
+                )
+        return _of_tokens(torch.stack(losses).sum(), target, self._weight)
+
+    def _resplit(self, vectors: Tensor) -> Tensor:
+        return vectors.flatten(1).unflatten(-1, (self._heads, -1))  # type: ignore[no-any-return]
+
+
+def relation_heads(*widths: int, most: int = 48) -> int:
+    """Return the number of relation heads: the largest that divides all widths, `most` at most.
+
+    48 is that of Wang et al. 2021 for teachers of BERT's size.
+    """
+    common = math.gcd(*widths)
+    return max(number for number in range(1, most + 1) if common % number == 0)
+
+
+def _of_tokens(total: Tensor, target: Target, weight: float) -> Loss:
+    return Loss(
+        sum=total, count=len(target), correct=torch.zeros((), device=total.device), weight=weight
+    )
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()

@@ -1,0 +1,207 @@
+"""The options of distillation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import ModelConfig, Precision
+from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
+
+Method = Literal["distilbert", "tinybert", "minilm"]
+StartLayers = Literal["alternate", "uniform", "bottom", "new"]
+
+_SIZE = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,5})")
+_TIMES = re.compile(r"(\d+(\.\d+)?)x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentConfig(Config):
+    """The student's size, and what it starts from."""
+
+    student: str
+    """Layers and width, as 4/312; or the folder of a student that was distilled from a store; or
+    auto, the largest one that is as fast as --target asks."""
+    target: str = "5x"
+    """For auto: how many times as fast as the teacher the student shall answer many texts, measured
+    in the engine on this machine."""
+    heads: int | None = None
+    """Attention heads; as many as the teacher's where the width allows, else of their width."""
+    feed_forward: int | None = None
+    """Inner width of the feed-forward networks; 4 times the width, or the teacher's where the
+    student is as wide as it."""
+    start: StartLayers = "alternate"
+    """The teacher's layers that the student starts from, where it is as wide: alternate is every
+    other one, the first and the last among them; uniform the last of every few; bottom the lowest;
+    new takes none."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"heads": 1, "feed_forward": 1})
+        if self.student != "auto" and "/" in self.student and not Path(self.student).exists():
+            layers, _, width = self.student.partition("/")
+            if (layers + width).isdigit() and not _SIZE.fullmatch(self.student):
+                raise ConfigError(
+                    f"--student is {self.student!r}", remedy="give layers and width, as 4/312"
+                )
+        if self.speedup <= 1:
+            raise ConfigError(f"--target is {self.target!r}", remedy="give more than 1, as 5x")
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The layers and the width, None where a folder is named or they are to be chosen."""
+        found = _SIZE.fullmatch(self.student)
+        return None if found is None else (int(found[1]), int(found[2]))
+
+    @property
+    def speedup(self) -> float:
+        """The speed of the student in times of the teacher's; `ConfigError`."""
+        found = _TIMES.fullmatch(self.target)
+        if found is None:
+            raise ConfigError(f"--target is {self.target!r}", remedy="give a number and x, as 5x")
+        return float(found[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeachingConfig(Config):
+    """What the student is taught, and how the teacher's outputs are kept."""
+
+    temperature: float = 2.0
+    """Temperature of distilbert's soft targets; those of the other methods are at 1."""
+    intermediate: float = 0.5
+    """Share of the steps in which tinybert and minilm teach what is inside, before predictions."""
+    teacher_layer: int | None = None
+    """The layer whose relations minilm teaches, from 1; the last if not given."""
+    relation_heads: int | None = None
+    """Relation heads of minilm; if not given 48, or the most below that divide both widths."""
+    cache: Path | None = None
+    """Folder for the teacher's outputs, which runs with the same teacher and data may share; if not
+    given they are in OUT until the run has ended."""
+    cache_gigabytes: float = 4.0
+    """Disk that they may take; what has no room is computed anew for every batch. 0 keeps none."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"teacher_layer": 1, "relation_heads": 1})
+        check_range(self, ["temperature"], "(0, 100]")
+        check_range(self, ["intermediate"], "(0, 1)")
+        check_range(self, ["cache_gigabytes"], "[0, inf)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralSettings(Config):
+    """The settings of distillation from a store."""
+
+    max_length: int = 128
+    """Tokens a sequence at most."""
+    tokens_per_batch: int = 4096
+    """Tokens a batch at most."""
+    learning_rate: float = 5e-4
+    """Peak learning rate of AdamW."""
+    warmup: float = 0.05
+    """Share of the budget in which the rate rises."""
+    smoothing: float = 0.7
+    """Distilbert's masks favour rare tokens: by their count to the power of minus this."""
+    precision: Precision = "bf16"
+    """bf16 (autocast, float32 weights) or fp32."""
+    checkpoint_minutes: float = 10.0
+    """Minutes of training between two checkpoints."""
+    measurements: int = 5
+    """Measurements on held-out text during the run."""
+
+    def __post_init__(self) -> None:
+        check_least(
+            self, {"max_length": 8, "tokens_per_batch": 8, "measurements": 0}, group="general."
+        )
+        check_range(self, ["learning_rate"], "(0, 1)", group="general.")
+        check_range(self, ["warmup"], "[0, 1]", group="general.")
+        check_range(self, ["smoothing"], "[0, 2]", group="general.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilConfig(Config):
+    """The options of distillation."""
+
+    teacher: Path = field(metadata=POSITIONAL)
+    """Folder of the teacher, fine-tuned where DATA are labelled; or hub:owner/name."""
+    data: Path = field(metadata=POSITIONAL)
+    """Labelled examples of the teacher's task, or a token store, made with its vocabulary."""
+    out: Path
+    """Folder of the run, and of the student in it."""
+    method: tuple[Method, ...] = ("distilbert",)
+    """How the student is taught; several, with commas between, are compared on labelled data."""
+    minutes: float | None = None
+    """For a store: time on the clock from this command, or its resumption, to the saved student."""
+    steps: int | None = None
+    """For a store: updates, in place of minutes."""
+    dev: Path | None = None
+    """Labelled examples to measure with; a tenth of the others if not given."""
+    task: str | None = None
+    """The task, where the data do not tell; as for finetune."""
+    plain: bool = True
+    """Also fine-tune the same student plainly, on the labels alone, with as many steps."""
+    seeds: int = 3
+    """How often each is trained; a run that is given again with more adds them."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    side_by_side: AtOnce = "auto"
+    """How many trainings go on at once, as for finetune."""
+    student: StudentConfig = field(metadata=INLINE)
+    """The student."""
+    teaching: TeachingConfig = field(default=TeachingConfig(), metadata=INLINE)
+    """The teaching."""
+    general: GeneralSettings = GeneralSettings()
+    """Distillation from a store."""
+    settings: FinetuneSettings = field(default=FinetuneSettings(epochs=6), metadata=INLINE)
+    """The settings of each training on labelled examples."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"seeds": 1, "steps": 1})
+        if not self.method:
+            raise ConfigError("--method is empty", remedy="name one or more, with commas between")
+        if len(set(self.method)) < len(self.method):
+            raise ConfigError("a method is named twice", remedy="name each once")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilRun(Config):
+    """A resolved run on labelled examples."""
+
+    task: str
+    """Name of the task."""
+    teacher: Path
+    """Folder of the teacher."""
+    teacher_hash: str
+    """SHA-256 of its weights."""
+    train: Path
+    """File of the training examples."""
+    train_hash: str
+    """SHA-256 of their file."""
+    dev: Path | None
+    """File of the dev examples, None for a share of the training file."""
+    dev_hash: str | None
+    """SHA-256 of their file."""
+    student: ModelConfig
+    """The student."""
+    student_hash: str | None
+    """SHA-256 of the weights that it starts from, where a folder was named."""
+    layers: tuple[int, ...]
+    """The teacher's layers that it starts from, from 1."""
+    method: tuple[Method, ...]
+    """The methods."""
+    plain: bool
+    """True if the student is fine-tuned plainly too."""
+    seeds: int
+    """Number of seeds."""
+    threads: int
+    """Threads of torch; part of what makes a run reproducible bit for bit."""
+    device: str
+    """Type of the device."""
+    teaching: TeachingConfig
+    """The teaching."""
+    settings: FinetuneSettings
+    """Settings of each training."""
+    origin: str | None = None
+    """Name and commit of the teacher on the hub, if it came from there."""

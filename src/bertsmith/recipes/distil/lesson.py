@@ -1,0 +1,136 @@
+"""The lesson of a training on labelled examples: a method, and what the teacher gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from bertsmith.batches import DataPosition
+from bertsmith.batches.examples import ExampleBatches
+from bertsmith.network.batch import Batch, Target
+from bertsmith.network.config import EncoderConfig
+from bertsmith.objectives.distillation import Answer
+from bertsmith.objectives.objective import Objective, Term
+from bertsmith.objectives.tasks import Regress
+from bertsmith.recipes.distil.config import Method, TeachingConfig
+from bertsmith.recipes.distil.methods import OF_TOKENS, SOFT, Lessons, lessons_of
+from bertsmith.recipes.distil.teacher import TaughtRows
+from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared
+from bertsmith.recipes.finetune.trial import Lesson
+from bertsmith.tasks.config import LabelLoss
+from bertsmith.tasks.task import Task
+from bertsmith.training.config import FitConfig, ScheduleConfig
+from bertsmith.training.loading import BatchSource
+
+LABELS_STEP = "labels"
+
+
+def answer_of(task: Task[Any]) -> Answer:
+    """Return the meaning of the logits of a task."""
+    return "relevance" if task.name == "rank" else task.head
+
+
+def units_of(data: LabelledData[Any]) -> tuple[float, float]:
+    """Return mean and spread of the numbers that are trained; (0, 1) for other tasks."""
+    objective = data.task.learning.objective(data.train, data.labels, LabelLoss())
+    for term in objective.terms.values():
+        if isinstance(term, Regress):
+            return term.mean, term.spread
+    return 0.0, 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteppedSchedule(ScheduleConfig):
+    """A schedule that begins anew when a share of the budget, `restart`, is spent."""
+
+    restart: float
+
+    def factor(self, progress: float) -> float:
+        """Return the share of the peak rate at a progress in [0, 1]."""
+        if progress < self.restart:
+            return super().factor(progress / self.restart)
+        return super().factor((progress - self.restart) / (1 - self.restart))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtLesson(Lesson):
+    """A student is taught by a method, in one step or in two, each with a schedule of its own."""
+
+    method: Method
+    teaching: TeachingConfig
+    teacher: EncoderConfig
+    student: EncoderConfig
+    taught: TaughtRows
+    answer: Answer
+
+    def lessons(self, seed: int, data: LabelledData[Any]) -> Lessons:
+        """Return what is taught, with new parameters of its terms."""
+        return lessons_of(
+            self.method, self.teacher, self.student, self.teaching, self.answer, seed=seed,
+            units=units_of(data),
+        )  # fmt: skip
+
+    def fit(self, config: FinetuneSettings, steps: int, seed: int) -> FitConfig:
+        """Return the training loop's config; of two steps, each warms up and decays."""
+        fit = config.fit(steps, seed)
+        if self.method == "distilbert":
+            return fit
+        schedule = SteppedSchedule(restart=self.teaching.intermediate, **vars(fit.schedule))
+        return replace(fit, schedule=schedule)
+
+    def objective(self, prepared: Prepared, config: FinetuneSettings, seed: int) -> Objective:
+        """Return the terms of all steps, those of labels among them."""
+        lessons = self.lessons(seed, prepared.data)
+        terms: dict[str, Term] = dict(lessons.terms)
+        if any(LABELS_STEP in step for step in lessons.steps):
+            terms |= super().objective(prepared, config, seed).terms
+        return Objective(terms)
+
+    def batches(
+        self, batches: ExampleBatches, prepared: Prepared, config: FinetuneSettings
+    ) -> BatchSource:
+        """Return batches with the teacher's outputs."""
+        steps = self.lessons(0, prepared.data).steps
+        return TaughtBatches(batches=batches, taught=self.taught, steps=steps)
+
+    def enter(self, place: DataPosition, progress: float) -> DataPosition:
+        """Return the position, in the second step once the first one's share is spent."""
+        second = self.method != "distilbert" and progress >= self.teaching.intermediate
+        return replace(place, phase=1) if second else place
+
+    def target(self, prepared: Prepared) -> str:
+        """Return the name of the loss that a report draws."""
+        return SOFT
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaughtBatches:
+    """Batches of examples with what a teacher gives for them, by the step that a position is in."""
+
+    batches: ExampleBatches
+    taught: TaughtRows
+    steps: tuple[tuple[str, ...], ...]
+
+    def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:
+        """Return the batch at a position in the data, and the position after it."""
+        batch, after = self.batches.next_batch(place)
+        given = self.taught.of(self.batches.units(place))
+        batch = replace(with_targets(batch, self.steps[place.phase]), given=given)
+        return batch, replace(after, phase=place.phase)
+
+
+def with_targets(batch: Batch, terms: tuple[str, ...]) -> Batch:
+    """Return the batch with a target for each term: every token, or what the labels stand at."""
+    ((labels, labelled),) = batch.targets.items()
+    every = Target(
+        at=torch.arange(batch.tokens, device=batch.ids.device), labels=torch.zeros_like(batch.ids)
+    )
+    targets: Mapping[str, Target] = {
+        labels if term == LABELS_STEP else term: every if term in OF_TOKENS else labelled
+        for term in terms
+    }
+    return replace(batch, targets=targets)

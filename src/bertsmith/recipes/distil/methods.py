@@ -1,0 +1,137 @@
+"""The methods: what each reads of the teacher, and the terms that teach a student with it.
+
+distilbert   soft targets, labels and cosine 5 : 2 : 1, all at once (Sanh et al. 2019)
+tinybert     attention scores, hidden states and embeddings, then soft targets (Jiao et al. 2020)
+minilm       relations of queries, keys and values of one layer, then soft targets
+             (Wang et al. 2021, who go on with labels alone)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.network.config import EncoderConfig
+from bertsmith.network.encoded import NO_TAPS, Taps
+from bertsmith.objectives.distillation import (
+    Answer,
+    AttentionScores,
+    HiddenCosine,
+    HiddenStates,
+    Relations,
+    SoftTargets,
+    relation_heads,
+)
+from bertsmith.objectives.objective import Term
+from bertsmith.recipes.distil.config import Method, TeachingConfig
+from bertsmith.recipes.distil.student import followed_layers
+
+SOFT, COSINE, STATES, SCORES, RELATIONS = (
+    "soft_targets", "cosine", "hidden_states", "attention_scores", "relations",
+)  # fmt: skip
+OF_TOKENS = (COSINE, STATES, SCORES, RELATIONS)
+"""Terms whose targets are all tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What is read of a teacher, by steps of a training, and the terms that are trained."""
+
+    terms: Mapping[str, Term]
+    """Terms by name, besides those of labels."""
+    steps: tuple[tuple[str, ...], ...]
+    """The names of the terms of each step; a step with labels has "labels" among them."""
+    taps: Taps
+    """What is tapped of the teacher."""
+
+    @property
+    def logits(self) -> bool:
+        """Return whether the teacher's answers are read."""
+        return SOFT in self.terms
+
+
+def check_method(
+    method: Method, teacher: EncoderConfig, student: EncoderConfig, teaching: TeachingConfig
+) -> None:
+    """Raise `ConfigError` where a method cannot teach such a student."""
+    if method == "distilbert" and student.hidden != teacher.hidden:
+        raise ConfigError(
+            f"distilbert compares hidden states as they are, and the student is {student.hidden} "
+            f"wide, the teacher {teacher.hidden}",
+            remedy=f"give --student N/{teacher.hidden}, or --method tinybert or minilm",
+        )
+    if method == "tinybert" and student.heads != teacher.heads:
+        raise ConfigError(
+            f"tinybert compares attention head by head, and the student has {student.heads} heads, "
+            f"the teacher {teacher.heads}",
+            remedy=f"give a width that is a multiple of {teacher.heads}, or --method minilm",
+        )
+    if method == "tinybert" and student.layers > teacher.layers:
+        raise ConfigError(
+            f"each of tinybert's layers follows one of the teacher's, and the student has "
+            f"{student.layers}, the teacher {teacher.layers}",
+            remedy="give fewer layers, or --method minilm",
+        )
+    if method == "tinybert" and (teacher.causal or teacher.window is not None):
+        raise ConfigError(
+            "tinybert compares the attention of all tokens to all, and this teacher's sees some",
+            remedy="give --method distilbert or minilm",
+        )
+    if method != "minilm":
+        return
+    if teaching.teacher_layer is not None and teaching.teacher_layer > teacher.layers:
+        raise ConfigError(
+            f"--teacher-layer is {teaching.teacher_layer}",
+            remedy=f"the teacher has {teacher.layers}",
+        )
+    heads = teaching.relation_heads
+    if heads is not None and (teacher.hidden % heads or student.hidden % heads):
+        raise ConfigError(
+            f"--relation-heads is {heads}",
+            remedy=f"it must divide {teacher.hidden} and {student.hidden}, the widths",
+        )
+
+
+def lessons_of(
+    method: Method,
+    teacher: EncoderConfig,
+    student: EncoderConfig,
+    teaching: TeachingConfig,
+    soft: Answer | None,
+    *,
+    seed: int,
+    units: tuple[float, float] = (0.0, 1.0),
+) -> Lessons:
+    """Return what a method teaches; `soft` are the answers taught, None for none.
+
+    `units` are mean and spread of the numbers that a teacher of numbers gives.
+    """
+    # labels have the weight 1, so 5 : 2 : 1
+    weight, temperature = (2.5, teaching.temperature) if method == "distilbert" else (1.0, 1.0)
+    terms: dict[str, Term] = {}
+    if soft is not None:
+        terms[SOFT] = SoftTargets(
+            soft, temperature=temperature, weight=weight, mean=units[0], spread=units[1]
+        )
+    predictions = tuple(terms)
+    if method == "distilbert":
+        terms[COSINE] = HiddenCosine(teacher.layers, weight=0.5)
+        taps = Taps(states=frozenset({teacher.layers}))
+        return Lessons(terms=terms, steps=((*terms, "labels"),), taps=taps)
+    if method == "tinybert":
+        layers = followed_layers(teacher.layers, student.layers)
+        pairs = tuple(enumerate(layers, 1))
+        widths = student.hidden, teacher.hidden
+        terms[SCORES] = AttentionScores(pairs)
+        terms[STATES] = HiddenStates(((0, 0), *pairs), widths=widths, seed=seed)
+        inside: tuple[str, ...] = (SCORES, STATES)
+        taps = Taps(states=frozenset({0, *layers}), qkv=frozenset(layers))
+    else:
+        of_teacher = teaching.teacher_layer or teacher.layers
+        heads = teaching.relation_heads or relation_heads(teacher.hidden, student.hidden)
+        terms[RELATIONS] = Relations(student.layers, of_teacher, heads=heads)
+        inside = (RELATIONS,)
+        taps = Taps(qkv=frozenset({of_teacher}))
+    steps = (inside, predictions) if predictions else (inside,)
+    return Lessons(terms=terms, steps=steps, taps=taps if terms else NO_TAPS)

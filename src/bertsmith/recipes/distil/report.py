@@ -1,0 +1,111 @@
+"""The report page and the model card of a distillation, and what follows from its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.core.errors import MissingExtra
+from bertsmith.core.log import say
+from bertsmith.core.printable import markdown
+from bertsmith.evaluation.metrics import format_mean, percent, score_label
+from bertsmith.recipes.distil.comparison import Entrant, header, table_rows
+from bertsmith.recipes.distil.config import DistilRun
+from bertsmith.recipes.finetune.outcome import Difference
+from bertsmith.reports.model_card import base_of, head_of, note_on_format, written
+from bertsmith.reports.page import Report
+
+
+def conclusions(
+    entrants: Sequence[Entrant], methods: Sequence[str], differences: Mapping[str, Difference]
+) -> list[str]:
+    """Return what the figures say of each method, by the gap between teacher and plain student."""
+    teacher, own = entrants[0], entrants[1 : 1 + len(methods)]
+    if not differences:
+        return []
+    plain = entrants[1 + len(methods)]
+    gap, lines = teacher.mean - plain.mean, []
+    for method, each in zip(methods, own, strict=True):
+        points, difference = each.mean - plain.mean, differences[method]
+        line = (
+            f"{method}: {100 * points:+.2f} points to the plain student (95 % over dev sets of "
+            f"this size: {difference.interval()})"
+        )
+        if gap > 0:
+            line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
+        if not difference.certain:
+            line += "; it may well be luck"
+        lines.append(line)
+    if gap < _SMALL_GAP:
+        lines.append(
+            f"the plain student is {100 * abs(gap):.2f} points "
+            f"{'below' if gap >= 0 else 'above'} the teacher: so small a gap proves little, a "
+            "smaller student would show more"
+        )
+    return lines
+
+
+_SMALL_GAP = 0.03
+
+
+def write_card(
+    run: DistilRun,
+    method: str,
+    seed: int,
+    scored: Mapping[str, Sequence[Mapping[str, float]]],
+    teacher: Mapping[str, float],
+) -> str:
+    """Return the model card of a student."""
+    scores = ", ".join(
+        f"{score_label(name)} {format_mean([each[name] for each in scored[method]])} % "
+        f"(teacher {percent(value)} %)"
+        for name, value in teacher.items()
+    )
+    labels = ", ".join(map(markdown, run.student.labels))
+    names = f"Outputs, in their order: {labels}.\n\n" if labels else ""
+    settings, encoder = run.settings, run.student.encoder
+    format_note = f"{note}\n\n" if (note := note_on_format(run.student)) else ""
+    base = base_of(run.teacher)
+    return f"""{written(head_of(run.student, base=base))}
+# A student of {encoder.layers} layers, {encoder.hidden} wide
+
+{names}Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.epochs} x \
+each example, {settings.batch_size} a step, learning rate {settings.learning_rate}. Seeds: \
+{run.seeds}; this is the model of seed {seed}, the best of them on dev, so expect the mean on new \
+texts.
+
+On dev: {scores}, mean and spread over the seeds.
+
+{format_note}Made by bertsmith from a teacher with weights of SHA-256 `{run.teacher_hash}`.
+"""
+
+
+def write_report(
+    path: Path, run: DistilRun, entrants: Sequence[Entrant], lines: Sequence[str]
+) -> None:
+    """Write the page; without matplotlib, print why there is none."""
+    try:
+        report = Report("Distillation", f"{run.task}, teacher {run.teacher}")
+    except MissingExtra as missing:
+        say(f"no report: {missing}")
+        return
+    report.table("Teacher, students and baselines", header(entrants), table_rows(entrants))
+    if lines:
+        report.text("What follows", lines)
+    score = next(iter(entrants[0].scores[0]))
+    points = {
+        each.name: [(each.speed.bulk, each.mean)] for each in entrants if each.speed is not None
+    }
+    engine = entrants[0].speed.engine if entrants[0].speed is not None else ""
+    report.curves(
+        "Score against speed",
+        points,
+        x_label="texts a second",
+        y_label=score_label(score),
+        percent=True,
+        note=f"Means over the seeds on dev, and the speed of the engine on dev rows: {engine}.",
+    )
+    settings: dict[str, Any] = run.to_dict()
+    report.settings("Settings", settings)
+    report.write(path)

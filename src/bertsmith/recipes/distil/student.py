@@ -1,0 +1,157 @@
+"""The student: its size, the teacher's layers that it starts from, and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.core.printable import counted
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.distil.config import StartLayers, StudentConfig
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model, start_from
+
+_TEACHER, _BLOCKS = "encoder.blocks.", "encoder.blocks"
+
+
+def student_encoder(
+    teacher: EncoderConfig, layers: int, width: int, config: StudentConfig
+) -> EncoderConfig:
+    """Return the encoder of a student of a size, wired as its teacher's.
+
+    Raises `ConfigError` for a size that it cannot have.
+    """
+    if teacher.groups is not None and layers % teacher.groups:
+        raise ConfigError(
+            f"--student has {counted(layers, 'layer')}, and the teacher's layers share the weights "
+            f"of {teacher.groups}",
+            remedy="give a multiple of them",
+        )
+    alike = width == teacher.hidden
+    heads = config.heads or _heads(teacher, width)
+    if width % heads:
+        raise ConfigError(
+            f"a student {width} wide cannot have {counted(heads, 'head')}",
+            remedy="give another width, or --heads that divide it",
+        )
+    feed_forward = config.feed_forward or (teacher.feed_forward if alike else 4 * width)
+    return replace(teacher, layers=layers, hidden=width, heads=heads, feed_forward=feed_forward)
+
+
+def _heads(teacher: EncoderConfig, width: int) -> int:
+    """Return the teacher's number of heads where it divides the width, else heads of its width."""
+    if width % teacher.heads == 0:
+        return teacher.heads
+    size = teacher.hidden // teacher.heads
+    return max(1, width // size) if width % size == 0 else teacher.heads
+
+
+def chosen_layers(teacher: int, student: int, start: StartLayers) -> tuple[int, ...]:
+    """Return the teacher's layers, from 1, that a student's layers start from; () for none.
+
+    Alternate layers of 12 are 1, 3, 5, 8, 10 and 12 for 6, those of DistilBERT (Sanh et al. 2019,
+    section 2), and uniform ones 2, 4, ..., 12, those that TinyBERT's layers follow (Jiao et al.
+    2020, section 3.1).
+    """
+    if start == "new" or student > teacher:
+        return ()
+    if start == "bottom":
+        return tuple(range(1, student + 1))
+    if start == "uniform":
+        return followed_layers(teacher, student)
+    if student == 1:
+        return (1,)
+    step = (teacher - 1) / (student - 1)
+    return tuple(1 + round(number * step) for number in range(student))
+
+
+def followed_layers(teacher: int, student: int) -> tuple[int, ...]:
+    """Return the teacher's layer, from 1, that each layer of a student follows, uniformly."""
+    return tuple(-(-number * teacher // student) for number in range(1, student + 1))
+
+
+@torch.no_grad()
+def take_layers(student: Model, teacher: Model, layers: Sequence[int]) -> None:
+    """Give a student, as wide as its teacher, the teacher's embeddings, heads, and some layers.
+
+    `layers` are those of the teacher, from 1, one for each of the student's. What the student lacks
+    is left out; a teacher's first segment, which most texts are, is added to the positions of a
+    student without segments.
+    """
+    state, found = student.state_dict(), teacher.state_dict()
+    blocks, own = len(teacher.encoder.blocks), len(student.encoder.blocks)
+    depth, of_student = teacher.config.encoder.layers, student.config.encoder.layers
+    taken: dict[str, Tensor] = {}
+    for name, value in state.items():
+        source = name
+        if name.startswith(_TEACHER):
+            number, _, rest = name.removeprefix(_TEACHER).partition(".")
+            first_layer = int(number) * of_student // own
+            block = (layers[first_layer] - 1) * blocks // depth
+            source = f"{_BLOCKS}.{block}.{rest}"
+        if source in found and found[source].shape == value.shape:
+            taken[name] = found[source]
+    positions, segments = "encoder.embeddings.positions.weight", teacher.encoder.embeddings.segments
+    if student.encoder.embeddings.segments is None and segments is not None and positions in taken:
+        taken[positions] = taken[positions] + segments.weight[0]
+    student.load_state_dict(taken, strict=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewStudent:
+    """A picklable function from a seed to a student of a task, before it is taught.
+
+    `config` has the head of the teacher's; `layers` are the teacher's that it starts from, () for
+    none; `folder` is a student that was taught before, whose encoder it takes instead. The outputs
+    of a teacher of numbers are brought to the units of training by `mean` and `spread`.
+    """
+
+    teacher: Path
+    config: ModelConfig
+    layers: tuple[int, ...]
+    device: torch.device
+    folder: Path | None = None
+    mean: float = 0.0
+    spread: float = 1.0
+
+    def __call__(self, seed: int) -> Model:
+        """Return the student of a seed."""
+        assert self.config.predicts is not None
+        if self.folder is not None:
+            predicts, labels = self.config.predicts, self.config.labels
+            model, _ = start_from(self.folder, predicts=predicts, labels=labels, seed=seed)
+            return model.to(self.device)
+        model = build_model(self.config, seed=seed)
+        if self.layers:
+            take_layers(model, load_model(self.teacher)[0], self.layers)
+            self._rescale(model)
+        return model.to(self.device)
+
+    @torch.no_grad()
+    def _rescale(self, model: Model) -> None:
+        """Let the head give numbers in the units of training."""
+        if self.config.predicts == "number":
+            model.get_parameter("heads.classify.weight").div_(self.spread)
+            model.get_parameter("heads.classify.bias").sub_(self.mean).div_(self.spread)
+
+    def dropped(self) -> Model | None:
+        """Return the teacher with layers dropped, untrained; None where it starts from none."""
+        if not self.layers:
+            return None
+        return replace(self, mean=0.0, spread=1.0)(0).eval()
+
+
+def check_vocabulary(student: Path, teacher: Path) -> None:
+    """Raise `ModelFolderError` for a student whose vocabulary is not the teacher's."""
+    if Tokenizer.load(student).fingerprint != Tokenizer.load(teacher).fingerprint:
+        raise ModelFolderError(
+            f"has another vocabulary than the teacher in {teacher}",
+            where=student,
+            remedy="distil it from a teacher with the same one",
+        )

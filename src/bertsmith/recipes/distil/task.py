@@ -1,0 +1,446 @@
+"""Distillation on labelled examples, compared with the same student fine-tuned plainly.
+
+    OUT/
+      run.json              the resolved run
+      METHOD/seed-N/        log and result of each seed, its checkpoints while it trains
+      plain/seed-N/         the same for the student that learns from labels alone
+      teacher-outputs/      what the teacher gives for the rows, until the run has ended
+      rivals.json           scores of the teacher, of the teacher with layers dropped, of TF-IDF
+      speeds.json           speed of teacher and student in the engine
+      model/                the student that was best on dev
+      results.json          the table
+      report.html
+
+An interrupted run resumes within the current training, or with the next one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.log import say
+from bertsmith.core.signals import Interrupted
+from bertsmith.hub.models import model_folder, origin
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.encoded import NO_TAPS
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.devices import device_named
+from bertsmith.recipes.distil.comparison import (
+    Entrant,
+    Speed,
+    asked_of,
+    folder_bytes,
+    measure_speeds,
+    parameters_of,
+    show,
+)
+from bertsmith.recipes.distil.config import DistilConfig, DistilRun
+from bertsmith.recipes.distil.lesson import TaughtLesson, answer_of, units_of
+from bertsmith.recipes.distil.methods import check_method, lessons_of
+from bertsmith.recipes.distil.report import conclusions, write_card, write_report
+from bertsmith.recipes.distil.sizing import choose_student
+from bertsmith.recipes.distil.student import NewStudent, check_vocabulary, chosen_layers
+from bertsmith.recipes.distil.teacher import TaughtRows, Wanted
+from bertsmith.recipes.finetune.baselines import Rival
+from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.inputs import (
+    Inputs,
+    LabelledData,
+    Prepared,
+    prepare,
+    read_inputs,
+    room_of,
+)
+from bertsmith.recipes.finetune.outcome import Difference, difference_of
+from bertsmith.recipes.finetune.recipe import describe, hash_of
+from bertsmith.recipes.finetune.tfidf import tfidf_rival
+from bertsmith.recipes.finetune.trial import DEV, LABELS, Lesson, Trial, TrialResult
+from bertsmith.recipes.finetune.trials import (
+    Machine,
+    ParallelTrials,
+    Trials,
+    parallel_trials,
+    training_need,
+)
+from bertsmith.recipes.finetune.workers import Workplace, trainers
+from bertsmith.recipes.predict.evaluate import check_known
+from bertsmith.recipes.resources import free_memory
+from bertsmith.tasks.answering import measure, task_predictor
+from bertsmith.tasks.task import Evidence, Measured
+from bertsmith.training.run_folder import RunFolder, read_record, write_record
+from bertsmith.training.threads import quick_choice, threads_of_torch
+from bertsmith.weights.folder import load_model, read_config
+from bertsmith.weights.tensors import weights_hash
+
+PLAIN = "plain"
+_OUTPUTS, _RIVALS, _SPEEDS, _RESULTS = (
+    "teacher-outputs", "rivals.json", "speeds.json", "results.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilOutcome:
+    """The outcome of a run on labelled examples; the first of the `entrants` is the teacher.
+
+    `differences` are those of each method to the plain student on dev; `best` is the place of the
+    training whose model is kept.
+    """
+
+    folder: Path
+    model: Path
+    data: LabelledData[Any]
+    entrants: tuple[Entrant, ...]
+    methods: tuple[str, ...]
+    differences: dict[str, Difference]
+    best: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return {
+            "task": self.data.task.name,
+            "entrants": [each.to_dict() for each in self.entrants],
+            "differences": {name: each.__dict__ for name, each in self.differences.items()},
+            "best": self.best,
+            "train": len(self.data.train),
+            "dev": len(self.data.dev),
+            "dev_is_cut": self.data.dev_is_cut,
+        }
+
+
+def distil_task(config: DistilConfig) -> DistilOutcome:
+    """Teach students a task, print scores and speeds, and keep the best student in `out`/model.
+
+    Raises `ExampleError`, `ConfigError`, `ModelFolderError` or `RunFolderError` before anything is
+    written, what `fit` raises, and `WorkerDied`; after an interruption the same call resumes, and
+    one with more `seeds` adds them.
+    """
+    place = device_named(config.device)
+    config = replace(config, teacher=model_folder(config.teacher))
+    folder = RunFolder(config.out)
+    inputs, prepared, settings = _read(config, place)
+    config = replace(config, settings=settings)
+    new = _student(config, inputs, prepared, folder, place)
+    for method in config.method:
+        check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
+    run = _resolved(config, prepared, new, place)
+    with folder.owned():
+        how = _parallel(config, inputs.base, prepared, place, folder)
+        run = replace(run, threads=how.threads)
+        ended = folder.claim("distil", run, growing="seeds") and (folder.path / _RESULTS).exists()
+        for line in filter(None, (*describe(prepared), "" if ended else str(how))):
+            say(line)
+        workplace = Workplace(folder.path.resolve(), how.threads, False)
+        with threads_of_torch(how.threads), trainers(workplace, how.at_once) as processes:
+            return _Distillation(
+                config=config,
+                run=run,
+                folder=folder,
+                prepared=prepared,
+                teacher=inputs.base.config,
+                new=new,
+                trials=Trials(folder, trainers=processes),
+                device=place,
+            ).carry_out()
+
+
+def _read(config: DistilConfig, place: torch.device) -> tuple[Inputs, Prepared, FinetuneSettings]:
+    """Return teacher and examples, read, checked and encoded as the teacher reads them."""
+    settings = config.settings
+    inputs = read_inputs(config.teacher, config.data, config.dev, config.task, settings)
+    task, teacher = inputs.task, inputs.base.config
+    if teacher.predicts != task.head:
+        has = f"one for {teacher.predicts}" if teacher.predicts else "none for any task"
+        raise ModelFolderError(
+            f"has no head for {task.name}, but {has}",
+            where=config.teacher,
+            remedy=f"fine-tune it first: bertsmith finetune MODEL {config.data} --out RUN",
+        )
+    for rows in (inputs.data.train, inputs.data.dev):
+        check_known(task, rows, teacher.labels)
+    data = replace(inputs.data, labels=teacher.labels)
+    trained = teacher.preprocessing
+    if settings.max_length is None and trained is not None:
+        settings = replace(settings, max_length=trained.longest)
+    trainings = config.seeds * (len(config.method) + config.plain)
+    length = inputs.length(settings, trainings, place)
+    settings = replace(settings, max_length=length.longest)
+    if length.told:
+        say(length.told)
+    room = room_of(task, settings, teacher.encoder.longest)
+    return inputs, prepare(data, inputs.tokenizer, room), settings
+
+
+def _student(
+    config: DistilConfig, inputs: Inputs, prepared: Prepared, folder: RunFolder, place: torch.device
+) -> NewStudent:
+    """Return the student, whose size is that of a run that goes on where it was chosen."""
+    teacher, asked = inputs.base.config, config.student
+    known = (folder.settings("distil") or {}).get("student")
+    named = None
+    if asked.size is None and asked.student != "auto":
+        named = model_folder(Path(asked.student))
+        check_vocabulary(named, config.teacher)
+        encoder = read_config(named).encoder
+    elif asked.student == "auto" and known is not None:
+        encoder = ModelConfig.from_dict(known).encoder
+    else:
+        encoder = choose_student(config, inputs.base, prepared)
+    head = replace(
+        ModelConfig(encoder=encoder, pooler=False).with_head(prepared.task.head, teacher.labels),
+        classifier_dropout=teacher.classifier_dropout,
+    )
+    alike = named is None and encoder.hidden == teacher.encoder.hidden
+    alike = alike and encoder.feed_forward == teacher.encoder.feed_forward
+    alike = alike and encoder.heads == teacher.encoder.heads
+    layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start) if alike else ()
+    mean, spread = units_of(prepared.data)
+    return NewStudent(
+        teacher=config.teacher, config=head, layers=layers, device=place, folder=named,
+        mean=mean, spread=spread,
+    )  # fmt: skip
+
+
+def _resolved(
+    config: DistilConfig, prepared: Prepared, new: NewStudent, device: torch.device
+) -> DistilRun:
+    dev = config.dev
+    return DistilRun(
+        task=prepared.task.name,
+        teacher=config.teacher.resolve(),
+        teacher_hash=weights_hash(config.teacher),
+        origin=origin(config.teacher),
+        train=config.data.resolve(),
+        train_hash=hash_of(config.data),
+        dev=None if dev is None else dev.resolve(),
+        dev_hash=None if dev is None else hash_of(dev),
+        student=new.config,
+        student_hash=None if new.folder is None else weights_hash(new.folder),
+        layers=new.layers,
+        method=config.method,
+        plain=config.plain,
+        seeds=config.seeds,
+        threads=torch.get_num_threads(),
+        device=device.type,
+        # where outputs are kept changes nothing
+        teaching=replace(config.teaching, cache=None),
+        settings=config.settings,
+    )
+
+
+def _parallel(
+    config: DistilConfig, base: Model, prepared: Prepared, place: torch.device, folder: RunFolder
+) -> ParallelTrials:
+    """Return how the trainings are distributed over processes, of a run that may be resumed."""
+    kept = (folder.settings("distil") or {}).get("threads")
+    counts = [config.seeds * len(config.method), config.seeds * config.plain]
+    machine = Machine(cores=torch.get_num_threads(), free=free_memory(place), device=place.type)
+    # a student takes less than its teacher
+    need = training_need(base, prepared, config.settings)
+    how = parallel_trials(config.side_by_side, counts, need, machine, kept)
+    if kept is not None or place.type != "cpu":
+        return how
+    encoder = base.config.encoder
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, how.threads)
+    why = "; ".join(filter(None, (how.why, choice.reason)))
+    return replace(how, threads=choice.threads, why=why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Distillation:
+    """A run that has begun."""
+
+    config: DistilConfig
+    run: DistilRun
+    folder: RunFolder
+    prepared: Prepared
+    teacher: ModelConfig
+    new: NewStudent
+    trials: Trials
+    device: torch.device
+
+    def carry_out(self) -> DistilOutcome:
+        """Carry out all trainings that have no result yet, and compare."""
+        try:
+            results = self._train()
+        except Interrupted as stopped:
+            raise Interrupted(f"{stopped}, saved; go on with the same command") from None
+        taught = {name: each for name, each in results.items() if name != PLAIN}
+        best = max(taught, key=lambda name: max(each.rank for each in taught[name]))
+        seed = max(taught[best], key=lambda each: each.rank).seed
+        place = f"{best}/seed-{seed}"
+        rivals = self._rivals()
+        scored = {name: tuple(one.scores for one in each) for name, each in results.items()}
+        card = write_card(self.run, best, seed, scored, rivals["teacher"])
+        self.trials.move_model(place, card)
+        entrants = self._entrants(scored, rivals)
+        outcome = DistilOutcome(
+            folder=self.folder.path,
+            model=self.folder.model,
+            data=self.prepared.data,
+            entrants=entrants,
+            methods=tuple(taught),
+            differences=self._differences(results),
+            best=place,
+        )
+        write_record(self.folder.path / _RESULTS, outcome.to_dict())
+        show(entrants)
+        lines = conclusions(outcome.entrants, outcome.methods, outcome.differences)
+        for line in lines:
+            say(line)
+        write_report(self.folder.report, self.run, entrants, lines)
+        shutil.rmtree(self.folder.path / _OUTPUTS, ignore_errors=True)
+        say(f"{outcome.model} holds the student of {best}, seed {seed}, the best of them on dev")
+        say(f"next: bertsmith predict {outcome.model} FILE")
+        return outcome
+
+    def _train(self) -> dict[str, list[TrialResult]]:
+        seeds = range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
+        lessons = self._lessons()
+        trials = [
+            self._trial(method, seed, number, lesson)
+            for method, lesson in lessons.items()
+            for number, seed in enumerate(seeds, 1)
+        ]
+        found = self.trials.train(trials, keep_best=True)
+        results = {
+            method: found[len(seeds) * number :][: len(seeds)]
+            for number, method in enumerate(lessons)
+        }
+        if self.run.plain:
+            plain = [self._trial(PLAIN, seed, n, LABELS) for n, seed in enumerate(seeds, 1)]
+            results[PLAIN] = self.trials.train(plain)
+        return results
+
+    def _trial(self, name: str, seed: int, number: int, lesson: Lesson) -> Trial:
+        return Trial(
+            place=f"{name}/seed-{seed}",
+            title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
+            settings=self.run.settings,
+            seed=seed,
+            make_model=self.new,
+            prepared=self.prepared,
+            lesson=lesson,
+        )
+
+    def _lessons(self) -> dict[str, Lesson]:
+        """Return the lesson of each method; the teacher's outputs are made, if they are kept."""
+        answer, config = answer_of(self.prepared.task), self.config
+        encoders = self.teacher.encoder, self.new.config.encoder
+        wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.precision)
+        for method in config.method:
+            lessons = lessons_of(method, *encoders, config.teaching, answer, seed=0)
+            wanted = wanted | replace(wanted, taps=lessons.taps)
+        taught = TaughtRows(config.teacher, self.prepared.train, wanted, self.device)
+        done = all(
+            self.trials.result(self._trial(m, config.settings.seed + n, n, LABELS)) is not None
+            for m in config.method
+            for n in range(config.seeds)
+        )
+        if not done:
+            place = config.teaching.cache or self.folder.path / _OUTPUTS
+            taught = taught.keep(place.resolve(), config.teaching.cache_gigabytes)
+        return {
+            method: TaughtLesson(
+                method=method, teaching=config.teaching, teacher=encoders[0], student=encoders[1],
+                taught=taught, answer=answer,
+            )
+            for method in config.method
+        }  # fmt: skip
+
+    def _rivals(self) -> dict[str, Any]:
+        """Return the scores of what is not trained here, kept from an earlier part of the run."""
+        path = self.folder.path / _RIVALS
+        if path.exists():
+            return read_record(path)
+        dropped, rival = self.new.dropped(), None
+        found: dict[str, Any] = {"teacher": self._measured(load_model(self.config.teacher)[0])}
+        if dropped is not None:
+            found["dropped"] = self._measured(dropped)
+        if self.run.settings.baseline:
+            rival = tfidf_rival(self.prepared, self.run.settings.baseline_seconds)
+        if isinstance(rival, Rival):
+            found["tfidf"] = rival.to_dict()
+        elif rival is not None:
+            say(str(rival))
+        write_record(path, found)
+        return found
+
+    def _measured(self, model: Model) -> dict[str, float]:
+        predictor = task_predictor(
+            self.prepared.task, model.to(self.device), self.prepared.tokenizer, self.prepared.room
+        )
+        measured: Measured = measure(predictor, self.prepared.data.dev, self.prepared.dev)
+        return measured.scores
+
+    def _speeds(self) -> dict[str, Speed]:
+        path = self.folder.path / _SPEEDS
+        if not path.exists():
+            answering, requests = asked_of(self.prepared, self.teacher.labels)
+            teacher, student = (
+                load_model(self.config.teacher)[0],
+                build_model(self.new.config, seed=0),
+            )
+            models = {"teacher": teacher.to(self.device), "student": student.to(self.device)}
+            found = measure_speeds(models, answering, requests)
+            write_record(path, {name: vars(each) for name, each in found.items()})
+        return {name: Speed(**each) for name, each in read_record(path).items()}
+
+    def _entrants(
+        self, scored: dict[str, tuple[dict[str, float], ...]], rivals: dict[str, Any]
+    ) -> tuple[Entrant, ...]:
+        speeds, encoder = self._speeds(), self.teacher.encoder
+        entrants = [
+            Entrant(
+                name="teacher",
+                scores=(rivals["teacher"],),
+                shape=f"{encoder.layers}/{encoder.hidden}",
+                parameters=parameters_of(load_model(self.config.teacher)[0]),
+                bytes=folder_bytes(self.config.teacher),
+                speed=speeds["teacher"],
+            )
+        ]
+        encoder = self.new.config.encoder
+        student = Entrant(
+            name="",
+            scores=(),
+            shape=f"{encoder.layers}/{encoder.hidden}",
+            parameters=parameters_of(build_model(self.new.config, seed=0)),
+            bytes=folder_bytes(self.folder.model),
+            speed=speeds["student"],
+        )
+        names = {PLAIN: "plain, labels alone"}
+        entrants += [
+            replace(student, name=names.get(name, name), scores=scores)
+            for name, scores in scored.items()
+        ]
+        if "dropped" in rivals:
+            name = "layers dropped, untrained"
+            entrants.append(replace(student, name=name, scores=(rivals["dropped"],)))
+        if "tfidf" in rivals:
+            rival = rivals["tfidf"]
+            entrants.append(Entrant(name=rival["name"], scores=tuple(rival["scores"])))
+        return tuple(entrants)
+
+    def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:
+        """Return how each method differs from the plain student on resampled dev rows."""
+        if PLAIN not in results:
+            return {}
+        data = self.prepared.data
+        evidence = {name: self._evidence(name, each) for name, each in results.items()}
+        plain = evidence.pop(PLAIN)
+        return {
+            name: difference_of(data.task, data.labels, each, plain)
+            for name, each in evidence.items()
+        }
+
+    def _evidence(self, name: str, results: Sequence[TrialResult]) -> list[Evidence]:
+        paths = (self.trials.folder(f"{name}/seed-{each.seed}").path / DEV for each in results)
+        return [np.array(read_record(path)["evidence"], np.float64) for path in paths]

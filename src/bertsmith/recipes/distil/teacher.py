@@ -1,0 +1,229 @@
+"""The teacher: what it gives for rows of a training, computed or read from the disk.
+
+The same rows come again in every epoch and for every seed, so what the teacher gives is kept in a
+folder whose name is the hash of the teacher, the rows and what is read of it:
+
+    CACHE/HASH/teacher_logits.npy, teacher_state_6.npy, ...   flat arrays, unit after unit
+    CACHE/HASH/rows.json                                      the rows of each array that a unit has
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.batches.examples import EncodedExamples, evaluation_batches, pack_examples
+from bertsmith.core.files import write_json
+from bertsmith.core.log import progress, say
+from bertsmith.core.ownership import new_folder
+from bertsmith.network.batch import Batch
+from bertsmith.network.config import EncoderConfig, Precision
+from bertsmith.network.encoded import Taps
+from bertsmith.network.model import Model, forward_only
+from bertsmith.objectives.distillation import (
+    KINDS,
+    LOGITS,
+    Answer,
+    head_logits,
+    state_name,
+    taught_values,
+    vectors_name,
+)
+from bertsmith.recipes.resources import gigabytes
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.tensors import weights_hash
+
+Outputs = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is read of a teacher: taps of its encoder, and its answers where they are named."""
+
+    taps: Taps
+    answer: Answer | None
+    precision: Precision
+
+    def __or__(self, other: Wanted) -> Wanted:
+        return Wanted(
+            taps=self.taps | other.taps,
+            answer=self.answer or other.answer,
+            precision=self.precision,
+        )
+
+    def covers(self, other: Wanted) -> bool:
+        """Return whether all of another is among it."""
+        return self | other == self
+
+
+def outputs_of(teacher: Model, batch: Batch, wanted: Wanted) -> Outputs:
+    """Return what a teacher gives for a batch, by the names that terms read."""
+    with forward_only(teacher, wanted.precision):
+        encoded = teacher.encoder(batch, taps=wanted.taps)
+        found = taught_values(encoded)
+        if wanted.answer is not None:
+            target = next(iter(batch.targets.values()))
+            found[LOGITS] = head_logits(wanted.answer, teacher, encoded, batch, target).float()
+    return found
+
+
+@dataclass
+class TaughtRows:
+    """What a teacher gives for units of the training rows.
+
+    Sent to the processes that train: they open the arrays, or the teacher, when first asked.
+    """
+
+    folder: Path
+    """Folder of the teacher."""
+    rows: EncodedExamples
+    wanted: Wanted
+    device: torch.device
+    kept: Path | None = None
+    """Folder of arrays, None where the teacher runs for each batch."""
+    _opened: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without what was opened."""
+        return {**vars(self), "_opened": {}}
+
+    def of(self, units: NDArray[np.int64]) -> Outputs:
+        """Return what the teacher gives for some units, in their order."""
+        if self.kept is None:
+            batch = pack_examples(self.rows, units).to(self.device)
+            return outputs_of(self._teacher(), batch, self.wanted)
+        return {
+            name: torch.from_numpy(
+                np.concatenate([array[begin[unit] : begin[unit + 1]] for unit in units.tolist()])
+            )
+            for name, (array, begin) in self._arrays().items()
+        }
+
+    def _teacher(self) -> Model:
+        if "teacher" not in self._opened:
+            self._opened["teacher"] = load_model(self.folder)[0].to(self.device)
+        teacher: Model = self._opened["teacher"]
+        return teacher
+
+    def _arrays(self) -> dict[str, tuple[NDArray[np.float32], list[int]]]:
+        if not self._opened:
+            assert self.kept is not None
+            counts = rows_of_units(self.rows, self.wanted.answer)
+            for name in names_of(self.wanted):
+                array = np.load(self.kept / f"{name}.npy", mmap_mode="r")
+                begin = np.concatenate([[0], np.cumsum(counts["logits" if name == LOGITS else ""])])
+                self._opened[name] = array, begin.tolist()
+        return self._opened
+
+    def keep(self, place: Path, most: float) -> TaughtRows:
+        """Return the same with arrays on the disk, made now unless they are there.
+
+        Where they would take more than `most` gigabytes, the teacher goes on computing.
+        """
+        counts = rows_of_units(self.rows, self.wanted.answer)
+        need = 4 * sum(
+            int(counts["logits" if name == LOGITS else ""].sum()) * width
+            for name, width in self._widths().items()
+        )
+        if need > most * 1e9:
+            if most:
+                say(
+                    f"the teacher's outputs would take {gigabytes(need)} of disk: they are "
+                    "computed for every batch (--cache-gigabytes)"
+                )
+            return self
+        kept = place / self._key()
+        if not (kept / "rows.json").exists():
+            place.mkdir(parents=True, exist_ok=True)
+            self._write(kept)
+        return TaughtRows(self.folder, self.rows, self.wanted, self.device, kept)
+
+    def _key(self) -> str:
+        """Return the hash of the teacher, the rows, and what is read."""
+        digest = hashlib.sha256(weights_hash(self.folder).encode())
+        for part in (
+            *self.rows.ids,
+            *self.rows.segments,
+            self.rows.starts,
+            *(self.rows.places or ()),
+        ):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        digest.update(repr((names_of(self.wanted), self.wanted.precision)).encode())
+        digest.update(f"{torch.get_num_threads()} {self.device.type}".encode())
+        return digest.hexdigest()[:32]
+
+    def _widths(self) -> dict[str, int]:
+        """Return the numbers in a row of each array."""
+        config = self._teacher().config
+        width = config.encoder.hidden
+        return {n: config.outputs if n == LOGITS else width for n in names_of(self.wanted)}
+
+    def _write(self, kept: Path) -> None:
+        counts = rows_of_units(self.rows, self.wanted.answer)
+        teacher, total = self._teacher(), len(self.rows)
+        shapes = _shapes(teacher.config.encoder, teacher.config.outputs, self.wanted)
+        with new_folder(kept) as fresh, progress("the teacher", total, "examples") as bar:
+            arrays, begins = {}, {}
+            for name, shape in shapes.items():
+                own = counts["logits" if name == LOGITS else ""]
+                begins[name] = np.concatenate([[0], np.cumsum(own)])
+                arrays[name] = np.lib.format.open_memmap(
+                    fresh / f"{name}.npy", "w+", np.float32, (int(own.sum()), *shape)
+                )
+            for units, batch in evaluation_batches(self.rows):
+                found = outputs_of(teacher, batch.to(self.device), self.wanted)
+                for name, array in arrays.items():
+                    own, begin = counts["logits" if name == LOGITS else ""], begins[name]
+                    parts = found[name].float().cpu().numpy()
+                    for unit, part in zip(
+                        units.tolist(), np.split(parts, np.cumsum(own[units])[:-1]), strict=True
+                    ):
+                        array[begin[unit] : begin[unit + 1]] = part
+                bar.advance(len(units))
+            for array in arrays.values():
+                array.flush()
+            write_json(
+                fresh / "rows.json", {name: list(each.shape) for name, each in arrays.items()}
+            )
+        self._opened.clear()
+
+
+def names_of(wanted: Wanted) -> list[str]:
+    """Return the names of what is read of a teacher."""
+    names = [state_name(layer) for layer in sorted(wanted.taps.states)]
+    names += [vectors_name(kind, layer) for layer in sorted(wanted.taps.qkv) for kind in KINDS]
+    return names + [LOGITS] * (wanted.answer is not None)
+
+
+def _shapes(encoder: EncoderConfig, outputs: int, wanted: Wanted) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a row of each array."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names_of(wanted):
+        if name == LOGITS:
+            shapes[name] = (outputs,)
+        elif name.startswith("teacher_state"):
+            shapes[name] = (encoder.hidden,)
+        else:
+            shapes[name] = (encoder.heads, encoder.hidden // encoder.heads)
+    return shapes
+
+
+def rows_of_units(rows: EncodedExamples, answer: Answer | None) -> dict[str, NDArray[np.int64]]:
+    """Return the rows that each unit has in arrays of tokens, "", and in those of "logits"."""
+    tokens = rows.lengths
+    logits = np.ones(len(rows), np.int64)
+    if answer == "span":
+        logits = tokens
+    elif answer == "choice":
+        logits = np.diff(rows.starts)
+    elif answer == "tags":
+        assert rows.places is not None
+        logits = np.array([len(each) for each in rows.places], np.int64)
+    return {"": tokens, "logits": logits}

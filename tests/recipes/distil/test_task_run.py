@@ -1,0 +1,165 @@
+"""A whole distillation on labelled examples, and what is refused before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.core.errors import UserError
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
+from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
+from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.distil.task import DistilOutcome
+from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model, save_model, start_from
+
+QUICK = FinetuneSettings(
+    epochs=1, batch_size=32, learning_rate=3e-3, precision="fp32", max_length=16
+)
+Options = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def teacher(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model, tokenizer = start_from(base_folder, labels=("up", "down"), seed=3)
+    save_model(folder := tmp_path_factory.mktemp("taught") / "model", model, tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train(labelled_rows: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("rows") / "train.tsv"
+    file.write_text("\n".join(labelled_rows[:81]) + "\n")
+    return file
+
+
+@pytest.fixture
+def options(teacher: Path, train: Path, tmp_path: Path) -> Options:
+    return {
+        "teacher": teacher, "data": train, "out": tmp_path / "out", "settings": QUICK, "seeds": 1,
+        "student": StudentConfig(student="1/24"), "side_by_side": 1,
+    }  # fmt: skip
+
+
+def test_a_run_compares_students_and_goes_on_with_more_seeds(
+    options: Options, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = DistilConfig(**options, method=("distilbert", "minilm"))
+    first = distil(config)
+    assert isinstance(first, DistilOutcome)
+    names = [each.name for each in first.entrants]
+    assert names[:5] == [
+        "teacher", "distilbert", "minilm", "plain, labels alone", "layers dropped, untrained",
+    ]  # fmt: skip
+    assert "TF-IDF" in names[5]
+    model, _ = load_model(first.model)
+    assert model.config.labels == ("up", "down")
+    assert model.config.encoder.layers == 1
+    assert model.config.preprocessing is not None
+    for each in first.entrants[:5]:
+        assert each.speed is not None
+        assert each.speed.bulk > 0
+    count = sum(each.numel() for each in model.parameters())
+    assert [each.parameters for each in first.entrants[1:5]] == [count] * 4
+    assert set(first.differences) == {"distilbert", "minilm"}
+    record = json.loads((first.folder / "results.json").read_text())
+    assert [each["name"] for each in record["entrants"]] == names
+    page = (first.folder / "report.html").read_text()
+    assert "Score against speed" in page
+    assert "points to the plain student" in page
+    assert not (first.folder / "teacher-outputs").exists()
+    capsys.readouterr()
+    again = distil(replace(config, seeds=2))
+    assert isinstance(again, DistilOutcome)
+    assert [len(each.scores) for each in again.entrants[:4]] == [1, 2, 2, 2]
+    assert again.entrants[1].scores[0] == first.entrants[1].scores[0]
+    told = capsys.readouterr().err
+    assert "seed 1 (2 of 2)" in told
+    assert "seed 0 (1 of 2)" not in told
+
+
+Change = Callable[[Path, Options], Options]
+
+
+def _headless(path: Path, options: Options) -> Options:
+    encoder = EncoderConfig(
+        vocabulary=37, hidden=24, layers=2, heads=3, feed_forward=48, longest=40
+    )
+    _, tokenizer = load_model(options["teacher"])
+    save_model(path / "bare", build_model(ModelConfig(encoder=encoder), seed=1), tokenizer)
+    return {"teacher": path / "bare"}
+
+
+def _strange(path: Path, options: Options) -> Options:
+    file = path / "strange.tsv"
+    file.write_text(options["data"].read_text() + "sideways\tword1 word2\nsideways\tword3\n")
+    return {"data": file}
+
+
+def _student(student: str, **changes: Any) -> Change:  # noqa: ANN401
+    return lambda path, options: {"student": StudentConfig(student=student, **changes)}
+
+
+REFUSED: dict[str, tuple[Change, str]] = {
+    "no head": (_headless, "has no head for classify, but none for any task; fine-tune it first"),
+    "strange label": (_strange, "strange.tsv:82: the label 'sideways' is none of the model's"),
+    "other width": (_student("1/12"), "the student is 12 wide, the teacher 24; give --student"),
+    "other heads": (
+        lambda path, options: {
+            "student": StudentConfig(student="1/24", heads=2), "method": ("tinybert",),
+        },
+        "the student has 2 heads, the teacher 3",
+    ),
+    "too deep": (
+        lambda path, options: {
+            "student": StudentConfig(student="3/24"), "method": ("tinybert",),
+        },
+        "the student has 3, the teacher 2",
+    ),
+    "no such layer": (
+        lambda path, options: {
+            "method": ("minilm",), "teaching": TeachingConfig(teacher_layer=3),
+        },
+        "--teacher-layer is 3; the teacher has 2",
+    ),
+    "relation heads": (
+        lambda path, options: {
+            "method": ("minilm",), "teaching": TeachingConfig(relation_heads=5),
+        },
+        "must divide 24 and 24",
+    ),
+    "minutes": (lambda path, options: {"minutes": 3.0}, "--minutes is for a store"),
+    "no data": (lambda path, options: {"data": path / "none.csv"}, "no such file or folder"),
+    "no student": (_student("nowhere"), "no such folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_what_cannot_be_is_refused_in_a_line(case: str, options: Options, tmp_path: Path) -> None:
+    change, said = REFUSED[case]
+    config = DistilConfig(**options | change(tmp_path, options))
+    with pytest.raises(UserError) as refused:
+        distil(config)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_student_of_another_vocabulary_is_refused(
+    options: Options, tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    words = tiny_tokenizer.vocabulary
+    other = Tokenizer((*words[:5], *reversed(words[5:])), tiny_tokenizer.rules)
+    model, _ = load_model(options["teacher"])
+    save_model(tmp_path / "other", model, other)
+    with pytest.raises(UserError, match="another vocabulary than the teacher"):
+        distil(
+            DistilConfig(**options | {"student": StudentConfig(student=str(tmp_path / "other"))})
+        )
