@@ -300,6 +300,25 @@ def test_units_have_the_published_lengths(
     assert share == pytest.approx(expected, abs=0.035)
 
 
+@pytest.mark.parametrize("smoothing", [0.7, 1.5])
+def test_rare_tokens_are_chosen_by_their_count(tokenizer: Tokenizer, smoothing: float) -> None:
+    """Sanh et al. 2019, after Lample & Conneau 2019: in proportion to count ** -0.7."""
+    common, rare = np.flatnonzero(~tokenizer.continues)[10:12]
+    counts = np.ones(tokenizer.size, np.int64)
+    counts[[common, rare]] = 900, 100
+    ids = np.tile([common, rare], 200_000)
+    config = MaskingConfig(probability=0.01, smoothing=smoothing)
+    lengths, keys = np.array([250_000, 150_000]), np.array([3, 4], np.uint64)
+    found = Masking(config, tokenizer, counts)(ids, lengths, keys)
+    assert len(found.at) == pytest.approx(4000, abs=2)
+    times = np.bincount(found.labels, minlength=tokenizer.size)
+    # so few are chosen that what is taken is hardly missed
+    assert times[rare] / times[common] == pytest.approx(9**smoothing, rel=0.15)
+    plain = Masking(config, tokenizer)(ids, lengths, keys)
+    other = Masking(MaskingConfig(probability=0.01), tokenizer)(ids, lengths, keys)
+    assert np.array_equal(plain.at, other.at)
+
+
 def test_spans_end_where_text_does(tokenizer: Tokenizer) -> None:
     """No span crosses a separator, or from one sequence into the next."""
     ordinary = int(np.flatnonzero(~tokenizer.continues)[10])

@@ -30,9 +30,13 @@ class MaskingConfig(Config):
     span: float = 5.0
     """Mean of the geometric lengths of spans, in words; lengths above ten are not drawn, so that
     SpanBERT's 5 comes to spans of 3.8."""
+    smoothing: float = 0.0
+    """Choose rare tokens more often: by their count in the store to the power of minus this;
+    DistilBERT has 0.7, after XLM. 0 chooses all alike."""
 
     def __post_init__(self) -> None:
         check_range(self, ["probability"], "(0, 1)", group="masking.")
+        check_range(self, ["smoothing"], "[0, 2]", group="masking.")
         if min(self.as_mask, self.as_random) < 0 or self.as_mask + self.as_random > 1:
             raise ConfigError(
                 f"--masking.as-mask {self.as_mask} and --masking.as-random {self.as_random} are "

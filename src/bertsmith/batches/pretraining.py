@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,8 +40,14 @@ class Masked:
 class Masking:
     """Masking of packed sequences (Devlin et al. 2018, section 3.1), a pure function of keys."""
 
-    def __init__(self, config: MaskingConfig, inventory: TokenInventory) -> None:
+    def __init__(
+        self, config: MaskingConfig, inventory: TokenInventory, counts: Numbers | None = None
+    ) -> None:
+        """`counts` (vocabulary,) are those of the tokens, by which rare ones are preferred."""
         self.config = config
+        self._weights: NDArray[np.float64] | None = None
+        if config.smoothing and counts is not None:
+            self._weights = np.maximum(counts, 1).astype(np.float64) ** -config.smoothing
         if inventory.mask_id is None:
             raise ConfigError(
                 "the inventory of tokens has no mask", remedy="pre-train from left to right"
@@ -68,7 +75,11 @@ class Masking:
         first = self._unit_starts(ids[candidates], candidates, owner, keys, column[candidates])
         unit = np.cumsum(first) - 1
         selected = self._selected(
-            owner[first], column[candidates][first], np.bincount(unit), len(lengths), keys
+            owner[first],
+            self._order(ids[candidates][first], keys[owner[first]], column[candidates][first]),
+            np.bincount(unit),
+            len(lengths),
+            keys,
         )[unit]
         at = candidates[selected]
         # a span is masked, replaced or kept as a whole (Joshi et al. 2019, section 3.1)
@@ -93,11 +104,21 @@ class Masking:
         )
         return start
 
+    def _order(self, first: Numbers, keys: Bits, column: Numbers) -> NDArray[Any]:
+        """Return numbers by which units (units,) are ordered, given their first tokens.
+
+        With weights, a unit comes early with a probability in proportion to its own: draws from an
+        exponential distribution over the weights (Efraimidis & Spirakis 2006).
+        """
+        if self._weights is None:
+            return bits(keys, column)
+        return -np.log1p(-uniform(keys, column)) / self._weights[first]
+
     def _selected(
-        self, owner: Numbers, column: Numbers, size: Numbers, sequences: int, keys: Bits
+        self, owner: Numbers, drawn: NDArray[Any], size: Numbers, sequences: int, keys: Bits
     ) -> NDArray[np.bool_]:
-        """Mark the units (units,) of `size` tokens to predict."""
-        order = np.lexsort((bits(keys[owner], column), owner))
+        """Mark the units (units,) of `size` tokens to predict, in the order of what was drawn."""
+        order = np.lexsort((drawn, owner))
         tokens = np.bincount(owner, size, sequences)
         sizes, owners = size[order], owner[order]
         before = np.cumsum(sizes) - sizes - (np.cumsum(tokens) - tokens)[owners]
@@ -236,7 +257,8 @@ class PretrainingBatches:
         self._ordinary = np.ones(inventory.size, bool)
         self._ordinary[sorted(inventory.special_ids)] = False
         self._seed = seed
-        self._masking = None if config.left_to_right else Masking(config.masking, inventory)
+        counts = store.counts(inventory.size) if config.masking.smoothing else None
+        self._masking = None if config.left_to_right else Masking(config.masking, inventory, counts)
         self._segments = Segments(
             store,
             config.text,

@@ -167,9 +167,10 @@ def distil(config: DistilConfig) -> object:
       tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
       minilm      relations of queries, keys and values, then soft targets: Wang et al. 2021
 
-    On labelled examples of the teacher's task the student is compared with the teacher, with the
-    same student fine-tuned plainly, and with TF-IDF: score, parameters, size, and speed in the
-    engine. A run that was stopped goes on with the same command.
+    On a token store the student learns before any task, for --minutes or --steps. On labelled
+    examples of the teacher's task it is compared with the teacher, with the same student
+    fine-tuned plainly, and with TF-IDF: score, parameters, size, and speed in the engine. A run
+    that was stopped goes on with the same command.
     """
     from bertsmith.core.clock import Clock, command_start
     from bertsmith.recipes.distil.recipe import distil as recipe
@@ -355,6 +356,7 @@ COMMANDS: dict[str, Command] = {
             "spam/model train.csv --student 3/384 --out small",
             "spam/model train.csv --student 2/192 --method tinybert,minilm --out smaller",
             "spam/model train.csv --student auto --target 5x --method minilm --out fast",
+            "model store --student 4/312 --method minilm --minutes 60 --out general",
         ),
     ),
     "predict": Command(

@@ -79,6 +79,10 @@ class StoreIndex(Config):
     """Every other file: the vocabulary's, and of the held-out store all but its data."""
 
 
+# tokens counted at once
+_COUNTED = 2**24
+
+
 class TokenStore:
     """A store opened for reading; nothing but the offsets' pages in use is held in memory."""
 
@@ -119,6 +123,14 @@ class TokenStore:
         shard = int(np.searchsorted(self._shard_starts, start, side="right")) - 1
         origin = int(self._shard_starts[shard])
         return self._shards[shard][start - origin : end - origin]
+
+    def counts(self, vocabulary: int) -> NDArray[np.int64]:
+        """Return how often each token occurs, (vocabulary,): about a second for each 500 M."""
+        found = np.zeros(vocabulary, np.int64)
+        for shard in self._shards:
+            for begin in range(0, len(shard), _COUNTED):
+                found += np.bincount(shard[begin : begin + _COUNTED], minlength=vocabulary)
+        return found
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer the store was made with; `StoreError` if it was exchanged since."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from bertsmith.core.errors import UserError
+from bertsmith.core.errors import OutOfMemory, UserError
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
+from bertsmith.recipes.distil import recipe
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
@@ -163,3 +164,11 @@ def test_a_student_of_another_vocabulary_is_refused(
         distil(
             DistilConfig(**options | {"student": StudentConfig(student=str(tmp_path / "other"))})
         )
+
+
+def test_a_teacher_larger_than_memory_is_refused(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "free_memory", lambda device: 1000)
+    with pytest.raises(OutOfMemory, match="the teacher's weights are 0 MB, and 0 MB are free"):
+        distil(DistilConfig(**options))

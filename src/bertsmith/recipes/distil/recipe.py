@@ -6,11 +6,31 @@ bertsmith distil run/model train.csv --student 3/384 --out small
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
 from bertsmith.core.clock import Clock
-from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
+from bertsmith.hub.models import model_folder
 from bertsmith.recipes.distil.config import DistilConfig
+from bertsmith.recipes.distil.general import distil_general
 from bertsmith.recipes.distil.task import distil_task
+from bertsmith.recipes.resources import free_memory, gigabytes
 from bertsmith.store.store import INDEX
+
+
+def check_memory(teacher: Path) -> None:
+    """Raise `OutOfMemory` for a teacher whose weights are larger than the free memory."""
+    free = free_memory(torch.device("cpu"))
+    need = sum(file.stat().st_size for file in teacher.glob("*.safetensors"))
+    if free is not None and need > free:
+        raise OutOfMemory(
+            f"the teacher's weights are {gigabytes(need)}, and {gigabytes(free)} are free",
+            where=teacher,
+            remedy="distil a smaller teacher, or elsewhere",
+        )
 
 
 def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
@@ -20,8 +40,10 @@ def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
     """
     if not config.data.exists():
         raise ExampleError("no such file or folder", where=config.data)
+    config = replace(config, teacher=model_folder(config.teacher))
+    check_memory(config.teacher)
     if (config.data / INDEX).is_file():
-        raise ConfigError("not yet")
+        return distil_general(config, clock=clock)
     for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
         if value is not None:
             raise ConfigError(

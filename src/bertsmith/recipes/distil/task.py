@@ -123,7 +123,6 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     one with more `seeds` adds them.
     """
     place = device_named(config.device)
-    config = replace(config, teacher=model_folder(config.teacher))
     folder = RunFolder(config.out)
     inputs, prepared, settings = _read(config, place)
     config = replace(config, settings=settings)

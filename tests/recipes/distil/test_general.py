@@ -1,0 +1,164 @@
+"""Distillation from a token store: runs, going on, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertsmith.core.errors import UserError
+from bertsmith.core.signals import Interrupted
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.distil import general
+from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings, StudentConfig
+from bertsmith.recipes.distil.general import GeneralOutcome
+from bertsmith.recipes.distil.recipe import distil
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.weights.folder import load_model, save_model
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+SMALL = GeneralSettings(
+    max_length=25, tokens_per_batch=120, learning_rate=3e-3, precision="fp32", measurements=1
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "store"
+    prepare_store(invented_documents(12), tokenizer, folder, held_out=0.1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> dict[str, Path]:
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=24, layers=3, heads=3, feed_forward=40, longest=33,
+        initial_std=0.1,
+    )  # fmt: skip
+    folder, models = (
+        tmp_path_factory.mktemp("teachers"),
+        {
+            "whole": ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True),
+            "bare": ModelConfig(encoder=encoder, pooler=False),
+        },
+    )
+    for name, config in models.items():
+        save_model(folder / name, build_model(config, seed=1), tokenizer)
+    return {name: folder / name for name in models}
+
+
+@pytest.fixture
+def options(store: Path, teachers: dict[str, Path], tmp_path: Path) -> dict[str, Any]:
+    return {
+        "teacher": teachers["whole"], "data": store, "out": tmp_path / "out", "general": SMALL,
+        "student": StudentConfig(student="2/24"), "steps": 4, "method": ("distilbert",),
+    }  # fmt: skip
+
+
+def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
+    outcome = distil(DistilConfig(**options))
+    assert isinstance(outcome, GeneralOutcome)
+    assert set(outcome.held_out) >= {"soft_targets_loss", "cosine_loss", "masked_lm_accuracy"}
+    saved, _ = load_model(options["out"] / "model")
+    encoder = saved.config.encoder
+    assert (encoder.family, encoder.segments, encoder.layers) == ("distilbert", 0, 2)
+    assert saved.config.masked_lm
+    assert not saved.config.pooler
+    card = (options["out"] / "model" / "README.md").read_text()
+    assert "Taught by distilbert" in card
+
+
+@pytest.mark.parametrize("method", ["tinybert", "minilm"])
+def test_a_narrow_student_goes_on_to_the_same_end(
+    method: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options |= {"method": (method,), "student": StudentConfig(student="2/18")}
+    steps = 0
+
+    def stop(encoder: Model, _: Any) -> None:  # noqa: ANN401
+        nonlocal steps
+        steps += encoder.training
+        if steps == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    def hooked(config: ModelConfig, *, seed: int) -> Model:
+        model = build_model(config, seed=seed)
+        model.encoder.register_forward_pre_hook(stop)
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(general, "build_model", hooked)
+        with pytest.raises(Interrupted, match="go on with the same command"):
+            distil(DistilConfig(**options))
+    resumed = distil(DistilConfig(**options))
+    whole = distil(DistilConfig(**options | {"out": tmp_path / "whole"}))
+    assert isinstance(resumed, GeneralOutcome)
+    assert isinstance(whole, GeneralOutcome)
+    assert resumed.state.step == whole.state.step == 4
+    assert resumed.held_out == whole.held_out
+    assert not resumed.model.config.masked_lm
+    for mine, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    # the projection is trained and saved, and no part of the student
+    checkpoints = RunFolder(options["out"]).checkpoints
+    assert any(checkpoints.glob("step-*"))
+    names = {name for name, _ in load_model(options["out"] / "model")[0].named_parameters()}
+    assert all(name.startswith("encoder.") for name in names)
+
+
+def _other_words(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    model, known = load_model(options["teacher"])
+    words = known.vocabulary
+    save_model(path / "other", model, Tokenizer((*words[:5], *reversed(words[5:])), known.rules))
+    return {"teacher": path / "other"}
+
+
+REFUSED: dict[str, tuple[Callable[[Path, dict[str, Any]], dict[str, Any]], str]] = {
+    "vocabulary": (_other_words, "was prepared with another vocabulary than that of"),
+    "two methods": (
+        lambda path, options: {"method": ("minilm", "tinybert")}, "names 2, and a store is for one",
+    ),
+    "no budget": (lambda path, options: {"steps": None}, "either steps or minutes"),
+    "no size": (
+        lambda path, options: {"student": StudentConfig(student="auto")}, "for labelled examples",
+    ),
+    "other width": (
+        lambda path, options: {"student": StudentConfig(student="2/12")},
+        "the student is 12 wide, the teacher 24",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_what_cannot_be_is_refused_in_a_line(
+    case: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    change, said = REFUSED[case]
+    with pytest.raises(UserError) as refused:
+        distil(DistilConfig(**options | change(tmp_path, options)))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_soft_targets_need_a_head(options: dict[str, Any], teachers: dict[str, Path]) -> None:
+    config = DistilConfig(**options | {"teacher": teachers["bare"]})
+    with pytest.raises(UserError, match="has no masked-LM head, whose answers distilbert teaches"):
+        distil(config)
+    # the others read what is inside
+    assert general._resolved(
+        replace(config, method=("minilm",)),
+        TokenStore(options["data"]),
+        torch.device("cpu"),
+    )
