@@ -135,6 +135,22 @@ def test_masks_are_filled_as_by_a_pipeline_of_transformers(folders: dict[str, Pa
     assert [each["probability"] for each in found[0]] == pytest.approx(scores, abs=1e-5)
 
 
+def test_masks_are_filled_by_choices_and_together(folders: dict[str, Path]) -> None:
+    model = bertsmith.load(folders["pretrained"], precision="fp32")
+    masks = model.fill_mask("[MASK] word2", choices=["word3", "word4 word5"])
+    pieces = {each["word"]: each["pieces"] for each in masks[0]}
+    assert pieces == {"word3": 1, "word4 word5": 2}
+    together = model.fill_mask("[MASK] word2 [MASK]", joint=True)
+    assert [set(each) for each in together] == [{"piece", "probability"}] * 2
+    (found,) = model.predict(["[MASK] word2 [MASK]"], joint=True)
+    assert found["joint"]["fillings"] == together
+    assert sorted(found["joint"]["order"]) == [1, 2]
+    with pytest.raises(ConfigError, match="most_pieces is 9; it must be in"):
+        model.fill_mask("[MASK]", most_pieces=9)
+    with pytest.raises(ConfigError, match="are for a model that fills masks"):
+        bertsmith.load(folders["class"]).predict(["word1"], choices=["word2"])
+
+
 def test_vectors_are_means_over_the_tokens_of_transformers(folders: dict[str, Path]) -> None:
     theirs = transformers.AutoModel.from_pretrained(folders["pretrained"]).eval()
     model = bertsmith.load(folders["pretrained"], precision="fp32")

@@ -195,7 +195,7 @@ def test_pretraining_heads_answer_as_on_the_network(tokenizer: Tokenizer, way: W
     def shares(engine: Prepared) -> list[list[float]]:
         filling = MaskFilling(engine.model, tokenizer, top=3, among=range(6, 30))
         filled = engine.predictor(filling)(asked)
-        return [[each.probability for each in mask] for masks in filled for mask in masks]
+        return [[each.probability for each in mask] for own in filled for mask in own.masks]
 
     network, pairs = of_network(model), outputs_of(None)
     engine = prepared(model, way)

@@ -24,7 +24,7 @@ from bertsmith.recipes.config import (
 )
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
-from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
 from bertsmith.serving.config import ServeConfig
 
@@ -200,6 +200,19 @@ def evaluate(config: EvaluateConfig) -> object:
     return _printed(recipe(config), config.json)
 
 
+def score(config: ScoreConfig) -> None:
+    """Score texts by how well a pre-trained model predicts their tokens; compare pairs.
+
+    The score of a text is its pseudo-log-likelihood, each token masked in its turn (Salazar et al.
+    2020), or the log-likelihood of a model that reads from left to right. Of a pair, in two columns
+    or with a tab between, the better text comes first: the share of pairs is printed whose first
+    text scores higher.
+    """
+    from bertsmith.recipes.predict.score import score as recipe
+
+    recipe(config)
+
+
 def quantize(config: QuantizeConfig) -> object:
     """Let a fine-tuned model answer in int8, where that is faster here and as good.
 
@@ -365,6 +378,14 @@ COMMANDS: dict[str, Command] = {
         examples=("spam/model messages.txt", "run/model --top 3 < sentences-with-masks.txt"),
     ),
     "evaluate": Command(config=EvaluateConfig, run=evaluate, examples=("spam/model test.csv",)),
+    "score": Command(
+        config=ScoreConfig,
+        run=score,
+        examples=(
+            "run/model sentences.txt",
+            "run/model blimp.jsonl --text-column sentence_good --text-pair-column sentence_bad",
+        ),
+    ),
     "convert": Command(
         config=ConvertConfig,
         run=convert,

@@ -118,6 +118,10 @@ class Purpose(Enum):
     # inference
     CONTINUATION = 70
     """Tokens that a left-to-right model continues a text with: seed, number of the text."""
+    WRITING = 71
+    """Tokens that a model writes, and the order of their places: seed, number of the text."""
+    DELETION = 72
+    """Words that are deleted at random beside those of an attribution: seed, number of the text."""
 
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:

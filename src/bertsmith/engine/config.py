@@ -15,6 +15,9 @@ Words = Literal["blanks", "marks"]
 Merging = Literal["mean", "first", "sum"]
 Unit = Literal["text", "token", "word"]
 Long = Literal["cut", "windows"]
+Writing = Literal["left-to-right", "mask-predict", "gibbs"]
+Masking = Literal["token", "word-l2r"]
+"""What is masked to score a token: it alone, or the rest of its word too."""
 
 POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
 MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
@@ -95,6 +98,29 @@ class FeatureConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FillingConfig(Config):
+    """Words for masks, by a model pre-trained to fill them."""
+
+    choices: tuple[str, ...] = ()
+    """Words of any number of pieces to choose among; they are compared by the mean log-probability
+    of their pieces."""
+    most_pieces: int = 1
+    """Look for words of up to so many pieces too."""
+    joint: bool = False
+    """Also fill several masks of a text together: the most confident one first, the others given
+    it."""
+
+    def __post_init__(self) -> None:
+        check_range(self, ["most_pieces"], "[1, 8]")
+        if any(not choice.strip() for choice in self.choices):
+            raise ConfigError("--choices has a blank word", remedy="leave it out")
+        if self.choices and self.most_pieces > 1:
+            raise ConfigError(
+                "--choices and --most-pieces are both given", remedy="choices have their own length"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ContinuationConfig(Config):
     """Continuation of texts by a left-to-right model."""
 
@@ -109,3 +135,42 @@ class ContinuationConfig(Config):
     def __post_init__(self) -> None:
         check_least(self, {"max_new_tokens": 1, "seed": 0})
         check_range(self, ["temperature"], "[0, 100]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingConfig(Config):
+    """Generation of text by a pre-trained model."""
+
+    length: int = 40
+    """Tokens to write after the prompt."""
+    how: Writing = "left-to-right"
+    """Fill masks from left to right, all at once and the least probable again (mask-predict:
+    Ghazvininejad et al. 2019), or one after another in random order, again and again (gibbs: Wang &
+    Cho 2019)."""
+    passes: int | None = None
+    """Passes of the model over the text: 10 for mask-predict, four a token for gibbs if not given;
+    from left to right it is one a token."""
+    temperature: float = 1.0
+    """0 takes the most probable token each time; the higher, the more often rarer ones."""
+    top_k: int | None = None
+    """Draw among so many of the most probable tokens; among all if not given."""
+    seed: int = 0
+    """Seed of the samples."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"length": 1, "passes": 1, "top_k": 1, "seed": 0})
+        check_range(self, ["temperature"], "[0, 100]")
+        if self.how == "left-to-right" and self.passes is not None:
+            raise ConfigError(
+                "--passes is for mask-predict and gibbs", remedy="left-to-right takes one a token"
+            )
+        if self.how == "gibbs" and self.passes is not None and self.passes < self.length:
+            raise ConfigError(
+                f"--passes is {self.passes}", remedy="gibbs needs at least one a token, --length"
+            )
+
+    @property
+    def all_passes(self) -> int:
+        """The passes of the model over each text."""
+        usual = {"left-to-right": self.length, "mask-predict": 10, "gibbs": 4 * self.length}
+        return self.passes or usual[self.how]

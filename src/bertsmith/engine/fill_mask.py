@@ -1,4 +1,4 @@
-"""Fill-mask: the likeliest pieces for each [MASK] of a text."""
+"""Fill-mask: the likeliest pieces or words for each [MASK] of a text, or those among choices."""
 
 from __future__ import annotations
 
@@ -13,28 +13,52 @@ from bertsmith.batches.examples import (
     EncodedExamples,
     encode_examples,
 )
-from bertsmith.core.errors import ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
-from bertsmith.engine.predictor import ROWS, Predictor, Request, joined, text_length
+from bertsmith.engine.cloze import ROWS_PROJECTED, Cloze
+from bertsmith.engine.config import FillingConfig
+from bertsmith.engine.predictor import ROWS, Predictor, Request, text_length
+from bertsmith.engine.words import (
+    Filling,
+    Pieces,
+    best_first,
+    choice_pieces,
+    likely_words,
+    score_words,
+    with_pieces,
+)
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 
-# masks whose logits over the whole vocabulary are computed at once
-_MASKS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """A piece as `Tokenizer.shown` has it, and the probability that it stands behind a mask."""
-
-    piece: str
-    probability: float
-
-
 Filled = list[list[Filling]]
 """The likeliest fillings of each mask of a text, from left to right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointFilling:
+    """All masks of a text filled one after another, the most confident one first.
+
+    `words` has the filling of each mask, from left to right; `order` the numbers of the masks, from
+    0, in the order in which they were filled.
+    """
+
+    words: tuple[Filling, ...]
+    order: tuple[int, ...]
+
+    @property
+    def probability(self) -> float:
+        """The product of the probabilities, each given the words that were filled in before."""
+        return float(np.prod([each.probability for each in self.words]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fillings:
+    """The fillings of each mask, the others still masked, and all masks filled together."""
+
+    masks: Filled
+    joint: JointFilling | None = None
 
 
 def fill_mask(model: Model, tokenizer: Tokenizer, text: str, *, top: int = 5) -> Filled:
@@ -66,18 +90,46 @@ def fill_masks(
     """
     filling = MaskFilling(model, tokenizer, top=top, among=among)
     predictor = Predictor(model=model, answering=filling, forward=forward)
-    return predictor(examples, rows=rows)
+    return (answer.masks for answer in predictor(examples, rows=rows))
 
 
 class MaskFilling:
-    """The answering by which a model fills masks."""
+    """The answering by which a model fills masks.
+
+    Raises `ConfigError` for a choice that the vocabulary cannot spell.
+    """
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, *, top: int, among: Sequence[int] = ()
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        *,
+        top: int,
+        among: Sequence[int] = (),
+        config: FillingConfig | None = None,
     ) -> None:
         """The `top` likeliest pieces are answers, or those `among` which are asked for."""
         self._tokenizer, self._top, self._among = tokenizer, top, among
+        self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest
+        self._choices = {
+            first: [self._spelled(choice, first=first) for choice in self._config.choices]
+            for first in (True, False)
+        }
+
+    def _spelled(self, choice: str, *, first: bool) -> Pieces:
+        """Return the pieces of a choice; raises `ConfigError`."""
+        pieces = choice_pieces(self._tokenizer, choice, first=first)
+        if not pieces or self._tokenizer.unknown_id in pieces:
+            what = f"the model's vocabulary cannot spell the choice {choice!r}"
+            raise ConfigError(what, remedy="leave it out")
+        return pieces
+
+    @property
+    def _most_pieces(self) -> int:
+        """The most pieces of a word that may stand at a mask."""
+        spelled = [len(word) for words in self._choices.values() for word in words]
+        return max(spelled, default=self._config.most_pieces)
 
     def characters(self, example: Example) -> int:
         """Return the length of a text or pair."""
@@ -99,10 +151,13 @@ class MaskFilling:
         """Raise `ExampleError` for a text without a mask, or one too long for the model."""
         mask_id = self._tokenizer.mask_id
         mask = self._tokenizer.vocabulary[mask_id]
-        if encoded.cut[0]:
-            what = f"the text is longer than the {self._longest} tokens that the model reads"
+        masks = int((encoded.ids[0] == mask_id).sum())
+        more = (self._most_pieces - 1) * (masks if self._config.joint else min(masks, 1))
+        if encoded.cut[0] or len(encoded.ids[0]) + more > self._longest:
+            words = f", words of {self._most_pieces} pieces included" if more else ""
+            what = f"the text is longer than the {self._longest} tokens that the model reads{words}"
             remedy = f"leave only what stands around {mask}"
-        elif not np.any(encoded.ids[0] == mask_id):
+        elif not masks:
             what, remedy = f"no {mask} in the text", f"write {mask} where a word is to be filled in"
         else:
             return
@@ -113,19 +168,110 @@ class MaskFilling:
         model: Model,
         requests: Sequence[Request[Example]],
         forward: Forward,
-    ) -> list[Filled]:
-        """Return the likeliest pieces for each mask of each text."""
-        found: list[Filled] = [[]] * len(requests)
-        for indices, batch in forward.batches(model, joined(requests)):
+    ) -> list[Fillings]:
+        """Return the likeliest fillings for each mask of each text."""
+        found = self._filled(model, [_cloze_of(request) for request in requests], forward)
+        if not self._config.joint:
+            return [Fillings(masks=own) for own in found]
+        together = self._joint(model, requests, found, forward)
+        return [
+            Fillings(masks=own, joint=joint) for own, joint in zip(found, together, strict=True)
+        ]
+
+    def _words(self, model: Model, texts: Sequence[Cloze], forward: Forward) -> list[Filled]:
+        """Return words for each mask of some sequences, the best first."""
+        masks = [self._masks(text) for text in texts]
+        clozes = [
+            Cloze(ids=text.ids, segments=text.segments, place=place)
+            for text, places in zip(texts, masks, strict=True)
+            for place in places
+        ]
+        if self._config.choices:
+            found = self._chosen(model, clozes, forward)
+        else:
+            most = self._config.most_pieces
+            found = likely_words(
+                model, self._tokenizer, clozes, forward, most_pieces=most, top=self._top
+            )
+        rest = iter(found)
+        return [[next(rest) for _ in places] for places in masks]
+
+    def _masks(self, text: Cloze) -> list[int]:
+        return np.flatnonzero(text.ids == self._tokenizer.mask_id).tolist()
+
+    def _chosen(self, model: Model, clozes: Sequence[Cloze], forward: Forward) -> Filled:
+        """Return all choices for each mask, the best first."""
+        asked = [(cloze, self._choices[cloze.place == 1]) for cloze in clozes]
+        scored = score_words(model, self._tokenizer, asked, forward)
+        return [
+            best_first(
+                Filling(choice, float(np.exp(total)), word)
+                for choice, word, total in zip(self._config.choices, words, totals, strict=True)
+            )
+            for (_, words), totals in zip(asked, scored, strict=True)
+        ]
+
+    def _joint(
+        self,
+        model: Model,
+        requests: Sequence[Request[Example]],
+        alone: Sequence[Filled],
+        forward: Forward,
+    ) -> list[JointFilling]:
+        """Fill all masks of each text, the one whose best filling has the best score first.
+
+        `alone` are the fillings of each mask beside the others masked.
+        """
+        texts = [_cloze_of(request) for request in requests]
+        found = [list(own) for own in alone]
+        left = [list(range(len(own))) for own in alone]
+        words: list[dict[int, Filling]] = [{} for _ in requests]
+        while True:
+            for number, own in enumerate(found):
+                if own:
+                    best = max(range(len(own)), key=lambda mask: own[mask][0].score)
+                    place = self._masks(texts[number])[best]
+                    masked = Cloze(
+                        ids=texts[number].ids, segments=texts[number].segments, place=place
+                    )
+                    texts[number] = with_pieces(masked, own[best][0].ids)
+                    words[number][left[number].pop(best)] = own[best][0]
+            open_ones = [number for number, own in enumerate(left) if own]
+            if not open_ones:
+                break
+            again = self._filled(model, [texts[number] for number in open_ones], forward)
+            found = [[] for _ in requests]
+            for number, own in zip(open_ones, again, strict=True):
+                found[number] = own
+        return [
+            JointFilling(words=tuple(own[mask] for mask in sorted(own)), order=tuple(own))
+            for own in words
+        ]
+
+    def _filled(self, model: Model, texts: Sequence[Cloze], forward: Forward) -> list[Filled]:
+        """Return the likeliest fillings for each mask of some sequences, the others masked."""
+        if self._config.choices or self._config.most_pieces > 1:
+            return self._words(model, texts, forward)
+        encoded = EncodedExamples.of(
+            [each.ids for each in texts], [each.segments for each in texts]
+        )
+        found: list[Filled] = [[]] * len(texts)
+        for indices, batch in forward.batches(model, encoded):
             fillings = _fillings(model, self._tokenizer, batch, self._top, self._among)
             for index, own in zip(indices.tolist(), fillings, strict=True):
                 found[index] = own
         return found
 
-    def decode(self, request: Request[Example], output: Filled) -> Filled:
+    def decode(self, request: Request[Example], output: Fillings) -> Fillings:
         """Return the fillings as they are."""
         del request
         return output
+
+
+def _cloze_of(request: Request[Example]) -> Cloze:
+    """Return the sequence of a request, with no place asked yet."""
+    encoded = request.encoded
+    return Cloze(ids=encoded.ids[0], segments=encoded.segments[0], place=0)
 
 
 def _fillings(
@@ -136,14 +282,14 @@ def _fillings(
     encoded = model.encoder(batch, at=at)
     owners = torch.searchsorted(batch.offsets, at, right=True) - 1
     fillings: list[Filled] = [[] for _ in batch.lengths]
-    for part, owner in zip(at.split(_MASKS), owners.split(_MASKS), strict=True):
+    for part, owner in zip(at.split(ROWS_PROJECTED), owners.split(ROWS_PROJECTED), strict=True):
         # a table may have more rows than there are pieces
         logits = model.masked_lm(encoded.rows(part))[:, : tokenizer.size]
         values, pieces = _chosen(logits, top, among)
         for sequence, shares, ids in zip(owner.tolist(), values, pieces, strict=True):
             fillings[sequence].append(
                 [
-                    Filling(tokenizer.shown(piece), share)
+                    Filling(tokenizer.shown(piece), share, (piece,))
                     for share, piece in zip(shares, ids, strict=True)
                 ]
             )

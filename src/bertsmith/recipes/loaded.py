@@ -30,14 +30,16 @@ from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.options import configured
-from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig
 from bertsmith.engine.devices import device_named
+from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
-from bertsmith.recipes.predict.config import MeasuringConfig
+from bertsmith.recipes.predict.config import MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
+from bertsmith.recipes.predict.score import score_answering
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.opening import Embedder, open_embedder, open_model
@@ -46,6 +48,9 @@ from bertsmith.text.examples.example import Example
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_CONFIGS = (MeasuringConfig, FeatureConfig, EngineConfig, FillingConfig, ScoringConfig)
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
@@ -68,7 +73,9 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        with python_terms(MeasuringConfig, FeatureConfig, EngineConfig):
+        with python_terms(
+            MeasuringConfig, FeatureConfig, EngineConfig, FillingConfig, ScoringConfig
+        ):
             return function(*bound.args, **bound.kwargs)
 
     return call
@@ -137,12 +144,16 @@ class LoadedModel:
         return [dict.fromkeys(known) if record is None else record for record in records]
 
     @checked
-    def fill_mask(self, text: str, *, top: int = 5) -> list[list[dict[str, Any]]]:
+    def fill_mask(self, text: str, *, top: int = 5, **options: Any) -> list[Any]:  # noqa: ANN401
         """Return the `top` likeliest pieces for each [MASK] of a text, from left to right.
 
         Each is a dictionary of `piece` and `probability`. Several masks are filled independently.
-        Raises `ModelFolderError` for a model that cannot fill masks, `ExampleError` for a text
-        without a mask or with too many tokens.
+        `options` are those of `FillingConfig`: with ``choices=["tea", "hot chocolate"]`` or
+        ``most_pieces=3`` each is a dictionary of `word`, `pieces`, `probability` and `score`; with
+        ``joint=True`` the list has one filling for each mask, found together: the most confident
+        mask first, the others given it. Raises `ModelFolderError` for a model that cannot fill
+        masks, `ConfigError` for options, `ExampleError` for a text without a mask or with too many
+        tokens.
         """
         network = self.model.config
         if not network.masked_lm or network.encoder.causal:
@@ -150,13 +161,33 @@ class LoadedModel:
                 "cannot fill masks", where=self.name, remedy="load a model pre-trained to do so"
             )
         config = AnsweringConfig(top=top)
-        answering = PretrainedAnswering(self.model, self.tokenizer, config.top)
+        how = configured(FillingConfig, options, spelled=in_python)
+        answering = PretrainedAnswering(self.model, self.tokenizer, config.top, how)
         asked = asked_values([text], None)
         ((_, record),) = answered(self.engine.predictor(answering), answering, asked)
         if record is None:
             raise ConfigError("text is blank", remedy="give a text with a mask")
-        found: list[list[dict[str, Any]]] = record["masks"]
+        found: list[Any] = record["joint"]["fillings"] if how.joint else record["masks"]
         return found
+
+    @checked
+    def score(self, texts: Any, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+        """Return how well the model predicts the tokens of each text, or of both of a pair.
+
+        `score` is the pseudo-log-likelihood of a masked model, in nats, or the log-likelihood of
+        one that reads from left to right; of a pair, given as a tuple, `better` says which text has
+        the higher one. `options` are those of `ScoringConfig`: ``masking="word-l2r"``. All is None
+        for a blank text. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
+
+        Where the precision is auto, it is fp32, for which the folder is opened again.
+        """
+        config = configured(ScoringConfig, options, spelled=in_python)
+        engine = self._exact()
+        answering = score_answering(engine.model, self.tokenizer, config.masking, where=self.name)
+        asked = asked_values(_listed(texts), None)
+        records = [record for _, record in answered(engine.predictor(answering), answering, asked)]
+        known = next((record for record in records if record is not None), {})
+        return [dict.fromkeys(known) if record is None else record for record in records]
 
     @checked
     def embed(
@@ -192,13 +223,17 @@ class LoadedModel:
         """
         config = configured(MeasuringConfig, options, spelled=in_python)
         answering = answering_of(self.model, self.tokenizer, config.answering, where=self.name)
+        with _file_of(rows) as file:
+            return evaluate_model(
+                self._exact(), answering, file, where=self.name, reading=config.reading
+            )
+
+    def _exact(self) -> Prepared:
+        """Return the model in the precision that was asked for, and in fp32 where that is auto."""
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
             self._measuring = open_model(self._folder, self._device, exact)[0]
-        with _file_of(rows) as file:
-            return evaluate_model(
-                self._measuring, answering, file, where=self.name, reading=config.reading
-            )
+        return self._measuring
 
     def _embedder(self, options: dict[str, Any], prompt: str | None) -> Embedder:
         config = configured(FeatureConfig, options, spelled=in_python)

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
-from bertsmith.engine.config import ContinuationConfig
+from bertsmith.engine.config import ContinuationConfig, FillingConfig
 from bertsmith.engine.continuation import Continuation, TextContinuation
-from bertsmith.engine.fill_mask import Filled, MaskFilling
+from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import (
     Answering,
     Predictor,
@@ -26,6 +26,7 @@ from bertsmith.engine.predictor import (
     split_requests,
     text_length,
 )
+from bertsmith.engine.words import Filling
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model
@@ -103,22 +104,39 @@ class TaskAnswering:
         return self.task.present.lines(row, record, self.labels, brief)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrained:
+    """The answer of a pre-trained model: to a pair, to masks, or to both."""
+
+    share: float | None
+    """The probability that the pair belongs so; None of what is no pair, or not asked."""
+    fillings: Fillings | None
+
+
 class PretrainedAnswering:
     """The answering of a pre-trained model: masks filled, or pairs judged."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, top: int) -> None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, top: int, filling: FillingConfig | None = None
+    ) -> None:
+        """The options of filling are for texts with masks alone; raises `ConfigError`."""
         self._config, self._tokenizer = model.config, tokenizer
         self._mask = tokenizer.vocabulary[tokenizer.mask_id]
-        self._filling = MaskFilling(model, tokenizer, top=top)
+        self._how = filling or FillingConfig()
+        self._filling = MaskFilling(model, tokenizer, top=top, config=filling)
 
     def characters(self, example: Example) -> int:
         """Return the length of a text or pair."""
         return text_length(example)
 
-    def _is_pair(self, example: Example) -> bool:
+    def _judged(self, example: Example) -> bool:
         """Return whether it is asked if the second text follows the first."""
-        unmasked = self._mask not in example.text and self._mask not in (example.text_pair or "")
-        return self._config.next_sentence and example.text_pair is not None and unmasked
+        return self._config.next_sentence and example.text_pair is not None
+
+    def _fills(self, example: Example) -> bool:
+        """Return whether masks are to be filled: all that can be asked of what is no pair."""
+        masked = self._mask in example.text or self._mask in (example.text_pair or "")
+        return not self._judged(example) or (masked and self._config.masked_lm)
 
     def encode(self, examples: Sequence[Example]) -> EncodedExamples:
         """Encode pairs without masks, and texts with masks."""
@@ -129,7 +147,7 @@ class PretrainedAnswering:
             longest=self._config.encoder.longest,
         )
         for example, own in zip(examples, encoded.by_row(), strict=True):
-            if self._is_pair(example):
+            if not self._fills(example):
                 continue
             if not self._config.masked_lm:
                 raise ExampleError(
@@ -148,44 +166,76 @@ class PretrainedAnswering:
         forward: Forward,
     ) -> Sequence[Any]:
         """Return the probability of each pair, and the fillings of each text with masks."""
-        pairs = [self._is_pair(request.example) for request in requests]
-        asked = [request for request, pair in zip(requests, pairs, strict=True) if pair]
-        others = [request for request, pair in zip(requests, pairs, strict=True) if not pair]
+        asked = [request for request in requests if self._judged(request.example)]
+        masked = [request for request in requests if self._fills(request.example)]
         shares = iter(
             next_sentence_probabilities(model, joined(asked), forward).tolist() if asked else ()
         )
-        filled = iter(self._filling.outputs(model, others, forward) if others else ())
-        return [next(shares) if pair else next(filled) for pair in pairs]
+        filled = iter(self._filling.outputs(model, masked, forward) if masked else ())
+        return [
+            Pretrained(
+                share=next(shares) if self._judged(request.example) else None,
+                fillings=next(filled) if self._fills(request.example) else None,
+            )
+            for request in requests
+        ]
 
-    def decode(self, request: Request[Example], output: float | Filled) -> float | Filled:
+    def decode(self, request: Request[Example], output: Pretrained) -> Pretrained:
         """Return the output as it is."""
         del request
         return output
 
-    def record(self, answer: float | Filled) -> Record:
-        """Return whether the pair belongs so, or the pieces for each mask."""
-        if isinstance(answer, float):
+    def record(self, answer: Pretrained) -> Record:
+        """Return whether the pair belongs so, and the fillings of each mask."""
+        record: Record = {}
+        if answer.fillings is not None:
+            masks = answer.fillings.masks
+            record["masks"] = [[self._filling_record(each) for each in mask] for mask in masks]
+            if (joint := answer.fillings.joint) is not None:
+                record["joint"] = {
+                    "fillings": [self._filling_record(each) for each in joint.words],
+                    "order": [mask + 1 for mask in joint.order],
+                    "probability": float(f"{joint.probability:.6g}"),
+                }
+        if answer.share is not None:
             ordered = FAMILIES[self._config.encoder.family].pairs == "sentence_order"
             name = "in_order" if ordered else "is_next"
-            return {name: answer >= 0.5, "probability": round(answer, 6)}
+            record |= {name: answer.share >= 0.5, "probability": round(answer.share, 6)}
+        return record
+
+    def _filling_record(self, filling: Filling) -> Record:
+        """Return a piece, or a word whose score makes it comparable with words of other lengths."""
+        if not (self._how.choices or self._how.most_pieces > 1):
+            return {"piece": filling.piece, "probability": round(filling.probability, 6)}
         return {
-            "masks": [
-                [{"piece": each.piece, "probability": round(each.probability, 6)} for each in mask]
-                for mask in answer
-            ]
+            "word": filling.piece,
+            "pieces": len(filling.ids),
+            "probability": float(f"{filling.probability:.6g}"),
+            "score": round(filling.score, 6),
         }
 
     def lines(self, row: Example, record: Record, brief: Brief) -> Iterator[str]:
-        """Yield fillings below their text, or the probability before the pair."""
-        if "masks" not in record:
+        """Yield the probability before a pair, and fillings below their text."""
+        if "probability" in record:
             name = "is next" if "is_next" in record else "in order"
             texts = f"{row.text} | {row.text_pair}"
             yield f"{name} {record['probability']:.3f}  {brief(texts)}"
-            return
-        yield brief(row.text)
-        for mask in record["masks"]:
-            shares = (f"{each['piece']} {each['probability']:.3f}" for each in mask)
-            yield f"    {'  '.join(shares)}"
+        else:
+            yield brief(row.text)
+        for mask in record.get("masks", ()):
+            yield f"    {'  '.join(map(_filling_words, mask))}"
+        if "joint" in record:
+            joint = record["joint"]
+            order = ", ".join(map(str, joint["order"]))
+            words = "  ".join(map(_filling_words, joint["fillings"]))
+            yield f"    together (in the order {order}): {words}"
+
+
+def _filling_words(filling: Record) -> str:
+    """Return a piece with its probability, or a word with its score too."""
+    if "piece" in filling:
+        return f"{filling['piece']} {filling['probability']:.3f}"
+    return f"{filling['word']} {filling['probability']:.3g} ({filling['score']:.2f})"
 
 
 class ContinuationAnswering(TextContinuation):
@@ -220,6 +270,12 @@ def answering_of(
             "--max-new-tokens, --temperature and --seed are for a model that continues texts",
             remedy="leave them out",
         )
+    fills = config.predicts is None and config.masked_lm and not continues(config)
+    if options.filling is not None and not fills:
+        raise ConfigError(
+            "--choices, --most-pieces and --joint are for a model that fills masks",
+            remedy="leave them out",
+        )
     if config.predicts is not None:
         task = task_of(config)
         return TaskAnswering(
@@ -236,7 +292,7 @@ def answering_of(
         how = options.continuation or ContinuationConfig()
         return ContinuationAnswering(model, tokenizer, how)
     if config.masked_lm or config.next_sentence:
-        return PretrainedAnswering(model, tokenizer, options.top)
+        return PretrainedAnswering(model, tokenizer, options.top, options.filling)
     raise ModelFolderError(
         "has neither a head for a task nor a masked-LM head",
         where=where,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from bertsmith.core.config import INLINE, Config, check_least, check_range
-from bertsmith.engine.config import ContinuationConfig
+from bertsmith.engine.config import ContinuationConfig, FillingConfig
 from bertsmith.network.config import Fit
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, OnBad, TagColumns
 
@@ -85,6 +85,8 @@ class AnsweringConfig(TextLength):
     model was trained; 0 to always answer."""
     continuation: ContinuationConfig | None = field(default=None, metadata=INLINE)
     """How texts are continued, by a model that continues them."""
+    filling: FillingConfig | None = field(default=None, metadata=INLINE)
+    """How masks are filled, by a model that fills them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

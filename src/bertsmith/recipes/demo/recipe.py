@@ -29,7 +29,8 @@ from bertsmith.core.files import is_taken, made_folder, write_json
 from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted
-from bertsmith.engine.fill_mask import Filling, fill_mask
+from bertsmith.engine.fill_mask import fill_mask
+from bertsmith.engine.words import Filling
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import DemoConfig, VocabularySettings
 from bertsmith.recipes.demo.missing_word import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config
-from bertsmith.engine.config import EngineConfig
+from bertsmith.engine.config import EngineConfig, Masking
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 
 Format = Literal["table", "csv", "jsonl"]
@@ -60,5 +60,37 @@ class EvaluateConfig(Config):
     """How much of a text is read."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
     """How answers are computed."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How the file is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringConfig(Config):
+    """The computation of the scores of texts."""
+
+    masking: Masking = "token"
+    """What is masked to score a token: the token alone (Salazar et al. 2020), or with word-l2r the
+    later pieces of its word too, which give it away (Kauf & Ivanova 2023)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(Config):
+    """The options of scoring texts by how well a model predicts their tokens."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    file: str = field(default="-", metadata=POSITIONAL)
+    """Texts, one a line or in a column of a table; pairs in two columns, or with a tab between, the
+    better text first; - is standard input."""
+    format: Format = "table"
+    """A table to read; csv, or a JSON object a line (jsonl), for programs."""
+    json: bool = False
+    """Print only the figures of all texts, as one JSON object."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    scoring: ScoringConfig = field(default=ScoringConfig(), metadata=INLINE)
+    """How tokens are scored."""
+    engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
+    """How predictions are computed; auto is fp32."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """How the file is read."""

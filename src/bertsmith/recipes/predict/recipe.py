@@ -46,7 +46,7 @@ Format = Literal["table", "csv", "jsonl"]
 Columns = Mapping[str, Any]
 
 # parts of an answer that say in more words what the others say
-_ONLY_JSON = ("probabilities", "n_best")
+_ONLY_JSON = ("probabilities", "n_best", "token_scores")
 _PREFIX = "predicted_"
 
 
@@ -76,7 +76,7 @@ def predict(config: PredictConfig) -> None:
             blank += 1
             written.blank(each.columns)
         else:
-            lines = partial(answering.lines, each.row, record, _shown)
+            lines = partial(answering.lines, each.row, record, shown)
             written.add(each.columns, record, lines)
         if rows == 1:
             flush()
@@ -149,8 +149,8 @@ def _without_header(task: Task[Any] | None, file: Path, reading: Reading) -> str
     return f"{file.name}: {layout}" if " without header " in layout else None
 
 
-def _shown(text: str) -> str:
-    """The beginning of a text on one line, without what a terminal would obey."""
+def shown(text: str) -> str:
+    """Return the beginning of a text on one line, without what a terminal would obey."""
     room = max(40, shutil.get_terminal_size().columns - 30)
     return printable(text, room)
 

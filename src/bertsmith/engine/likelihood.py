@@ -1,0 +1,165 @@
+"""Pseudo-log-likelihoods of sentences by masked models, log-likelihoods by left-to-right ones.
+
+The pseudo-log-likelihood of a sentence (Salazar et al. 2020, section 2) is the sum over its tokens
+of the log-probability of each, given all others: one sequence per token, with that token masked.
+Later pieces of a word give away its earlier ones, so that rare words of many pieces get a high
+score; with `word-l2r` these later pieces are masked too (Kauf & Ivanova 2023). A model that reads
+from left to right gives the log-likelihood itself, in one pass. Special tokens are not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.batches.examples import EncodedExamples, encode_examples
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.engine.answers import Forward
+from bertsmith.engine.cloze import Cloze, log_probabilities, predictions
+from bertsmith.engine.config import Masking
+from bertsmith.engine.predictor import Request, text_length
+from bertsmith.network.model import Model
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+# tokens of masked copies that are held at once: a text of n tokens has n copies
+_TOKENS = 1 << 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextScore:
+    """The log-probability of each piece of a text, (pieces,), given its context."""
+
+    pieces: tuple[str, ...]
+    log_probabilities: NDArray[np.float64]
+
+    @property
+    def total(self) -> float:
+        """The score of the text."""
+        return float(self.log_probabilities.sum())
+
+
+class TextScoring:
+    """The answering by which a model scores texts; of a pair, each text by itself.
+
+    Raises `ConfigError` for a masking that is not for the model, `ExampleError` for a text with a
+    mask and for one that is longer than the model reads.
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, masking: Masking = "token") -> None:
+        assert model.config.masked_lm
+        if model.config.encoder.causal and masking != "token":
+            raise ConfigError(
+                f"--masking {masking} is for masked models, and this one reads from left to right",
+                remedy="leave it out",
+            )
+        self._tokenizer, self._masking = tokenizer, masking
+        self._causal, self._longest = model.config.encoder.causal, model.config.encoder.longest
+
+    def characters(self, example: Example) -> int:
+        """Return the length of a text or pair."""
+        return text_length(example)
+
+    def encode(self, examples: Sequence[Example]) -> EncodedExamples:
+        """Encode texts, of a pair each as a sequence of its own."""
+        texts = [
+            [text for text in (example.text, example.text_pair) if text is not None]
+            for example in examples
+        ]
+        flat = [text for own in texts for text in own]
+        encoded = encode_examples(self._tokenizer, flat, longest=self._longest)
+        grouped = encoded.grouped([len(own) for own in texts])
+        for example, own in zip(examples, grouped.by_row(), strict=True):
+            self._check(example, own)
+        return grouped
+
+    def _check(self, example: Example, encoded: EncodedExamples) -> None:
+        mask_id = self._tokenizer.mask_id
+        if encoded.cut[0]:
+            what = f"the text is longer than the {self._longest} tokens that the model reads"
+            remedy = "split it into sentences"
+        elif any(np.any(ids == mask_id) for ids in encoded.ids):
+            what = f"holds {self._tokenizer.vocabulary[mask_id]}, and every token is to be scored"
+            remedy = "write the word"
+        else:
+            return
+        raise ExampleError(what, where=example.source, line=example.line, remedy=remedy)
+
+    def outputs(
+        self, model: Model, requests: Sequence[Request[Example]], forward: Forward
+    ) -> list[list[NDArray[np.float64]]]:
+        """Return the log-probabilities of the tokens of each text of each request."""
+        whole = EncodedExamples.joined([request.encoded for request in requests])
+        score = self._from_left if self._causal else self._masked
+        found = iter(score(model, whole, forward))
+        return [[next(found) for _ in request.encoded.ids] for request in requests]
+
+    def _masked(
+        self, model: Model, texts: EncodedExamples, forward: Forward
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield the log-probabilities of each text, each of its tokens masked in its turn."""
+        waiting: list[tuple[list[Cloze], list[list[int]]]] = []
+        tokens = 0
+        for ids, segments in zip(texts.ids, texts.segments, strict=True):
+            clozes = list(self._clozes(ids, segments))
+            waiting.append((clozes, [[int(ids[each.place])] for each in clozes]))
+            tokens += len(clozes) * len(ids)
+            if tokens >= _TOKENS:
+                yield from self._run(model, waiting, forward)
+                waiting, tokens = [], 0
+        yield from self._run(model, waiting, forward)
+
+    def _run(
+        self,
+        model: Model,
+        texts: Sequence[tuple[list[Cloze], list[list[int]]]],
+        forward: Forward,
+    ) -> Iterator[NDArray[np.float64]]:
+        clozes = [each for own, _ in texts for each in own]
+        targets = [each for _, own in texts for each in own]
+        found = iter(log_probabilities(model, self._tokenizer, clozes, targets, forward))
+        for own, _ in texts:
+            yield np.concatenate([np.empty(0), *(next(found) for _ in own)])
+
+    def _clozes(self, ids: NDArray[np.int32], segments: NDArray[np.int8]) -> Iterator[Cloze]:
+        """Yield a sequence for each token of a text, masked by the rule that is asked for."""
+        # the word of each token ends before the next token that begins one
+        begins = np.flatnonzero(~self._tokenizer.continues[ids])
+        for place in range(1, len(ids) - 1):
+            end = place + 1
+            if self._masking == "word-l2r":
+                end = int(begins[np.searchsorted(begins, place, side="right")])
+            masked = ids.copy()
+            masked[place:end] = self._tokenizer.mask_id
+            yield Cloze(ids=masked, segments=segments, place=place)
+
+    def _from_left(
+        self, model: Model, texts: EncodedExamples, forward: Forward
+    ) -> Iterator[NDArray[np.float64]]:
+        """Yield the log-probabilities of each text, each token given those before it."""
+        found = [np.zeros(len(ids) - 2) for ids in texts.ids]
+        places = [range(len(each)) for each in found]
+        for keys, shares in predictions(
+            model, self._tokenizer, texts.ids, texts.segments, places, forward
+        ):
+            following = torch.tensor([int(texts.ids[number][place + 1]) for number, place in keys])
+            values = shares.gather(1, following[:, None].to(shares.device))[:, 0].tolist()
+            for (number, place), value in zip(keys, values, strict=True):
+                found[number][place] = value
+        yield from found
+
+    def decode(
+        self, request: Request[Example], output: list[NDArray[np.float64]]
+    ) -> tuple[TextScore, ...]:
+        """Return the score of a text, or of each of a pair."""
+        return tuple(
+            TextScore(
+                pieces=tuple(self._tokenizer.shown(each) for each in ids[1:-1].tolist()),
+                log_probabilities=values,
+            )
+            for ids, values in zip(request.encoded.ids, output, strict=True)
+        )

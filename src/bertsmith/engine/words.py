@@ -1,0 +1,169 @@
+"""Words of one or several pieces as fillings of a mask.
+
+A word of n pieces stands at n masks and is predicted from left to right: each piece given those
+before it, the rest of the word still masked. The product of these n probabilities is its
+probability among all strings of n pieces. Words of different lengths are compared by the mean
+log-probability of a piece: products get smaller with every piece, whatever the word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from bertsmith.engine.answers import Forward
+from bertsmith.engine.cloze import Cloze, cloze_predictions, log_probabilities
+from bertsmith.network.model import Model
+from bertsmith.tokens.tokenizer import Tokenizer
+
+Pieces = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A piece or word, and the probability that it stands behind a mask.
+
+    `piece` is a piece as `Tokenizer.shown` has it, or the text of a word of several `ids`.
+    """
+
+    piece: str
+    probability: float
+    ids: Pieces = ()
+
+    @property
+    def score(self) -> float:
+        """The mean log-probability of its pieces, by which words of any length are compared."""
+        return math.log(max(self.probability, 1e-300)) / max(1, len(self.ids))
+
+
+def best_first(fillings: Iterable[Filling]) -> list[Filling]:
+    """Return fillings by their scores, the best first."""
+    return sorted(fillings, key=lambda each: -each.score)
+
+
+def with_pieces(masked: Cloze, pieces: Sequence[int]) -> Cloze:
+    """Return a cloze with pieces instead of what stands at its place, which is the first's."""
+    place = masked.place
+    segment = np.repeat(masked.segments[place], len(pieces))
+    new = np.array(pieces, masked.ids.dtype)
+    return Cloze(
+        ids=np.concatenate([masked.ids[:place], new, masked.ids[place + 1 :]]),
+        segments=np.concatenate([masked.segments[:place], segment, masked.segments[place + 1 :]]),
+        place=place,
+    )
+
+
+def _next_piece(masked: Cloze, before: Pieces, length: int, mask_id: int) -> Cloze:
+    """Return the cloze for the piece after those `before` in a word of some length."""
+    rest = (mask_id,) * (length - len(before))
+    return replace(with_pieces(masked, before + rest), place=masked.place + len(before))
+
+
+def score_words(
+    model: Model,
+    tokenizer: Tokenizer,
+    asked: Sequence[tuple[Cloze, Sequence[Pieces]]],
+    forward: Forward,
+) -> list[list[float]]:
+    """Return for each mask the log-probability of each of some words, sums over their pieces.
+
+    Words that begin alike share the clozes of what they have in common.
+    """
+    clozes: list[Cloze] = []
+    targets: list[list[int]] = []
+    known: dict[tuple[int, int, Pieces], int] = {}
+    terms: list[list[list[tuple[int, int]]]] = []
+    for number, (masked, words) in enumerate(asked):
+        terms.append([])
+        for word in words:
+            places = []
+            for done in range(len(word)):
+                key = (number, len(word), word[:done])
+                if key not in known:
+                    known[key] = len(clozes)
+                    cloze = _next_piece(masked, word[:done], len(word), tokenizer.mask_id)
+                    clozes.append(cloze)
+                    targets.append([])
+                own = targets[known[key]]
+                places.append((known[key], len(own)))
+                own.append(word[done])
+            terms[-1].append(places)
+    found = log_probabilities(model, tokenizer, clozes, targets, forward)
+    return [
+        [sum(float(found[cloze][place]) for cloze, place in word) for word in words]
+        for words in terms
+    ]
+
+
+def likely_words(
+    model: Model,
+    tokenizer: Tokenizer,
+    masked: Sequence[Cloze],
+    forward: Forward,
+    *,
+    most_pieces: int,
+    top: int,
+) -> list[list[Filling]]:
+    """Return for each mask the likeliest words of at most so many pieces, the best first.
+
+    Those of each length are found by a beam search of width `top`, at least 5.
+    """
+    found: list[list[Filling]] = [[] for _ in masked]
+    for length in range(1, most_pieces + 1):
+        beams = _beam_search(model, tokenizer, masked, length, max(5, top), forward)
+        for own, beam in zip(found, beams, strict=True):
+            own += [Filling(tokenizer.decode(word), math.exp(total), word) for word, total in beam]
+    return [best_first(each)[:top] for each in found]
+
+
+Beam = list[tuple[Pieces, float]]
+
+
+def _beam_search(
+    model: Model,
+    tokenizer: Tokenizer,
+    masked: Sequence[Cloze],
+    length: int,
+    width: int,
+    forward: Forward,
+) -> list[Beam]:
+    """Return for each mask the likeliest words of a length with their log-probabilities."""
+    beams: list[Beam] = [[((), 0.0)] for _ in masked]
+    for done in range(length):
+        barred = _barred(tokenizer, first=done == 0)
+        steps = [(number, word, total) for number, beam in enumerate(beams) for word, total in beam]
+        clozes = [
+            _next_piece(masked[number], word, length, tokenizer.mask_id)
+            for number, word, _ in steps
+        ]
+        longer: list[Beam] = [[] for _ in masked]
+        for numbers, every in cloze_predictions(model, tokenizer, clozes, forward):
+            shares = every.masked_fill(barred.to(every.device), -torch.inf)
+            values, pieces = shares.topk(min(width, shares.shape[1]))
+            for step, row, ids in zip(numbers, values.tolist(), pieces.tolist(), strict=True):
+                mask, word, total = steps[step]
+                longer[mask] += [
+                    ((*word, piece), total + share)
+                    for piece, share in zip(ids, row, strict=True)
+                    if share > -math.inf
+                ]
+        beams = [sorted(beam, key=lambda each: -each[1])[:width] for beam in longer]
+    return beams
+
+
+def _barred(tokenizer: Tokenizer, *, first: bool) -> torch.Tensor:
+    """Return which pieces (vocabulary,) cannot be the first of a word, or a later one."""
+    barred = np.ones(tokenizer.size, bool)
+    barred[tokenizer.ordinary_ids] = False
+    return torch.from_numpy(barred | (tokenizer.continues == first))
+
+
+def choice_pieces(tokenizer: Tokenizer, choice: str, *, first: bool) -> Pieces:
+    """Return the pieces of a word that stands behind a mask, at the beginning of a text or not."""
+    text = choice.strip()
+    (ids,) = tokenizer.encode([text if first else f" {text}"], specials_in_text=False)
+    return tuple(ids.tolist())
