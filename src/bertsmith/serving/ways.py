@@ -18,7 +18,7 @@ from bertsmith.batches.examples import EncodedExamples, encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
-from bertsmith.engine.fill_mask import Filled, MaskFilling
+from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor, Request, joined, text_length
 from bertsmith.network.model import Model
 from bertsmith.serving.messages import Input, Kind, Outcome
@@ -298,7 +298,7 @@ def masked_of(tokenizer: Tokenizer, asked: Input) -> Example:
     return text_of(replace(asked, text=asked.text.replace(MASK, mask), second=second))
 
 
-def present_fillings(tokenizer: Tokenizer, example: Example, answer: Filled, asked: Input) -> Any:  # noqa: ANN401
+def present_fillings(tokenizer: Tokenizer, example: Example, answer: Fillings, asked: Input) -> Any:  # noqa: ANN401
     """Return the candidates for each mask, with the characters of the mask where these are known.
 
     They are where every mask stands in the first text and was read.
@@ -306,10 +306,10 @@ def present_fillings(tokenizer: Tokenizer, example: Example, answer: Filled, ask
     own = tokenizer.vocabulary[tokenizer.mask_id]
     pattern = "|".join(map(re.escape, {MASK, own}))
     places = [found.span() for found in re.finditer(pattern, asked.text)]
-    known = len(places) >= len(answer)
+    known = len(places) >= len(answer.masks)
     top = asked.top or MOST_CANDIDATES
     masks = []
-    for number, candidates in enumerate(answer):
+    for number, candidates in enumerate(answer.masks):
         start, end = places[number] if known else (None, None)
         shown = [
             {
