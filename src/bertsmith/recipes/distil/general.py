@@ -24,13 +24,13 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import device_named
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Losses, Objective, Term
 from bertsmith.objectives.pretraining import MaskedLM
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.distil.config import DistilConfig, Method, TeachingConfig
 from bertsmith.recipes.distil.lesson import LABELS_STEP, with_targets
 from bertsmith.recipes.distil.methods import Lessons, check_method, lessons_of

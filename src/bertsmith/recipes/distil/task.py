@@ -28,11 +28,11 @@ import torch
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.devices import device_named
 from bertsmith.recipes.distil.comparison import (
     Entrant,
     Speed,
