@@ -1,0 +1,74 @@
+"""The command `bertsmith serve` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+class Started:
+    """A server that runs: its address, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        """Wait until it is ready."""
+        self.process = process
+        self.said: list[str] = []
+        assert process.stderr is not None
+        self.url = ""
+        for line in process.stderr:
+            self.said.append(line)
+            if found := re.search(r"listening at (http://\S+);", line):
+                self.url = found[1]
+            if line.startswith("ready:"):
+                break
+        else:
+            raise AssertionError("".join(self.said))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens at."""
+        return int(self.url.rpartition(":")[2])
+
+    def workers(self) -> list[int]:
+        """The processes that compute."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return list(map(int, children.read_text().split()))
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; return its exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait()
+        self._reader.join()
+        return status
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.said += self.process.stderr
+
+
+@contextmanager
+def started(*arguments: str | Path) -> Iterator[Started]:
+    """A server on a free port."""
+    command = [sys.executable, "-m", "bertsmith", "serve", *map(str, arguments), "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    try:
+        yield Started(process)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()

@@ -1,0 +1,100 @@
+"""The command, really started: the client of OpenAI, the end, mistakes of the command line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("granian")
+# at the top: within a test, CPython 3.11 may fail to compile it ("recursion depth mismatch")
+pytest.importorskip("bertsmith.serving.served")
+
+from bertsmith import load
+from bertsmith.cli.main import main
+from bertsmith.network.model import build_model
+from bertsmith.weights.folder import save_model
+from bounds import close_unit_vectors
+from families import MODELS, TOKENIZERS
+from serving.started import Started, started
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "small"
+    save_model(folder, build_model(MODELS["bert-masked_lm"], seed=7), TOKENIZERS["bert"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Started]:
+    with started(folder, "--name", "mine", "--precision", "fp32") as server:
+        yield server
+
+
+def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> None:
+    openai = pytest.importorskip("openai")
+    texts = ["word1 word2", "word3"]
+    expected = load(folder, precision="fp32", threads=1, device="cpu").embed(texts, normalize=True)
+    with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=0) as client:
+        assert [each.id for each in client.models.list()] == ["mine"]
+        # by itself it asks for base64
+        ways: tuple[dict[str, str], ...] = ({}, {"encoding_format": "float"})
+        for how in ways:
+            found = client.embeddings.create(model="mine", input=texts, **how)
+            close_unit_vectors(np.array([each.embedding for each in found.data]), expected)
+        with pytest.raises(openai.BadRequestError, match="42 tokens, and the model reads 23"):
+            client.embeddings.create(model="mine", input=" ".join(["word1"] * 40))
+        with pytest.raises(openai.NotFoundError, match="there is no model"):
+            client.embeddings.create(model="gpt", input="word1")
+
+
+def test_a_server_answers_until_a_signal_ends_it(server: Started) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        assert client.get("/").headers["content-type"].startswith("text/html")
+        asked = {"inputs": ["word1 [MASK]"], "top": 2}
+        (answer,) = client.post("/answer", json=asked).json()["answers"]
+        assert len(answer["masks"][0]["candidates"]) == 2
+    assert server.end() == 0
+    assert server.said[-1] == "stopped\n"
+    assert "word1" not in "".join(server.said)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(server.url)
+
+
+def test_a_model_is_tried_without_serving_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(folder), "--check", "--precision", "fp32"]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "task", "precision", "tokens", "URL"]
+    assert line.split() == ["small", "fill-mask,", "vectors", "fp32", "23",
+                            "http://127.0.0.1:8080/answer"]  # fmt: skip
+
+
+def test_what_cannot_be_served_is_told_in_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def complaint(*arguments: str) -> str:
+        assert main(["serve", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "no such folder" in complaint(str(tmp_path / "none"), "--check")
+    assert "two models are called 'small'" in complaint(str(folder), str(folder))
+    assert "--name has 1 names for 2 models" in complaint(str(folder), "b", "--name", "a")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot listen at 127.0.0.1:{port}" in complaint(str(folder), "--port", port)
+
+
+def test_without_the_extra_one_line_names_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertsmith.serving.server._PACKAGES", ("starlette", "no_such_package"))
+    assert main(["serve", str(folder)]) == 2
+    assert "pip install 'bertsmith[serve]'" in capsys.readouterr().err
