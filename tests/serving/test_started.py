@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,10 @@ pytest.importorskip("bertsmith.serving.served")
 from bertsmith import load
 from bertsmith.cli.main import main
 from bertsmith.network.model import build_model
+from bertsmith.serving.config import LimitsConfig, ServeConfig
+from bertsmith.serving.http_server import BACKLOG, HttpServer
+from bertsmith.serving.limits import Receive, Scope, Send
+from bertsmith.serving.server import listening
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 from families import MODELS, TOKENIZERS
@@ -51,6 +57,30 @@ def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> Non
             client.embeddings.create(model="mine", input=" ".join(["word1"] * 40))
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.embeddings.create(model="gpt", input="word1")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux' TCP_INFO")
+def test_many_may_wait_to_be_accepted() -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def run() -> int:
+        listener = listening(ServeConfig(models=("it",), port=0))
+        url, same = f"http://127.0.0.1:{listener.getsockname()[1]}", listener.dup()
+        server = HttpServer(answer, listener, LimitsConfig())
+        serving = asyncio.create_task(server.run())
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(url)).status_code == 204
+        # granian calls listen again; of a socket that listens, tcpi_sacked is its backlog
+        information = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 64)
+        same.close()
+        server.end()
+        await serving
+        return int.from_bytes(information[28:32], sys.byteorder)
+
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    assert asyncio.run(run()) == min(BACKLOG, most)
 
 
 def test_a_server_answers_until_a_signal_ends_it(server: Started) -> None:

@@ -15,6 +15,8 @@ from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.limits import App
 
 _LONGEST_HEADERS = 64 * 1024
+BACKLOG = 2048
+"""Connections that wait to be accepted, at most."""
 
 
 class HttpServer(Server):
@@ -40,7 +42,7 @@ class HttpServer(Server):
         holder: Any = SocketHolder
         self._ssp = None
         # granian closes it from now on
-        self._shd: Any = holder(self._listener.detach(), False, 0)
+        self._shd: Any = holder(self._listener.detach(), False, BACKLOG)
 
     async def run(self) -> None:
         """Serve until `end` is called."""

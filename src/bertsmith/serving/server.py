@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bertsmith.serving.gateway import Gateway
     from bertsmith.serving.limits import Keys
 
-_BACKLOG = 2048
 _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # a response that is ready when the last request is answered has to leave the process
 _PARTING = 0.2
@@ -122,7 +121,7 @@ def listening(config: ServeConfig) -> socket.socket:
             # else the port of a server that has just ended is taken for a minute
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
-            listener.listen(_BACKLOG)
+            listener.listen()
             listener.setblocking(False)
         except OSError:
             listener.close()
