@@ -13,7 +13,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,10 @@ import pytest
 
 from bertsmith.cli.command import read_arguments
 from bertsmith.cli.commands import COMMANDS
+from documents import ROOT, Block, RunningServer, blocks, commands, page
 from forking import started
 from invented import invented_documents
 
-ROOT = Path(__file__).parents[1]
 README, TOUR = "README.md", "docs/tour.md"
 CONTINUED = ("docs/fine-tuning.md", "docs/folders.md")
 PAGES = tuple(
@@ -33,36 +32,6 @@ PAGES = tuple(
 )
 ENVIRONMENT = "source .venv/bin/activate"
 END = "end of the snippet"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page, and the output that the next block promises, if it does."""
-
-    language: str
-    line: int
-    text: str
-    promised: str | None
-
-
-def page(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-def blocks(text: str) -> list[Block]:
-    found: list[Block] = []
-    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    matches = list(fence.finditer(text))
-    for match, after in zip(matches, [*matches[1:], None], strict=True):
-        follows = after is not None and match.end() + 1 == after.start() and after[1] == "text"
-        promised = after[2] if after is not None and follows else None
-        line = text.count("\n", 0, match.start(2)) + 1
-        found.append(Block(language=match[1], line=line, text=match[2], promised=promised))
-    return found
-
-
-def commands(block: Block) -> list[str]:
-    return [line for line in block.text.replace("\\\n", " ").splitlines() if line]
 
 
 def shortened(text: str) -> str:
@@ -108,14 +77,26 @@ class Follower:
         self._run_script = str(programs / "run-script")
         places = (str(programs), str(Path(sys.executable).parent), os.environ["PATH"])
         self._variables = os.environ | {"PATH": os.pathsep.join(places), "COLUMNS": "100"}
+        self._server: RunningServer | None = None
 
     def shell(self, command: str) -> None:
         if command.startswith("make "):
             check_make(command)
+        elif command.startswith("bertsmith serve ") and command.endswith(" &"):
+            assert self._server is None, command
+            self._server = RunningServer(command, self._folder)
+        elif command.startswith("curl "):
+            assert self._server is not None, command
+            self._run(["bash", "-euo", "pipefail", "-c", self._server.here(command)])
         elif command == ENVIRONMENT:
             assert "VENV := .venv\n" in page("Makefile")
         else:
             self._run(["bash", "-euo", "pipefail", "-c", shortened(command)])
+
+    def close(self) -> None:
+        """End the server that the page left running."""
+        if self._server is not None:
+            assert self._server.stop() == 0
 
     def snippets(self, name: str, found: list[Block]) -> None:
         """Run snippets as one file, its lines numbered as on the page, and compare what it says."""
@@ -152,7 +133,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def follower(tmp_path: Path, programs: Path) -> Follower:
+def follower(tmp_path: Path, programs: Path) -> Iterator[Follower]:
     """Somebody with text and labels of their own, under the names of the README."""
     (tmp_path / "books").mkdir()
     for number in range(2):
@@ -167,7 +148,9 @@ def follower(tmp_path: Path, programs: Path) -> Follower:
             text = documents[number % 20].paragraphs[0].split(".")[0]
             table.writerow([f"{text}, {random.integers(9)} dogs", ("cats", "dogs")[number % 2]])
     (tmp_path / "messages.txt").write_text("Bada gu, dogs.\n\nZe mila!\n", encoding="utf-8")
-    return Follower(tmp_path, programs)
+    follower = Follower(tmp_path, programs)
+    yield follower
+    follower.close()
 
 
 def test_the_readme_can_be_followed(follower: Follower, tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Vectors from our server and from others, which take turns on the same machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loading.bench import Bench
+from loading.questions import save_questions
+from loading.servers import Server, free_port
+
+_RIVALS_WORDS = 120
+
+
+def rivals(bench: Bench) -> dict[str, Any]:
+    """Ask ours and others for vectors, in turns."""
+    # some servers truncate silently what others refuse
+    own = [
+        each
+        for each in bench.questions
+        if each.kind == "vectors" and len(each.inputs.split()) <= _RIVALS_WORDS
+    ]
+    file = bench.folder / "vectors.pickle"
+    save_questions(file, own)
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        running: dict[str, tuple[Server, dict[str, Any]]] = {}
+        for name, start in _contestants(bench).items():
+            try:
+                server, how = start()
+                server.wait()
+            except SystemExit as problem:
+                bench.tell("rivals", name, f"left out: {str(problem).splitlines()[-1][:90]}")
+                found[name] = {"left_out": str(problem)[-2000:]}
+                continue
+            stack.callback(server.close)
+            stack.enter_context(server.resting())
+            running[name] = server, how
+        turns: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
+        for turn in range(bench.options.turns + 1):
+            names = list(running)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                server, how = running[name]
+                result = _turn(bench, server, how | {"questions": str(file)}, warm=turn == 0)
+                if turn:
+                    turns[name].append(result)
+    for name, results in turns.items():
+        found[name] = results
+        rates = [each["answers_per_second"] for each in results]
+        late = [each["latency"]["200"]["p99"] for each in results if "200" in each["latency"]]
+        wrong = sum(sum(each["wrong"].values()) for each in results)
+        cpu = np.median([each["cpu_server"] for each in results])
+        figure = (
+            f"{np.median(rates):.0f} answers/s, p99 {np.median(late or [0]):.3f} s, "
+            f"{cpu:.1f} s of processor a turn, {wrong} beyond the bound"
+        )
+        bench.tell("rivals", name, figure)
+    return found
+
+
+def _turn(bench: Bench, server: Server, how: dict[str, Any], *, warm: bool) -> dict[str, Any]:
+    """Load one server, which rests before and after."""
+    for each in reversed(server.processes()):
+        os.kill(each, signal.SIGCONT)
+    before = sum(server.seconds().values())
+    seconds = 3.0 if warm else bench.options.turn_seconds
+    result = bench.load(server, seconds=seconds, clients=min(bench.options.clients, 64), **how)
+    found = result.result() | {"cpu_server": sum(server.seconds().values()) - before}
+    for each in server.processes():
+        os.kill(each, signal.SIGSTOP)
+    return found
+
+
+def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str, Any]]]]:
+    """Return how each server is started, and how it is asked."""
+    python, precision = bench.options.rivals_python, bench.options.precision
+    threads, folder = str(len(os.sched_getaffinity(0))), str(bench.folders["vectors"])
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+
+    def server(name: str, port: int, ready: str, *command: str) -> Server:
+        log = bench.folder / f"{name.split(maxsplit=1)[0]}.log"
+        return Server(name, list(command), port, ready, log)
+
+    def own() -> tuple[Server, dict[str, Any]]:
+        port = free_port()
+        command = [
+            sys.executable, "-m", "bertsmith", "serve", folder, "--name", "vectors",
+            "--port", str(port), "--precision", precision,
+        ]  # fmt: skip
+        how = {"path": "/v1/embeddings", "dialect": "openai"}
+        return server("ours", port, "/ready", *command), how
+
+    def infinity() -> tuple[Server, dict[str, Any]]:
+        port = free_port()
+        command = [
+            str(Path(_needed(python)).parent / "infinity_emb"), "v2", "--model-id", folder,
+            "--served-model-name", "vectors", "--engine", "torch", "--device", "cpu",
+            "--dtype", dtype, "--port", str(port), "--no-model-warmup", "--log-level", "error",
+        ]  # fmt: skip
+        how = {"path": "/embeddings", "dialect": "openai", "precision": "bf16"}
+        return server("infinity-emb", port, "/health", *command), how
+
+    def fastapi() -> tuple[Server, dict[str, Any]]:
+        port = free_port()
+        script = str(Path(__file__).parent / "rival_server.py")
+        command = [_needed(python), script, folder, str(port), threads, precision]
+        how = {"path": "/v1/embeddings", "dialect": "openai", "precision": "bf16"}
+        return server("fastapi", port, "/health", *command), how
+
+    return {
+        "ours": own,
+        "infinity-emb": infinity,
+        "FastAPI + sentence-transformers": fastapi,
+    }
+
+
+def _needed(python: str | None) -> str:
+    if python is None:
+        raise SystemExit("--rivals-python is not given")
+    return python

@@ -1,0 +1,214 @@
+"""What the server has to stand: load, overload, long texts, dead workers, clients that hang up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from loading.bench import MB, Bench, our_server, outcome
+from loading.questions import save_questions
+from loading.servers import Server, Watch
+
+# connections of an open loop: below the server's own limit
+_OPEN = 1800
+_LONG_TEXTS, _LONG_TOKENS = 16, 8000
+
+
+def closed(bench: Bench, server: Server) -> dict[str, Any]:
+    """Ask in a closed loop, and compare the throughput with that in bulk."""
+    bench.load(server, seconds=3.0).result()
+    before = server.seconds()
+    with Watch(server) as watch:
+        found = bench.load(server).result()
+    spent = {name: each - before[name] for name, each in server.seconds().items()}
+    cores = len(os.sched_getaffinity(0))
+    elapsed, rate = found["seconds"], found["answers_per_second"]
+    # what is left of the processors for computing, when clients and HTTP have had their share
+    left = elapsed - (found["cpu"] + spent["http"]) / cores
+    bulk = len(bench.questions) / sum(bench.bulk.values())
+    shares = {
+        "bulk_per_second": bulk,
+        "of_bulk": rate / bulk,
+        "of_bulk_without_clients_and_http": rate * elapsed / left / bulk if left > 0 else None,
+        "cpu": spent | {"clients": found["cpu"]},
+        "memory": watch.peak,
+    }
+    outcome(bench, "closed", found)
+    bench.tell("closed", "answers/s", f"{rate:.0f}; in bulk {bulk:.0f}")
+    bench.tell(
+        "closed", "of bulk, processor time of clients and HTTP taken off",
+        f"{100 * (shares['of_bulk_without_clients_and_http'] or 0):.0f} %",
+    )  # fmt: skip
+    seconds = ", ".join(f"{name} {each:.1f} s" for name, each in shares["cpu"].items())
+    bench.tell("closed", f"processor time in {elapsed:.0f} s on {cores} cores", seconds)
+    bench.tell("closed", "memory of all processes", f"{watch.peak / MB:.0f} MB")
+    return found | shares
+
+
+def overload(bench: Bench, server: Server) -> dict[str, Any]:
+    """Ask at five times the rate that is possible."""
+    known = bench.figures.get("closed")
+    short = min(bench.options.seconds, 10.0)
+    capacity = known or bench.load(server, seconds=short).result()
+    rate = capacity["answers_per_second"]
+    before = server.seconds()
+    with Watch(server) as watch:
+        found = bench.load(
+            server, rate=5 * rate, clients=_OPEN, seconds=bench.options.overload_seconds
+        ).result()
+    spent = {name: each - before[name] for name, each in server.seconds().items()}
+    waits = _queue_tokens() / max(capacity["tokens_per_second"], 1e-9)
+    goodput = found["answers_per_second"] / rate
+    outcome(bench, "overload", found)
+    bench.tell("overload", "goodput, of capacity", f"{100 * goodput:.0f} %")
+    rejected = found["latency"].get("429", {})
+    if rejected:
+        figure = f"{1000 * rejected['p50']:.1f} ms, {1000 * rejected['p99']:.1f} ms"
+        bench.tell("overload", "time to reject, p50, p99", figure)
+    if "200" in found["latency"]:
+        share = found["latency"]["200"]["p99"] / waits
+        bench.tell("overload", f"p99 of accepted, of the queue's {waits:.1f} s", f"{share:.2f}")
+    bench.tell("overload", "memory", f"{watch.peak / MB:.0f} MB")
+    figures = {
+        "goodput": goodput,
+        "queue_seconds": waits,
+        "memory": watch.peak,
+        "cpu_server": spent,
+    }
+    return found | figures
+
+
+def _queue_tokens() -> int:
+    from bertsmith.serving.config import LimitsConfig
+
+    return LimitsConfig().queue_tokens
+
+
+def long(bench: Bench, server: Server) -> dict[str, Any]:
+    """Ask for sixteen long texts while short ones are asked for."""
+    kind = next((each for each in ("tags", "spans") if each in bench.options.heads), None)
+    if kind is None:
+        bench.tell("long", "left out", "tags or spans must be among --heads")
+        return {}
+    shorts = [each for each in bench.questions if len(str(each.inputs)) < 200]
+    short_file = bench.folder / "short.pickle"
+    save_questions(short_file, shorts)
+    word = "lantern "
+    text = word * _LONG_TOKENS
+    body = {"model": kind, "task": kind, "truncate": True}
+    body["inputs"] = [text] if kind == "tags" else [{"question": "who?", "context": text}]
+    how = {"questions": str(short_file), "clients": 8}
+    seconds = min(bench.options.seconds, 30.0)
+    bench.load(server, seconds=2.0, **how).result()
+    with Watch(server, every=0.1) as before:
+        quiet = bench.load(server, seconds=seconds / 2, **how).result()
+    with Watch(server, every=0.1) as watch:
+        load = bench.load(server, seconds=600.0, **how)
+        began = time.perf_counter()
+        answered = _ask_together(server.port, json.dumps(body).encode(), _LONG_TEXTS)
+        elapsed = time.perf_counter() - began
+        load.stop()
+        busy = load.result()
+    outcome(bench, "long", busy)
+    bench.tell("long", f"{_LONG_TEXTS} texts of {_LONG_TOKENS:,} tokens", f"{elapsed:.1f} s")
+    bench.tell("long", "their statuses", str(sorted(answered)))
+    calm, hard = quiet["latency"]["200"]["p99"], busy["latency"]["200"]["p99"]
+    bench.tell("long", "p99 of short ones, quiet, then busy", f"{calm:.3f} s, {hard:.3f} s")
+    bench.tell("long", "ratio", f"{hard / calm:.1f}")
+    memory = f"{before.peak / MB:.0f} MB, {watch.peak / MB:.0f} MB"
+    bench.tell("long", "memory before, at most", memory)
+    return {
+        "quiet": quiet, "busy": busy, "seconds": elapsed, "ratio": hard / calm,
+        "memory_before": before.peak, "memory": watch.peak, "statuses": answered,
+    }  # fmt: skip
+
+
+def _ask_together(port: int, body: bytes, count: int) -> list[int]:
+    """Post a body so many times at once and return the statuses."""
+    import http.client
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(_: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        with suppress(OSError):
+            connection.request("POST", "/answer", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        return 0
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def kill(bench: Bench, server: Server) -> dict[str, Any]:
+    """Kill a worker under load."""
+    load = bench.load(server)
+    moment = bench.options.seconds / 3
+    time.sleep(moment)
+    known = set(server.workers())
+    victim = sorted(known)[-1]
+    os.kill(victim, signal.SIGKILL)
+    began = time.perf_counter()
+    while len(set(server.workers()) - {victim}) < len(known) and _since(began) < 60:
+        time.sleep(0.02)
+    started = _since(began)
+    found = load.result()
+    outcome(bench, "kill", found)
+    failing = found["latency"].get("503", {"max": 0.0})["max"]
+    bench.tell("kill", "another worker has torch after", f"{started:.1f} s")
+    bench.tell("kill", "the longest wait for a 503", f"{failing:.2f} s")
+    rates = found["each_second"]
+    usual = np.median(rates[1 : int(moment)] or [0])
+    after = [n for n, rate in enumerate(rates[int(moment) + 2 :], 2) if rate >= 0.8 * usual]
+    bench.tell("kill", "80 % of the usual answers/s after", f"{after[0]} s" if after else "never")
+    return found | {"replaced_seconds": started, "recovered_seconds": after[:1]}
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def hangups(bench: Bench, server: Server) -> dict[str, Any]:
+    """Let half of the clients hang up."""
+    with Watch(server) as watch:
+        found = bench.load(server, hang_up=0.5).result()
+    outcome(bench, "hangups", found)
+    bench.tell("hangups", "memory", f"{watch.peak / MB:.0f} MB")
+    after = bench.load(server, seconds=3.0).result()
+    bench.tell("hangups", "answers/s afterwards", f"{after['answers_per_second']:.0f}")
+    return found | {"after": after, "memory": watch.peak}
+
+
+def soak(bench: Bench, server: Server) -> dict[str, Any]:
+    """Ask for long, and fit a line to the memory of the second half."""
+    with Watch(server, every=5.0) as watch:
+        found = bench.load(server, seconds=bench.options.soak_seconds).result()
+    half = watch.found[len(watch.found) // 2 :]
+    times, bytes_ = np.array(half, float).T if len(half) > 1 else (np.arange(2.0), np.zeros(2))
+    slope = float(np.polyfit(times, bytes_, 1)[0]) * 3600 / MB
+    outcome(bench, "soak", found)
+    bench.tell("soak", "memory, its slope", f"{watch.peak / MB:.0f} MB, {slope:+.1f} MB an hour")
+    return found | {"slope_mb_an_hour": slope, "memory": watch.found}
+
+
+def stop(bench: Bench) -> dict[str, Any]:
+    """Send SIGTERM under load: whatever was accepted is answered."""
+    with our_server(bench) as server:
+        load = bench.load(server)
+        time.sleep(bench.options.seconds / 2)
+        server.process.send_signal(signal.SIGTERM)
+        began = time.perf_counter()
+        status = server.process.wait(120)
+        elapsed = _since(began)
+        load.stop()
+        found = load.result()
+    outcome(bench, "stop", found)
+    bench.tell("stop", "exit status, after", f"{status}, {elapsed:.1f} s")
+    return found | {"status": status, "drain_seconds": elapsed}

@@ -1,0 +1,203 @@
+"""Servers in processes of their own: started, watched through /proc, stopped for a while, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_START = 180.0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Server:
+    """A server and all processes that it started."""
+
+    def __init__(self, name: str, command: list[str], port: int, ready: str, log: Path) -> None:
+        self.name, self.port, self.log = name, port, log
+        self._ready = f"http://127.0.0.1:{port}{ready}"
+        self._stream: IO[bytes] = log.open("wb")
+        environment = {
+            name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS"}
+        }
+        own = {
+            "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
+            "HF_HUB_OFFLINE": "1",
+            "DO_NOT_TRACK": "1",
+        }
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._stream, stderr=subprocess.STDOUT,
+            env=environment | own,
+        )  # fmt: skip
+
+    def wait(self) -> float:
+        """Wait until it answers, and return the seconds; raises `SystemExit` where it ends."""
+        began = time.perf_counter()
+        while time.perf_counter() - began < _START:
+            if self.process.poll() is not None:
+                break
+            with suppress(OSError), urllib.request.urlopen(self._ready, timeout=5) as answer:
+                if answer.status == 200:
+                    return time.perf_counter() - began
+            time.sleep(0.05)
+        words = self.log.read_text("utf-8", "replace")[-2000:]
+        self.close()
+        raise SystemExit(f"{self.name} did not start:\n{words}")
+
+    def processes(self) -> list[int]:
+        """Return the ids of its processes, its own first."""
+        children: dict[int, list[int]] = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and (found := _stat(int(entry))) is not None:
+                children.setdefault(int(found[1]), []).append(int(entry))
+        tree = [self.process.pid]
+        for each in tree:
+            tree += children.get(each, [])
+        return tree
+
+    def workers(self) -> list[int]:
+        """Return those of its processes that compute: they have torch."""
+        return [each for each in self.processes() if "libtorch_cpu" in _maps(each)]
+
+    def seconds(self) -> dict[str, float]:
+        """Return the processor seconds so far of what computes, and of the rest."""
+        workers = set(self.workers())
+        found = {"workers": 0.0, "http": 0.0}
+        for each in self.processes():
+            if (stat := _stat(each)) is not None:
+                spent = (int(stat[11]) + int(stat[12])) / _TICKS
+                found["workers" if each in workers else "http"] += spent
+        return found
+
+    def memory(self) -> int:
+        """Return its resident bytes, those that processes share counted once for each."""
+        return sum(int(stat[21]) * _PAGE for each in self.processes() if (stat := _stat(each)))
+
+    def metrics(self) -> dict[str, float]:
+        """Return what /metrics says, by name and labels."""
+        address = f"http://127.0.0.1:{self.port}/metrics"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Stop all its processes for a while: some servers compute while nobody asks."""
+        tree = self.processes()
+        for each in tree:
+            os.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in reversed(tree):
+                os.kill(each, signal.SIGCONT)
+
+    def close(self) -> int:
+        """End it and return its exit status."""
+        self.process.terminate()
+        try:
+            status = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            for each in reversed(self.processes()):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            status = self.process.wait()
+        self._stream.close()
+        return status
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return the fields of /proc/PID/stat from the state on; None where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2].split()
+    except OSError:
+        return None
+
+
+def _maps(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@dataclass
+class Watch:
+    """Memory of a server, looked at every so often until the watch ends."""
+
+    server: Server
+    every: float = 0.5
+    found: list[tuple[float, int]] = field(default_factory=list)
+
+    def __enter__(self) -> Watch:
+        self._end = threading.Event()
+        self._began = time.perf_counter()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(self.every):
+            self.found.append((time.perf_counter() - self._began, self.server.memory()))
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were seen."""
+        return max((memory for _, memory in self.found), default=self.server.memory())
+
+
+class LoadProcess:
+    """A load that runs in a process of its own."""
+
+    def __init__(self, file: Path, load: dict[str, Any]) -> None:
+        file.write_text(json.dumps(load), "utf-8")
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "loading.client", str(file)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        # everything is read and prepared by now
+        self._process.stdout.readline()
+
+    def stop(self) -> None:
+        """End the load before its time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"stop\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Return the figures when it has ended."""
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        found: dict[str, Any] = json.loads(self._process.stdout.readline())
+        self._process.stdin.close()
+        self._process.wait()
+        return found
