@@ -19,7 +19,7 @@ export function element(name, attributes = {}, ...children) {
 export function percent(share) {
   if (typeof share !== "number" || !Number.isFinite(share)) return "–";
   const value = 100 * share;
-  return `${value < 10 && value > 0 ? value.toPrecision(2) : value.toFixed(1)} %`;
+  return value < 0.01 ? "< 0.01 %" : `${value.toFixed(value < 10 ? 2 : 1)} %`;
 }
 
 function figure(value) {

@@ -110,7 +110,8 @@ function showFields() {
 function clear() {
   state.asking?.abort();
   state.number += 1;
-  for (const id of ["problem", "summary", "cost"]) byId(id).textContent = "";
+  for (const id of ["problem", "summary"]) byId(id).textContent = "";
+  byId("cost").textContent = "Type, or take an example.";
   byId("answer").replaceChildren();
   byId("answer").removeAttribute("aria-busy");
   document.body.dataset.state = "ready";
@@ -120,7 +121,7 @@ function showTasks() {
   const names = model().can ?? [model().kind];
   options(byId("task"), names, names.map((name) => taskOf(name).title));
   const { name, max_input_length: longest, precision, labels } = model();
-  const facts = [name, precision, labels?.length ? `${labels.length} labels` : "", longest ? `up to ${longest.toLocaleString("en")} tokens` : ""];
+  const facts = [name, precision, labels?.length > 1 ? `${labels.length} labels` : "", longest ? `up to ${longest.toLocaleString("en")} tokens` : ""];
   byId("facts").textContent = facts.filter(Boolean).join(" · ");
   showFields();
   clear();
@@ -172,6 +173,8 @@ async function ask(typing = false) {
     problem(error.words ?? `The answer could not be shown: ${error.message}`);
   } finally {
     if (number === state.number) byId("answer").removeAttribute("aria-busy");
+    // on a small screen the answer lies below what is seen
+    if (number === state.number && !typing) byId("result").scrollIntoView({ block: "nearest" });
   }
 }
 
