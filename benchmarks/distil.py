@@ -27,7 +27,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import Columns
 
+METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
 # tokens of a sequence, as in the papers' measurements, and of a short text
 _LONG, _SHORT = 128, 16
 
@@ -135,7 +136,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=0, help="turns of every model's speed")
     parser.add_argument("--task", action="append", choices=DATA, help="only these data sets")
     parser.add_argument("--student", action="append", help="sizes of students, as 3/384")
-    parser.add_argument("--method", action="append", choices=get_args(Method), help="only these")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only these")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of each cell")
     parser.add_argument("--epochs", type=int, default=0, help="of teachers and students")
     parser.add_argument("--kept", help="folder in which runs are kept")
@@ -307,7 +308,7 @@ def _teacher(name: str, data: Path, kept: Path, epochs: int) -> Path:
 def _student(
     name: str, data: Path, kept: Path, teacher: Path, student: str, asked: argparse.Namespace
 ) -> DistilOutcome:
-    of, methods = DATA[name], tuple(asked.method or get_args(Method))
+    of, methods = DATA[name], tuple(asked.method or METHODS)
     settings = replace(_settings(name, asked.epochs), baseline=name in ("trec", "sst-2"))
     outcome = distil(
         DistilConfig(

@@ -166,6 +166,7 @@ def distil(config: DistilConfig) -> object:
       distilbert  soft targets, labels and cosine of hidden states: Sanh et al. 2019
       tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
       minilm      relations of queries, keys and values, then soft targets: Wang et al. 2021
+      static      no layers, a vector a piece, by the frequencies of a store: Arora et al. 2017
 
     On a token store the student learns before any task, for --minutes or --steps. On labelled
     examples of the teacher's task it is compared with the teacher, with the same student
@@ -370,6 +371,7 @@ COMMANDS: dict[str, Command] = {
             "spam/model train.csv --student 2/192 --method tinybert,minilm --out smaller",
             "spam/model train.csv --student auto --target 5x --method minilm --out fast",
             "model store --student 4/312 --method minilm --minutes 60 --out general",
+            "model store --student 256 --method static --out static",
         ),
     ),
     "predict": Command(

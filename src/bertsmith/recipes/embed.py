@@ -22,12 +22,15 @@ from bertsmith.core.ownership import claimed, unfinished
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
+from bertsmith.engine.static import StaticVectors
+from bertsmith.hub.models import model_folder
 from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import without_header
+from bertsmith.weights.static_folder import is_static, read_static
 
 # vectors that are put into one row group
 _GROUP_BYTES = 2**24
@@ -243,8 +246,12 @@ def embed(config: EmbedConfig) -> None:
     check_kind(out)
     if file != "-" and out.resolve() == Path(file).resolve():
         raise ConfigError("--out is the file of the texts", remedy="name another")
+    folder = model_folder(config.model)
+    if is_static(folder):
+        _embed_static(folder, config, columns)
+        return
     embedder = open_embedder(
-        config.model,
+        folder,
         config.features,
         prompt=config.prompt,
         engine=config.engine,
@@ -263,6 +270,32 @@ def embed(config: EmbedConfig) -> None:
             told.count(each.tokens, each.left_out)
             bar.move_to(reading.answered(each.example))
     told.tell(out, texts)
+
+
+def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
+    """Write the vectors of a static model, which has no layers to choose from."""
+    asked = config.features
+    if asked.pool not in ("auto", "mean") or asked.layer != "last" or config.prompt is not None:
+        raise ConfigError(
+            "a static model gives the mean of its pieces' vectors",
+            remedy="leave --pool, --layer and --prompt out",
+        )
+    table, tokenizer = read_static(folder)
+    static = StaticVectors(table=table.numpy(), tokenizer=tokenizer, normalize=asked.normalize)
+    texts, began = Texts(config.file, columns), time.monotonic()
+    count = tokens = 0
+    with (
+        vector_file(config.out, static.width, "text") as vectors,
+        progress("embedding", texts.total_bytes, "B"),
+    ):
+        for each in static.features(texts):
+            vectors.add(each)
+            count, tokens = count + 1, tokens + each.tokens
+    seconds = time.monotonic() - began
+    say(
+        f"{config.out}: {counted(count, 'text')}, static vectors of {static.width}; "
+        f"{counted(tokens, 'token')} in {seconds:.1f} s"
+    )
 
 
 class _Reading:

@@ -12,7 +12,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, Precision
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 
-Method = Literal["distilbert", "tinybert", "minilm"]
+Method = Literal["distilbert", "tinybert", "minilm", "static"]
 StartLayers = Literal["alternate", "uniform", "bottom", "new"]
 
 _SIZE = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,5})")
@@ -25,7 +25,7 @@ class StudentConfig(Config):
 
     student: str
     """Layers and width, as 4/312; or the folder of a student that was distilled from a store; or
-    auto, the largest one that is as fast as --target asks."""
+    auto, the largest one that is as fast as --target asks. Of static vectors the width alone."""
     target: str = "5x"
     """For auto: how many times as fast as the teacher the student shall answer many texts, measured
     in the engine on this machine."""
@@ -55,6 +55,11 @@ class StudentConfig(Config):
         """The layers and the width, None where a folder is named or they are to be chosen."""
         found = _SIZE.fullmatch(self.student)
         return None if found is None else (int(found[1]), int(found[2]))
+
+    @property
+    def width(self) -> int | None:
+        """The width alone, as of static vectors; None where it is not all that is given."""
+        return int(self.student) if self.student.isdigit() and int(self.student) else None
 
     @property
     def speedup(self) -> float:

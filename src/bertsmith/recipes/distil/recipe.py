@@ -16,6 +16,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.distil.general import distil_general
+from bertsmith.recipes.distil.static import distil_static
 from bertsmith.recipes.distil.task import distil_task
 from bertsmith.recipes.resources import free_memory, gigabytes
 from bertsmith.store.store import INDEX
@@ -42,7 +43,19 @@ def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
         raise ExampleError("no such file or folder", where=config.data)
     config = replace(config, teacher=model_folder(config.teacher))
     check_memory(config.teacher)
-    if (config.data / INDEX).is_file():
+    if config.student.width is not None and config.method != ("static",):
+        raise ConfigError(
+            f"--student is {config.student.student}", remedy="give layers and width, as 4/312"
+        )
+    is_store = (config.data / INDEX).is_file()
+    if "static" in config.method and (len(config.method) > 1 or not is_store):
+        raise ConfigError(
+            "static vectors are made of a teacher and a store",
+            remedy="name a store, and --method static alone",
+        )
+    if config.method == ("static",):
+        return distil_static(config)
+    if is_store:
         return distil_general(config, clock=clock)
     for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
         if value is not None:

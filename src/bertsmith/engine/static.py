@@ -1,0 +1,55 @@
+"""Vectors of texts by a static model: the mean of the vectors of a text's pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.engine.features import TextFeatures
+from bertsmith.engine.predictor import ROWS, text_length, windows
+from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
+
+_NONE = np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticVectors:
+    """A static model that answers: `table` is (pieces, width)."""
+
+    table: NDArray[np.float32]
+    tokenizer: Tokenizer
+    normalize: bool = False
+
+    @property
+    def width(self) -> int:
+        """The length of its vectors."""
+        return int(self.table.shape[1])
+
+    def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
+        """Yield the vectors of a stream of examples, in their order and in constant memory."""
+        for window in windows(examples, ROWS, text_length):
+            texts = [each.text for each in window]
+            pieces = self.tokenizer.encode(texts)
+            for example, ids, vector in zip(window, pieces, self.means(pieces), strict=True):
+                yield TextFeatures(
+                    example=example, vectors=vector, spans=_NONE, names=(), tokens=len(ids),
+                    left_out=0,
+                )  # fmt: skip
+
+    def means(self, pieces: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
+        """Return the mean of the vectors of each text's pieces, (texts, width); 0 for no piece."""
+        found = np.zeros((len(pieces), self.width), np.float32)
+        sizes = np.array([len(ids) for ids in pieces], np.int64)
+        held = np.flatnonzero(sizes)
+        if len(held):
+            rows = self.table[np.concatenate([pieces[number] for number in held.tolist()])]
+            begins = np.cumsum(sizes[held]) - sizes[held]
+            found[held] = np.add.reduceat(rows, begins, axis=0) / sizes[held, None]
+        if self.normalize:
+            lengths = np.linalg.norm(found, axis=1, keepdims=True)
+            found /= np.where(lengths > 0, lengths, 1)
+        return found

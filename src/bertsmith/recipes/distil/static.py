@@ -1,0 +1,136 @@
+"""A static student: a vector for each piece of the vocabulary, and nothing else.
+
+The vector of a piece is what the teacher makes of it alone, between its special tokens. Principal
+components leave the directions in which these differ most, and frequent pieces count less:
+a/(a + p) for a piece of the share p (Arora et al. 2017, section 3; so does Model2Vec).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.errors import ConfigError, StoreError
+from bertsmith.core.log import progress, say
+from bertsmith.engine.config import EngineConfig
+from bertsmith.engine.prepared import Prepared, prepare_model
+from bertsmith.recipes.distil.config import DistilConfig
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.sentence_folder import read_sentence_folder
+from bertsmith.weights.static_folder import save_static
+from bertsmith.weights.tensors import weights_hash
+
+SMOOTHING = 1e-4
+"""a: pieces of this share count half."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticOutcome:
+    """A static model, and the share of the variance that its components have."""
+
+    folder: Path
+    vectors: Tensor
+    kept: float
+
+
+def distil_static(config: DistilConfig) -> StaticOutcome:
+    """Make a static model of a teacher, by the frequencies of a store, and save it in `out`.
+
+    Raises `UserError` children before anything is written.
+    """
+    width = config.student.width
+    if width is None:
+        raise ConfigError(
+            f"--student is {config.student.student!r}", remedy="give a width for static, as 256"
+        )
+    for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
+        if value is not None:
+            raise ConfigError(f"{name} is not for static, which trains nothing")
+    sentences = read_sentence_folder(config.teacher)
+    folder = config.teacher if sentences is None else sentences.network
+    model, tokenizer = load_model(folder)
+    store = TokenStore(config.data)
+    if tokenizer.fingerprint != store.index.fingerprint:
+        raise StoreError(
+            f"was prepared with another vocabulary than that of {folder}",
+            where=store.folder,
+            remedy=f"prepare it again: bertsmith prepare CORPUS --vocab {folder} --out NEW",
+        )
+    if width > model.config.encoder.hidden:
+        raise ConfigError(
+            f"--student is {width}, and the teacher's vectors are {model.config.encoder.hidden} "
+            "wide",
+            remedy="give at most that",
+        )
+    engine = prepare_model(model, EngineConfig(precision="fp32"))
+    found = piece_vectors(engine, tokenizer)
+    vectors, kept = reduced(found, width, store.counts(tokenizer.size), tokenizer)
+    card = _card(folder, width, store)
+    save_static(config.out, vectors, tokenizer, card=card)
+    say(
+        f"{config.out}: {tokenizer.size:,} vectors of {width}, with {100 * kept:.1f} % of the "
+        "variance of the teacher's"
+    )
+    say(f"next: bertsmith embed {config.out} TEXTS --out vectors.npy")
+    return StaticOutcome(folder=config.out, vectors=vectors, kept=kept)
+
+
+@torch.no_grad()
+def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]:
+    """Return what a teacher makes of each piece alone, (pieces, hidden); 0 of special tokens.
+
+    It is the mean over the piece and the special tokens around it.
+    """
+    ordinary = np.asarray(tokenizer.ordinary_ids)
+    around = [np.array([*tokenizer.begin, each, *tokenizer.end], np.int32) for each in ordinary]
+    examples = EncodedExamples.of(around, [np.zeros(len(each), np.int8) for each in around])
+    found = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
+    with progress("the teacher", len(ordinary), "pieces") as bar:
+        for units, batch in engine.forward.batches(engine.model, examples):
+            last = engine.model.encoder(batch).last.double()
+            found[ordinary[units]] = last.unflatten(0, (len(units), -1)).mean(1).numpy()
+            bar.advance(len(units))
+    return found
+
+
+def reduced(
+    found: NDArray[np.float64], width: int, counts: NDArray[np.int64], tokenizer: Tokenizer
+) -> tuple[Tensor, float]:
+    """Return principal components of vectors, weighted by frequency, and their variance's share."""
+    ordinary = np.asarray(tokenizer.ordinary_ids)
+    rows = found[ordinary]
+    centred = rows - rows.mean(0)
+    values, directions = np.linalg.eigh(centred.T @ centred)
+    # the largest last; a direction's sign is that of its largest entry
+    chosen = directions[:, ::-1][:, :width]
+    largest = np.abs(chosen).argmax(0)
+    chosen = chosen * np.sign(chosen[largest, np.arange(width)])
+    shares = (counts[ordinary] + 1) / (counts[ordinary].sum() + len(ordinary))
+    weights = SMOOTHING / (SMOOTHING + shares)
+    vectors = np.zeros((len(found), width))
+    vectors[ordinary] = (centred @ chosen) * weights[:, None]
+    kept = float(values[::-1][:width].sum() / values.sum())
+    return torch.from_numpy(vectors).float(), kept
+
+
+def _card(folder: Path, width: int, store: TokenStore) -> str:
+    return f"""---
+library_name: sentence-transformers
+tags:
+- static-embeddings
+---
+
+# Static vectors, {width} wide
+
+The vector of a text is the mean of those of its pieces. Made by bertsmith from a teacher with \
+weights of SHA-256 `{weights_hash(folder)}`, with the frequencies of a store of {store.tokens:,} \
+tokens. Open it with `SentenceTransformer` or `bertsmith embed`.
+"""

@@ -1,0 +1,98 @@
+"""Static vectors: what they are made of, and who opens them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sklearn.decomposition import PCA
+from transformers import BertModel
+
+from bertsmith.core.errors import UserError
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
+from bertsmith.recipes.config import EmbedConfig
+from bertsmith.recipes.distil.config import DistilConfig, StudentConfig
+from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.embed import embed
+from bertsmith.store.preparing import prepare_store
+from bertsmith.store.store import TokenStore
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model
+from bounds import close_to_transformers, close_unit_vectors
+from invented import invented_documents, tokenizer
+
+__all__ = ["tokenizer"]
+
+TEXTS = ["bada digi kolo", "Mapu.", "bada", "", "xyz bada"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> tuple[Path, Path, Path]:
+    folder = tmp_path_factory.mktemp("static")
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=24, layers=2, heads=3, feed_forward=40, longest=33,
+        initial_std=0.2,
+    )  # fmt: skip
+    model = build_model(ModelConfig(encoder=encoder, pooler=False), seed=1)
+    save_model(folder / "teacher", model, tokenizer)
+    prepare_store(invented_documents(12), tokenizer, folder / "store")
+    config = DistilConfig(
+        teacher=folder / "teacher", data=folder / "store", out=folder / "out",
+        student=StudentConfig(student="8"), method=("static",),
+    )  # fmt: skip
+    distil(config)
+    return folder / "teacher", folder / "store", folder / "out"
+
+
+def test_vectors_are_weighted_components_of_what_the_teacher_makes_of_a_piece(
+    made: tuple[Path, Path, Path], tokenizer: Tokenizer
+) -> None:
+    teacher, store, out = made
+    theirs = BertModel.from_pretrained(teacher).eval()
+    ids = torch.arange(5, tokenizer.size)
+    around = torch.stack([torch.full_like(ids, 2), ids, torch.full_like(ids, 3)], 1)
+    with torch.no_grad():
+        rows = theirs(input_ids=around).last_hidden_state.mean(1).double().numpy()
+    counts = TokenStore(store).counts(tokenizer.size)
+    read = np.concatenate([np.fromfile(each, "<u2") for each in store.glob("tokens-*.bin")])
+    assert np.array_equal(counts, np.bincount(read, minlength=tokenizer.size))
+    shares = (counts[5:] + 1) / (counts[5:].sum() + len(ids))
+    expected = PCA(8).fit_transform(rows) * (1e-4 / (1e-4 + shares))[:, None]
+    found = load_file(out / "model.safetensors")["embedding.weight"]
+    assert not found[:5].any()
+    # directions may point either way
+    signs = np.sign((found[5:] * expected).sum(0))
+    close_to_transformers(found[5:], expected * signs)
+
+
+def test_sentence_transformers_and_embed_open_the_folder(
+    made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(made[2]), device="cpu").encode(TEXTS)
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(each for each in TEXTS if each) + "\n")
+    embed(EmbedConfig(model=made[2], file=str(file), out=tmp_path / "vectors.npy"))
+    ours = np.load(tmp_path / "vectors.npy")
+    close_unit_vectors(ours, theirs[[0, 1, 2, 4]])
+
+
+@pytest.mark.parametrize(
+    ("student", "said"),
+    [("25", "the teacher's vectors are 24 wide"), ("2/8", "give a width for static, as 256")],
+)
+def test_impossible_widths_are_refused(
+    made: tuple[Path, Path, Path], tmp_path: Path, student: str, said: str
+) -> None:
+    config = DistilConfig(
+        teacher=made[0], data=made[1], out=tmp_path / "out", method=("static",),
+        student=StudentConfig(student=student),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=said):
+        distil(config)
+    assert not (tmp_path / "out").exists()
