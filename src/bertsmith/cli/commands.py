@@ -24,6 +24,7 @@ from bertsmith.recipes.config import (
 )
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
+from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
 from bertsmith.serving.config import ServeConfig
@@ -260,6 +261,17 @@ def serve(config: ServeConfig) -> None:
     recipe(config)
 
 
+def inspect(config: InspectConfig) -> object:
+    """Show what the attention heads of a model do over your text, as a page of figures.
+
+    With a dependency treebank (CoNLL-U) also which heads find which relations between words, beside
+    the best fixed offset and a model with random weights. Memory does not grow with the text.
+    """
+    from bertsmith.recipes.inspect.recipe import inspect as recipe
+
+    return _printed(recipe(config), config.json)
+
+
 def completion(config: CompletionConfig) -> object:
     """Print the script by which a shell completes verbs, options and their values.
 
@@ -424,6 +436,14 @@ COMMANDS: dict[str, Command] = {
             "spam/model",
             "minilm names/model --name vectors,names --port 8080",
             "spam/model --check",
+        ),
+    ),
+    "inspect": Command(
+        config=InspectConfig,
+        run=inspect,
+        examples=(
+            "run/model texts.txt --out heads.html",
+            "run/model treebank.conllu --out relations.html --max-words 40",
         ),
     ),
     "completion": Command(config=CompletionConfig, run=completion, examples=("bash",)),

@@ -102,6 +102,16 @@ class Purpose(Enum):
     """Matrices whose product measures the machine."""
     VOCABULARY_SAMPLE = 53
     """Paragraphs that show how well a vocabulary fits."""
+    INSPECTED_TEXTS = 54
+    """Texts of a corpus of which the costly figures are computed."""
+    INSPECTED_MASKS = 55
+    """Tokens that are masked to find the gradient of the loss by attention: number of the text."""
+    CONTROL_TASK = 56
+    """Outputs of a control task: hash of the word."""
+    PROBE_WEIGHTS = 57
+    """Weights that a probe starts from, and the order of what it learns from: layer."""
+    PROBE_SPLIT = 58
+    """Sentences on which probes are measured."""
 
     # demo
     DEMO_MODULES = 60

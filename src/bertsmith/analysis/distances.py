@@ -1,0 +1,59 @@
+"""Distances between attention heads, and a map of them (Clark et al. 2019, section 5).
+
+The distance of two heads is the root of the mean Jensen-Shannon divergence of their attention, over
+the tokens of some texts: a metric, in nats, at most the root of ln 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Distances = NDArray[np.float64]
+
+
+def divergence_sums(weights: Tensor) -> Tensor:
+    """Return the Jensen-Shannon divergences of heads, (heads, heads), summed over queries.
+
+    `weights` is (heads, queries, keys). JS(p, q) is H((p + q) / 2) - (H(p) + H(q)) / 2.
+    """
+    exact = weights.double()
+    own = torch.special.entr(exact).sum((1, 2))
+    found = torch.empty(len(exact), len(exact), dtype=torch.float64, device=weights.device)
+    for number, head in enumerate(exact):
+        mixed = torch.special.entr((exact[number:] + head) / 2).sum((1, 2))
+        found[number, number:] = found[number:, number] = mixed - (own[number:] + own[number]) / 2
+    return found.clamp_(min=0)
+
+
+def head_distances(texts: Iterable[Tensor]) -> Distances:
+    """Return the distances of heads, (heads, heads); each text is weights (heads, n, n)."""
+    total, queries = torch.zeros(()), 0
+    for weights in texts:
+        total = total + divergence_sums(weights).cpu()
+        queries += weights.shape[1]
+    assert queries, "no texts"
+    found: Distances = (total / queries).sqrt().numpy()
+    return found
+
+
+def classical_map(distances: Distances) -> tuple[NDArray[np.float64], float]:
+    """Return points (items, 2) whose distances are nearest, and the share of variance they keep.
+
+    Classical scaling (Torgerson 1952). Signs are such that the largest coordinate is positive.
+    """
+    count = len(distances)
+    centre = np.eye(count) - 1 / count
+    values, vectors = np.linalg.eigh(-centre @ distances**2 @ centre / 2)
+    order = np.argsort(-values)[:2]
+    kept = np.clip(values[order], 0, None)
+    points = np.zeros((count, 2))
+    points[:, : len(order)] = vectors[:, order] * np.sqrt(kept)
+    largest = np.abs(points).argmax(0)
+    points *= np.where(points[largest, [0, 1]] < 0, -1, 1)
+    positive = np.clip(values, 0, None).sum()
+    return points, float(kept.sum() / positive) if positive else 1.0

@@ -1,0 +1,133 @@
+"""Look inside a model: read the corpus, inspect the attention, write page, figures and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertsmith.analysis.inspection import Inspection, inspect_attention, relation_figures
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.files import made_folder
+from bertsmith.core.log import Table, progress, say
+from bertsmith.core.output import print_table
+from bertsmith.core.ownership import new_file
+from bertsmith.core.printable import counted, json_text
+from bertsmith.engine.devices import device_named
+from bertsmith.hub.models import model_folder
+from bertsmith.network.model import build_model
+from bertsmith.recipes.inspect.config import InspectConfig
+from bertsmith.recipes.inspect.corpus import Corpus, is_treebank
+from bertsmith.reports.inspection import InspectionPage, as_json
+from bertsmith.reports.page import require_matplotlib
+from bertsmith.weights.folder import load_model
+from bertsmith.weights.sentence_folder import read_sentence_folder
+
+_SHOWN = 12
+
+
+def inspect(config: InspectConfig) -> Mapping[str, Any]:
+    """Inspect a model's attention over a corpus and return every number.
+
+    Raises `ModelFolderError`, `ExampleError`, `ConfigError`, `MissingExtra` without matplotlib.
+    """
+    require_matplotlib()
+    if config.probes and not is_treebank(config.file):
+        remedy = "give a .conllu, or leave it out"
+        raise ConfigError("--probes learn from a treebank", remedy=remedy)
+    folder = model_folder(config.model)
+    settings = read_sentence_folder(folder)
+    model, tokenizer = load_model(folder if settings is None else settings.network)
+    model = model.to(device_named(config.device))
+    corpus = Corpus(config, tokenizer, model.config.encoder)
+    with progress("inspecting", None, "texts") as bar:
+        found = inspect_attention(
+            model,
+            tokenizer,
+            corpus.items(bar),
+            sample=config.sample,
+            frequent=config.frequent,
+            probed=config.probes,
+        )
+    notes = _notes(found, corpus)
+    if corpus.treebank and config.control:
+        random = build_model(model.config, seed=0).eval().to(model.device)
+        with progress("random weights", found.texts, "texts") as bar:
+            found = replace(found, control=relation_figures(random, corpus.items(bar)))
+    page = InspectionPage(found, model=_title(config.model), file=_name(config.file), notes=notes)
+    content = {"model": str(config.model), "file": config.file, **as_json(found)}
+    _write(config.out, page, content)
+    if not config.json:
+        _show(found)
+    say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
+    return content
+
+
+def _title(model: Path) -> str:
+    """Return the name of a model; that of its run where the folder is called model."""
+    own = model.resolve() if model.exists() else model
+    return f"{own.parent.name}/{own.name}" if own.name == "model" else own.name
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else Path(file).name
+
+
+def _notes(found: Inspection, corpus: Corpus) -> list[str]:
+    """Return how the figures were made."""
+    notes = [
+        f"{counted(found.texts, 'text')} of {counted(found.tokens, 'token')} were read once; what "
+        "is shown of heads are means over these tokens, special ones included, by the attention "
+        "weights after the softmax, in evaluation mode.",
+        f"{counted(len(found.sample), 'text')} drawn from all of them (the same each time) are "
+        "behind the map of heads, the gradients, and the texts that can be chosen.",
+    ]
+    if corpus.treebank:
+        notes.append(
+            "Words come from the treebank. Attention to a word is the sum over its pieces, "
+            "attention from a word the mean over them. Relations are without subtypes."
+        )
+    if corpus.cut:
+        notes.append(f"{counted(corpus.cut, 'text')} had more tokens than are read, and were cut.")
+    if corpus.left_out:
+        notes.append(f"{counted(corpus.left_out, 'sentence')} were too long, and left out.")
+    return notes
+
+
+def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
+    """Write the page last: where it is, the rest is too."""
+    with made_folder(out.parent):
+        for name, drawing in page.drawings.items():
+            with new_file(out.with_name(f"{out.stem}-{name}.png")) as part:
+                part.write_bytes(drawing.png)
+        with new_file(out.with_suffix(".json")) as part:
+            part.write_text(json_text(content), encoding="utf-8")
+        with new_file(out) as part:
+            part.write_text(page.html(), encoding="utf-8", errors="xmlcharrefreplace")
+
+
+def _show(found: Inspection) -> None:
+    """Print the relations of a treebank, or else what each layer attends to."""
+    table = Table()
+    if found.relations:
+        for name in ("relation", "words", "best head", "finds", "best offset", "finds"):
+            table.add_column(name, justify="left" if name == "relation" else "right")
+        for each in found.relations[: _SHOWN + 1]:
+            _, layer, head = each.best
+            table.add_row(
+                each.name, f"{each.count:,}", f"{layer}-{head}",
+                f"{100 * each.best_accuracy:.1f} %", f"{each.offset:+d}",
+                f"{100 * each.offset_accuracy:.1f} %",
+            )  # fmt: skip
+        print_table(table)
+        return
+    names = ("self", "previous", "next", "cls", "sep", "punctuation")
+    table.add_column("layer", justify="right")
+    for name in (*names, "entropy", "distance"):
+        table.add_column(name, justify="right")
+    for layer in range(found.layers):
+        shares = [f"{100 * found.statistics[name][layer].mean():.1f} %" for name in names]
+        others = [f"{found.statistics[name][layer].mean():.2f}" for name in ("entropy", "distance")]
+        table.add_row(str(layer + 1), *shares, *others)
+    print_table(table)

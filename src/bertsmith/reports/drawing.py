@@ -1,0 +1,215 @@
+"""Figures drawn by matplotlib: as SVG that takes the colours of its page, and as PNG."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.core.printable import printable
+from bertsmith.reports.page import COLOURS, STYLE, require_matplotlib
+
+_VARIABLES = {"#1c2128": "--ink", "#57606a": "--soft", "#d0d7de": "--line"}
+_STYLE = {**STYLE, "text.color": "#1c2128", "axes.titlecolor": "#1c2128"}
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SEQUENTIAL = "viridis"
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure: `svg` to stand in a page, and `png`."""
+
+    svg: str
+    png: bytes
+
+
+@contextmanager
+def _drawn(
+    size: tuple[float, float], *, as_svg: bool = True
+) -> Iterator[tuple[Any, Callable[[str], Drawing]]]:
+    """A figure of a size in inches, and a function of its name that gives the drawing.
+
+    SVG is left out unless `as_svg`.
+    """
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+
+        def finished(name: str) -> Drawing:
+            text, picture = io.StringIO(), io.BytesIO()
+            figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
+            if not as_svg:
+                return Drawing("", picture.getvalue())
+            figure.patch.set_alpha(0)
+            for axes in figure.axes:
+                axes.patch.set_alpha(0)
+            nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+            figure.savefig(text, format="svg", metadata=nothing)
+            return Drawing(_of_page(text.getvalue(), name), picture.getvalue())
+
+        yield figure, finished
+
+
+def _of_page(svg: str, name: str) -> str:
+    """Return the element, its ids prefixed by a name, its greys those of the page."""
+    svg = re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return svg[svg.index("<svg") :].strip()
+
+
+def _safe(text: str) -> str:
+    # matplotlib reads $ as mathematics
+    return printable(text).replace("$", r"\$")
+
+
+def layer_panels(
+    name: str, statistics: Mapping[str, Values], titles: Mapping[str, str], shares: frozenset[str]
+) -> Drawing:
+    """Draw a panel for each statistic (layers, heads): a dot a head, a line through the means."""
+    columns = 3
+    rows = math.ceil(len(statistics) / columns)
+    with _drawn((10.5, 2.5 * rows)) as (figure, finished):
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, (key, values) in zip(grid.flat, statistics.items(), strict=False):
+            layers = np.arange(1, len(values) + 1)
+            # heads side by side, so that none hides another
+            spread = np.linspace(-0.28, 0.28, values.shape[1])
+            across = (layers[:, None] + spread).ravel()
+            axes.scatter(across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0)
+            axes.plot(layers, values.mean(1), color=COLOURS[1], linewidth=1.8)
+            axes.set_title(_safe(titles[key]), fontsize=9, loc="left", wrap=True)
+            axes.set_xticks(layers if len(layers) <= 12 else layers[::2])
+            axes.tick_params(labelsize=8)
+            axes.set_ylim(0, max(1e-6, float(np.nanmax(values)) * 1.08))
+            if key in shares:
+                _percent(axes)
+        for axes in list(grid.flat)[len(statistics) :]:
+            axes.axis("off")
+        for axes in grid[-1]:
+            axes.set_xlabel("layer", fontsize=9)
+        return finished(name)
+
+
+def head_map(name: str, points: Values, layers: int, heads: int) -> Drawing:
+    """Draw heads (layers x heads, 2) as points, a colour and a mark for each layer."""
+    with _drawn((8.5, 6)) as (figure, finished):
+        import matplotlib as mpl
+
+        axes = figure.subplots()
+        colours = mpl.colormaps[SEQUENTIAL](np.linspace(0.02, 0.92, layers))
+        for layer in range(layers):
+            own = points[layer * heads : (layer + 1) * heads]
+            axes.scatter(
+                *own.T, s=42, color=colours[layer], marker=MARKS[layer % len(MARKS)],
+                label=f"layer {layer + 1}", linewidths=0,
+            )  # fmt: skip
+            for head, (x, y) in enumerate(own, 1):
+                axes.annotate(
+                    f"{layer + 1}-{head}", (x, y), xytext=(4, 3), textcoords="offset points",
+                    fontsize=7, color="#57606a",
+                )  # fmt: skip
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xlabel("first axis of the map")
+        axes.set_ylabel("second axis")
+        figure.legend(loc="outside right upper", fontsize=9)
+        return finished(name)
+
+
+def grouped_bars(
+    name: str, labels: Sequence[str], series: Mapping[str, Sequence[float]], x_label: str
+) -> Drawing:
+    """Draw horizontal bars, shares from 0 to 1, the series of a label below each other."""
+    height = 0.8 / len(series)
+    with _drawn((9.5, 0.9 + 0.26 * len(series) * len(labels))) as (figure, finished):
+        axes = figure.subplots()
+        place = np.arange(len(labels))
+        hatches = (None, "////", "....")
+        for number, (label, values) in enumerate(series.items()):
+            at = place + (number - (len(series) - 1) / 2) * height
+            bars = axes.barh(
+                at, values, height * 0.92, label=label, color=COLOURS[number],
+                hatch=hatches[number % 3], edgecolor="white", linewidth=0,
+            )  # fmt: skip
+            axes.bar_label(
+                bars, [f"{100 * v:.1f}" for v in values], padding=3, fontsize=8, color="#57606a"
+            )
+        axes.set_yticks(place, [_safe(label) for label in labels])
+        axes.margins(y=0.01)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.05)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(x_label)
+        from matplotlib.ticker import PercentFormatter
+
+        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
+        figure.legend(loc="outside upper left", ncols=3, fontsize=9)
+        return finished(name)
+
+
+def layer_lines(
+    name: str, series: Mapping[str, Sequence[float]], *, y_label: str, first: int = 1,
+    percent: bool = False, logarithmic: bool = False,
+) -> Drawing:  # fmt: skip
+    """Draw a line for each series of values by layer, from layer `first`."""
+    with _drawn((9, 3.8)) as (figure, finished):
+        axes = figure.subplots()
+        dashes = ("-", "--", "-.", ":")
+        for number, (label, values) in enumerate(series.items()):
+            layers = np.arange(first, first + len(values))
+            axes.plot(
+                layers, values, dashes[number % 4], marker=MARKS[number % len(MARKS)],
+                color=COLOURS[number % len(COLOURS)], label=_safe(label), linewidth=1.8,
+                markersize=5,
+            )  # fmt: skip
+        axes.set_xticks(layers)
+        axes.set_xlabel("layer" if first else "layer (0: embeddings)")
+        axes.set_ylabel(y_label)
+        if logarithmic:
+            axes.set_yscale("log")
+        elif percent:
+            _percent(axes)
+        figure.legend(loc="outside upper left", ncols=3, fontsize=9)
+        return finished(name)
+
+
+def head_grid(name: str, values: Values, title: str) -> Drawing:
+    """Draw a value for each head (layers, heads) as a heat map with its numbers, as PNG alone."""
+    layers, heads = values.shape
+    with _drawn((1.6 + 0.62 * heads, 1.2 + 0.42 * layers), as_svg=False) as (figure, finished):
+        axes = figure.subplots()
+        image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
+        middle = (float(np.nanmax(values)) or 1.0) * 0.6
+        for layer, row in enumerate(values):
+            for head, value in enumerate(row):
+                dark = value < middle
+                axes.text(
+                    head, layer, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                    color="white" if dark else "black",
+                )  # fmt: skip
+        axes.set_xticks(range(heads), [str(each) for each in range(1, heads + 1)])
+        axes.set_yticks(range(layers), [str(each) for each in range(1, layers + 1)])
+        axes.grid(visible=False)
+        axes.set_xlabel("head")
+        axes.set_ylabel("layer")
+        axes.set_title(_safe(title), fontsize=11, loc="left")
+        figure.colorbar(image, ax=axes, pad=0.01)
+        return finished(name)
+
+
+def _percent(axes: Any) -> None:  # noqa: ANN401
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))

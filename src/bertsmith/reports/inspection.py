@@ -1,0 +1,503 @@
+"""What was found out about a model's attention: JSON of every number, and a page of figures.
+
+The page needs no network. Its figures are drawings with words beneath them; heads, texts and words
+are chosen by pointer or by keyboard, and the attention of a text is drawn when it is chosen.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.analysis.heads import SHARES, STATISTICS
+from bertsmith.analysis.inspection import Inspection
+from bertsmith.analysis.probes import ProbeFigures, Score
+from bertsmith.analysis.relations import ALL, DIRECTIONS, RelationFigures
+from bertsmith.core import VERSION
+from bertsmith.core.printable import counted, html, json_text, printable
+from bertsmith.reports.drawing import (
+    Drawing,
+    grouped_bars,
+    head_grid,
+    head_map,
+    layer_lines,
+    layer_panels,
+)
+
+_LONGEST = 10_000
+_PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", "entropy")
+_RELATIONS = 12
+
+
+def as_json(found: Inspection) -> dict[str, Any]:
+    """Return every number; what is not defined, such as attention between pairs, is null."""
+    return {
+        "layers": found.layers,
+        "heads": found.heads,
+        "texts": found.texts,
+        "tokens": found.tokens,
+        "statistics": {name: _plain(values) for name, values in found.statistics.items()},
+        "frequent_tokens": [
+            {"token": each.token, "count": each.count, "attention": _plain(each.attention)}
+            for each in found.frequent
+        ],
+        "distances": _plain(found.distances),
+        "map": _plain(found.points),
+        "map_share": round(found.map_share, 6),
+        "gradients": None
+        if found.gradients is None
+        else {
+            "loss": found.gradients.loss,
+            "sep": _plain(found.gradients.of("sep"), 12),
+            "cls": _plain(found.gradients.of("cls"), 12),
+            "all": _plain(found.gradients.of("all"), 12),
+        },
+        "relations": [_relation(each) for each in found.relations],
+        "probes": None if found.probes is None else _probe_numbers(found.probes),
+        "control_relations": [_relation(each) for each in found.control],
+        "sample": [
+            {
+                "line": text.line,
+                "tokens": [printable(token) for token in text.tokens],
+                "statistics": {
+                    name: _plain(values, 4)
+                    for name, values in text.statistics.items()
+                    if not np.isnan(values).all()
+                },
+            }
+            for text in found.sample
+        ],
+    }
+
+
+def _relation(each: RelationFigures) -> dict[str, Any]:
+    direction, layer, head = each.best
+    return {
+        "name": printable(each.name),
+        "count": each.count,
+        "accuracy": round(each.best_accuracy, 6),
+        "layer": layer,
+        "head": head,
+        "direction": DIRECTIONS[direction],
+        "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
+        "offset": each.offset,
+        "offset_accuracy": round(each.offset_accuracy, 6),
+        "heads": {name: _plain(each.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
+    }
+
+
+def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
+    def score(each: Score) -> dict[str, float]:
+        return {"task": round(each.task, 6), "control": round(each.control, 6)}
+
+    return {
+        "sentences_learned": probes.learned,
+        "sentences_measured": probes.measured,
+        "edges": {name: score(each) for name, each in probes.edges.items()},
+        "fixed_offset": round(probes.fixed_offset, 6),
+        "tags_by_layer": [score(each) for each in probes.tags],
+        "commonest_tag": round(probes.commonest_tag, 6),
+        "tag_of_word": round(probes.tag_of_word, 6),
+        "structure_by_layer": [
+            {"uuas": round(edges, 6), "spearman": round(ranks, 6)}
+            for edges, ranks in probes.structure
+        ],
+    }
+
+
+def _plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
+    """Return nested lists, with None for NaN."""
+    rounded = np.round(values, digits).astype(object)
+    rounded[np.isnan(values)] = None
+    return rounded.tolist()
+
+
+class InspectionPage:
+    """The page of an inspection, and its drawings by name."""
+
+    def __init__(self, found: Inspection, *, model: str, file: str, notes: Sequence[str]) -> None:
+        """`notes` say how it was made. Raises `MissingExtra` without matplotlib."""
+        self.drawings: dict[str, Drawing] = {}
+        self._found, self._sections = found, list[tuple[str, str]]()
+        self._model, self._file = model, file
+        self._heads()
+        self._panels()
+        if found.relations:
+            self._relations()
+            self._sentences()
+        if found.probes is not None:
+            self._probes(found.probes)
+        self._tokens()
+        self._map()
+        self._gradients()
+        self._section("How this was made", "".join(f"<p>{_safe(note)}</p>" for note in notes))
+
+    def html(self) -> str:
+        """Return the whole page."""
+        found = self._found
+        page = resources.files("bertsmith.reports").joinpath("inspection_page.html")
+        links = "".join(
+            f'<li><a href="#section-{number}">{_safe(title)}</a></li>'
+            for number, (title, _) in enumerate(self._sections, 1)
+        )
+        sections = "\n".join(
+            f'<section id="section-{number}"><h2>{_safe(title)}</h2>{body}</section>'
+            for number, (title, body) in enumerate(self._sections, 1)
+        )
+        size = f"{counted(found.layers, 'layer')} of {counted(found.heads, 'head')}"
+        read = f"{counted(found.texts, 'text')}, {counted(found.tokens, 'token')}"
+        return Template(page.read_text(encoding="utf-8")).substitute(
+            title=_safe(f"What the heads of {self._model} attend to"),
+            subtitle=_safe(f"{size}, over {self._file}: {read}"),
+            version=_safe(VERSION),
+            body=f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n{sections}',
+            # a script ends at its closing tag, wherever that stands
+            data=json_text(self._data()).replace("<", "\\u003c"),
+        )
+
+    def _data(self) -> dict[str, Any]:
+        """Return what the page's script reads."""
+        found = self._found
+        whole = as_json(found)
+        shown = [name for name, values in found.statistics.items() if not np.isnan(values).all()]
+        sample = [
+            {**text, "weights": None if of.weights is None else _base64(of.weights)}
+            for text, of in zip(whole["sample"], found.sample, strict=True)
+        ]
+        for text in sample:
+            text["statistics"] = {name: text["statistics"].get(name) or _nothing(found)
+                                  for name in shown}  # fmt: skip
+        examples = {
+            printable(name): [
+                {
+                    "words": [printable(word) for word in each.words],
+                    "dependent": each.dependent,
+                    "head": each.head,
+                    "found": each.found,
+                    "right": each.right,
+                }
+                for each in examples
+            ]
+            for name, examples in found.examples.items()
+        }
+        return {
+            "layers": found.layers,
+            "heads": found.heads,
+            "statistics": {name: whole["statistics"][name] for name in shown},
+            "titles": {name: STATISTICS[name] for name in shown},
+            "shares": sorted(SHARES),
+            "sample": sample,
+            "relations": [
+                {key: value for key, value in each.items() if key != "heads"}
+                for each in whole["relations"]
+            ],
+            "examples": examples,
+        }
+
+    def _section(self, title: str, body: str) -> None:
+        self._sections.append((title, body))
+
+    def _figure(self, name: str, drawing: Drawing, label: str, words: str) -> str:
+        """Keep a drawing, and return it with the words beneath it."""
+        self.drawings[name] = drawing
+        picture = f'<div role="img" aria-label="{_safe(label)}">{drawing.svg}</div>'
+        return f"<figure>{picture}<figcaption>{_safe(words)}</figcaption></figure>"
+
+    def _heads(self) -> None:
+        found = self._found
+        options = "".join(
+            f'<option value="{name}">{_safe(STATISTICS[name])}</option>'
+            for name, values in found.statistics.items()
+            if not np.isnan(values).all()
+        )
+        heads = range(found.heads)
+        header = "".join(f'<th scope="col">{head + 1}</th>' for head in heads)
+        rows = "".join(
+            f'<tr><th scope="row">{layer + 1}</th>'
+            + "".join(
+                f'<td><button type="button" id="head-{layer}-{head}"></button></td>'
+                for head in heads
+            )
+            + "</tr>"
+            for layer in range(found.layers)
+        )
+        body = (
+            "<p>A row is a layer, a column a head, brighter is more. Choose what is shown, and a "
+            "head (with the arrow keys too), to see its other figures, the texts behind the "
+            "number, and its attention in one of them.</p>"
+            '<div class="controls"><span><label for="statistic">Shown</label>'
+            f'<select id="statistic">{options}</select></span> <span id="unit"></span></div>'
+            f'<div class="wide"><table class="grid" id="grid"><thead><tr><td></td>{header}</tr>'
+            f"</thead><tbody>{rows}</tbody></table></div>"
+            f'<p class="note">{_safe(self._extremes())}</p>'
+            '<h3 id="head-title"></h3><ul class="facts" id="facts"></ul>'
+            '<h3 id="texts-title"></h3><ol class="texts" id="texts"></ol>'
+            "<h3>Attention in this text</h3>"
+            '<p class="note" id="in-words" aria-live="polite"></p>'
+            '<div id="drawing" class="wide"></div>'
+        )
+        self._section("Heads", body)
+        # pictures of the usual statistics, beside the page
+        for name in _PANELS:
+            grid = head_grid(f"grid-{name}", found.statistics[name], STATISTICS[name])
+            self.drawings[f"grid-{name}"] = grid
+
+    def _extremes(self) -> str:
+        """Return which head has most of each of the usual statistics."""
+        parts = []
+        for name in _PANELS:
+            values = self._found.statistics[name]
+            layer, head = np.unravel_index(np.nanargmax(values), values.shape)
+            value = values[layer, head]
+            shown = f"{100 * value:.1f} %" if name in SHARES else f"{value:.2f}"
+            title = STATISTICS[name][0].lower() + STATISTICS[name][1:]
+            parts.append(f"{title}: {layer + 1}-{head + 1} ({shown})")
+        return "Most of each: " + "; ".join(parts) + "."
+
+    def _panels(self) -> None:
+        chosen = {name: self._found.statistics[name] for name in _PANELS}
+        chosen |= {
+            name: values
+            for name, values in self._found.statistics.items()
+            if name not in chosen and not np.isnan(values).all()
+        }
+        means = {name: values.mean(1) for name, values in chosen.items()}
+        strongest = "; ".join(
+            f"{STATISTICS[name][0].lower() + STATISTICS[name][1:]}, layer {int(v.argmax()) + 1}"
+            for name, v in means.items()
+        )
+        drawing = layer_panels("layers", chosen, STATISTICS, SHARES)
+        words = (
+            "A dot is a head, the line the mean of a layer's heads. The layer with the highest "
+            f"mean: {strongest}."
+        )
+        self._section("Layer by layer", self._figure("layers", drawing, "heads by layer", words))
+
+    def _relations(self) -> None:
+        found = self._found
+        control = {each.name: each for each in found.control}
+        shown = found.relations[: _RELATIONS + 1]
+        series = {
+            "best head": [each.best_accuracy for each in shown],
+            "best fixed offset": [each.offset_accuracy for each in shown],
+        }
+        if control:
+            series["best head, random weights"] = [
+                control[each.name].best_accuracy if each.name in control else 0.0 for each in shown
+            ]
+        names = ["all relations" if each.name == ALL else each.name for each in shown]
+        drawing = grouped_bars("relations", names, series, "share of words whose head is found")
+        above = [
+            each
+            for each in shown[1:]
+            if each.best_accuracy > each.offset_accuracy and each.name != ALL
+        ]
+        most = max(shown[1:], key=lambda each: each.best_accuracy - each.offset_accuracy)
+        gain = 100 * (most.best_accuracy - most.offset_accuracy)
+        words = (
+            f"The best of {2 * found.layers * found.heads} heads and directions beats the best "
+            f"fixed offset for {len(above)} of the {len(shown) - 1} commonest relations, by most "
+            f"for {most.name} (head {most.best[1]}-{most.best[2]}, {gain:+.1f} points). A head "
+            "finds a relation if the word attended to most, the word itself left out, is the "
+            "right one. Clark et al. 2019, section 4.2; punctuation and the root are left out."
+        )
+        figure = self._figure("relations", drawing, "relations found by heads", words)
+        rows = "".join(self._relation_row(each, control) for each in found.relations)
+        last = '<th scope="col" class="number">random weights</th>' if control else ""
+        table = (
+            '<div class="wide" role="region" tabindex="0" aria-label="relations"><table><thead>'
+            '<tr><th scope="col">relation</th><th scope="col" class="number">words</th>'
+            '<th scope="col">best head</th><th scope="col" class="number">finds</th>'
+            '<th scope="col" class="number">chosen on the other half</th>'
+            '<th scope="col" class="number">best offset</th>'
+            f'<th scope="col" class="number">finds</th>{last}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
+            '<p class="note">Each relation takes its best head and direction. "Chosen on the '
+            'other half": the head is chosen on every second sentence and scored on the rest, '
+            "and the other way round, so that the choice does not flatter it.</p>"
+        )
+        self._section("Relations between words", figure + table)
+
+    def _relation_row(self, each: RelationFigures, control: Mapping[str, RelationFigures]) -> str:
+        direction, layer, head = each.best
+        name = "all relations" if each.name == ALL else each.name
+        held_out = "–" if np.isnan(each.held_out) else f"{100 * each.held_out:.1f} %"
+        cells = [
+            f'<th scope="row" class="whole">{_safe(name)}</th>',
+            f'<td class="number">{each.count:,}</td>',
+            f'<td class="whole">{layer}-{head}, {DIRECTIONS[direction]}</td>',
+            f'<td class="number">{100 * each.best_accuracy:.1f} %</td>',
+            f'<td class="number">{held_out}</td>',
+            f'<td class="number">{each.offset:+d}</td>',
+            f'<td class="number">{100 * each.offset_accuracy:.1f} %</td>',
+        ]
+        if control:
+            own = control.get(each.name)
+            value = "–" if own is None else f"{100 * own.best_accuracy:.1f} %"
+            cells.append(f'<td class="number">{value}</td>')
+        return f"<tr>{''.join(cells)}</tr>"
+
+    def _sentences(self) -> None:
+        named = [each.name for each in self._found.relations[1:] if self._found.examples[each.name]]
+        if not named:
+            return
+        options = "".join(f"<option>{_safe(name)}</option>" for name in named)
+        body = (
+            '<div class="controls"><span><label for="relation">Relation</label>'
+            f'<select id="relation">{options}</select></span></div>'
+            '<p class="note" id="relation-note" aria-live="polite"></p><div class="columns">'
+            '<div><h3>Found</h3><div id="right"></div></div>'
+            '<div><h3>Not found</h3><div id="wrong"></div></div></div>'
+        )
+        self._section("The sentences behind a relation", body)
+
+    def _probes(self, probes: ProbeFigures) -> None:
+        series = {
+            "task": [each.task for each in probes.edges.values()],
+            "control task": [each.control for each in probes.edges.values()],
+        }
+        edges = grouped_bars(
+            "probes-edges", list(probes.edges), series, "share of words whose head is found"
+        )
+        best = max(probes.edges.items(), key=lambda item: item[1].task)
+        words = (
+            f"The head of each word, read by a linear probe from {best[0]} best "
+            f"({100 * best[1].task:.1f} %, selectivity {100 * best[1].selectivity:+.1f} points; "
+            f"the commonest offset finds {100 * probes.fixed_offset:.1f} %). In the control task "
+            "each word of the vocabulary attaches to the first, last or next word, whatever the "
+            f"sentence. {counted(probes.learned, 'sentence')} to learn from, "
+            f"{probes.measured:,} others to measure."
+        )
+        body = self._figure("probes-edges", edges, "probes of the head of each word", words)
+        tags = layer_lines(
+            "probes-tags",
+            {
+                "part of speech": [each.task for each in probes.tags],
+                "control task": [each.control for each in probes.tags],
+                "selectivity": [each.selectivity for each in probes.tags],
+            },
+            y_label="accuracy", first=0, percent=True,
+        )  # fmt: skip
+        top = max(range(len(probes.tags)), key=lambda layer: probes.tags[layer].task)
+        words = (
+            f"Parts of speech are read best from layer {top} "
+            f"({100 * probes.tags[top].task:.1f} %). A word's commonest tag in training scores "
+            f"{100 * probes.tag_of_word:.1f} %. The "
+            "control task gives each word of the vocabulary a random tag; layers that remember "
+            "the word do well at it. Selectivity is the difference (Hewitt and Liang 2019)."
+        )
+        body += self._figure("probes-tags", tags, "part of speech by layer", words)
+        trees = layer_lines(
+            "probes-structure",
+            {
+                "edges of the tree found (UUAS)": [edges for edges, _ in probes.structure],
+                "rank correlation of distances": [ranks for _, ranks in probes.structure],
+            },
+            y_label="score", first=0,
+        )  # fmt: skip
+        top = max(range(len(probes.structure)), key=lambda layer: probes.structure[layer][0])
+        words = (
+            "Trees as distances: a linear map of a layer in which squared distances between words "
+            f"are those in the tree (Hewitt and Manning 2019). Layer {top} has most of it: "
+            f"{100 * probes.structure[top][0]:.1f} % of the edges, without punctuation."
+        )
+        body += self._figure("probes-structure", trees, "trees by layer", words)
+        self._section("What probes read", body)
+
+    def _tokens(self) -> None:
+        found = self._found
+        rows = ""
+        for each in found.frequent:
+            layer, head = np.unravel_index(each.attention.argmax(), each.attention.shape)
+            share = each.count / found.tokens
+            rows += (
+                f'<tr><th scope="row">{_safe(each.token)}</th>'
+                f'<td class="number">{100 * share:.1f} %</td>'
+                f'<td class="number">{100 * each.attention.mean():.1f} %</td>'
+                f'<td class="number">{each.attention.mean() / share:.2f}</td>'
+                f'<td class="number">{layer + 1}-{head + 1}</td>'
+                f'<td class="number">{100 * each.attention.max():.1f} %</td></tr>'
+            )
+        table = (
+            '<div class="wide" role="region" tabindex="0" aria-label="tokens"><table><thead><tr>'
+            '<th scope="col">token</th><th scope="col" class="number">share of the tokens</th>'
+            '<th scope="col" class="number">share of the attention</th>'
+            '<th scope="col" class="number">ratio</th>'
+            '<th scope="col" class="number">head with most</th>'
+            '<th scope="col" class="number">its share</th></tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
+            '<p class="note">The most frequent tokens. A ratio above 1 means more attention than '
+            "if every token got as much.</p>"
+        )
+        self._section("The most frequent tokens", table)
+
+    def _map(self) -> None:
+        found = self._found
+        layers = np.repeat(np.arange(found.layers), found.heads)
+        same = (layers[:, None] == layers) & ~np.eye(len(layers), dtype=bool)
+        other = layers[:, None] != layers
+        words = (
+            "A point is a head (layer-head); heads near each other attend to the same places. "
+            f"Mean distance within a layer {found.distances[same].mean():.3f}"
+            if same.any()
+            else "A point is a head (layer-head)"
+        )
+        if other.any():
+            words += f", between layers {found.distances[other].mean():.3f}"
+        words += (
+            f" (root of the mean Jensen-Shannon divergence, at most 0.833), over "
+            f"{counted(len(found.sample), 'sampled text')}. The map keeps "
+            f"{100 * found.map_share:.0f} % of the variance of the distances."
+        )
+        drawing = head_map("map", found.points, found.layers, found.heads)
+        self._section("Map of the heads", self._figure("map", drawing, "map of the heads", words))
+
+    def _gradients(self) -> None:
+        found = self._found
+        if found.gradients is None:
+            body = (
+                "<p>The model has no head for masked words or classes, so there is no loss whose "
+                "gradient could be taken. Give a pre-trained or a fine-tuned model.</p>"
+            )
+            self._section("Does attention to [SEP] matter?", body)
+            return
+        of = found.gradients.of
+        means = {
+            "to [SEP]": of("sep").mean(1).tolist(),
+            "to [CLS]": of("cls").mean(1).tolist(),
+            "to any token": of("all").mean(1).tolist(),
+        }
+        drawing = layer_lines(
+            "gradients", means, y_label="mean |gradient of the loss|", logarithmic=True
+        )
+        share = found.statistics["sep"].mean(1)
+        most = int(share.argmax())
+        words = (
+            f"How much the {found.gradients.loss} would change with attention to a kind of token, "
+            f"by layer. Layer {most + 1} attends most to [SEP] ({100 * share[most]:.1f} % of its "
+            f"attention); there the gradient by attention to [SEP] is "
+            f"{means['to [SEP]'][most] / max(means['to any token'][most], 1e-30):.2f} times that "
+            "by attention to any token. Small gradients where attention is high mean that heads "
+            "attend to [SEP] when they have nothing else to do (Clark et al. 2019, section 3.2)."
+        )
+        figure = self._figure("gradients", drawing, "gradients by layer", words)
+        self._section("Does attention to [SEP] matter?", figure)
+
+
+def _nothing(found: Inspection) -> list[list[None]]:
+    return [[None] * found.heads for _ in range(found.layers)]
+
+
+def _base64(weights: NDArray[np.uint8]) -> str:
+    return base64.b64encode(np.ascontiguousarray(weights).tobytes()).decode("ascii")
+
+
+def _safe(text: str) -> str:
+    """Escape a text, however long."""
+    return html(text, _LONGEST)

@@ -1,0 +1,100 @@
+"""Dependency trees in CoNLL-U: words, the head of each, and the relation between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.core.printable import counted
+from bertsmith.text.corpus.documents import tidy
+from bertsmith.text.opening import TextFile
+
+_WIDTH = 10
+_WORD, _TAG, _HEAD, _RELATION = 1, 3, 6, 7
+_LONGEST_SENTENCE = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A sentence and its dependencies.
+
+    `heads` has the index of each word's head, -1 for the root; `relations` are without subtypes
+    (``nsubj`` for ``nsubj:pass``), `tags` the universal parts of speech. `source` and `line` (from
+    1) locate the first word.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    source: str
+    line: int
+
+
+def read_trees(path: Path, encoding: str = "auto") -> Iterator[Tree]:
+    """Yield the trees of a CoNLL-U file, also .gz or .zst.
+
+    Multiword tokens and empty nodes are passed over. Raises `ExampleError`, with file and line, for
+    a sentence that is no tree of words.
+    """
+    file = TextFile(path, ExampleError, encoding)
+    empty = True
+    for lines in _sentences(file):
+        yield _tree(file, lines)
+        empty = False
+    if empty:
+        raise file.fault("holds no sentence", None, "give a treebank in CoNLL-U")
+
+
+def _sentences(file: TextFile) -> Iterator[list[tuple[int, list[str]]]]:
+    """Yield the lines of words, as numbered cells, of each sentence."""
+    words: list[tuple[int, list[str]]] = []
+    for line, text in file.lines():
+        if not text.strip():
+            if words:
+                yield words
+            words = []
+            continue
+        if text.startswith("#"):
+            continue
+        cells = text.split("\t")
+        if len(cells) != _WIDTH:
+            what = f"{counted(len(cells), 'column')} where CoNLL-U has {_WIDTH}"
+            raise file.fault(what, line, "separate the columns by tabs")
+        if cells[0].isdecimal():
+            words.append((line, cells))
+        elif not cells[0].replace("-", "").replace(".", "").isdecimal():
+            what = f"{cells[0]!r} is no number of a word"
+            raise file.fault(what, line, "number the words of a sentence from 1")
+        if len(words) > _LONGEST_SENTENCE:
+            what = f"no empty line in {counted(len(words), 'line')}"
+            raise file.fault(what, line, "put an empty line after each sentence")
+    if words:
+        yield words
+
+
+def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]]) -> Tree:
+    words, heads = [], []
+    for number, (line, cells) in enumerate(lines, 1):
+        if int(cells[0]) != number:
+            remedy = "number the words of a sentence from 1"
+            raise file.fault(f"word {cells[0]} where word {number} is next", line, remedy)
+        word = tidy(cells[_WORD])
+        if not word:
+            raise file.fault("the word is empty", line, "fill it in")
+        words.append(word)
+        head = cells[_HEAD]
+        if not head.isdecimal() or int(head) > len(lines) or int(head) == number:
+            what = f"the head is {head!r} in a sentence of {counted(len(lines), 'word')}"
+            raise file.fault(what, line, "give the number of another word, 0 for the root")
+        heads.append(int(head) - 1)
+    return Tree(
+        words=tuple(words),
+        tags=tuple(cells[_TAG] for _, cells in lines),
+        heads=tuple(heads),
+        relations=tuple(cells[_RELATION].partition(":")[0] for _, cells in lines),
+        source=str(file.path),
+        line=lines[0][0],
+    )

@@ -1,0 +1,142 @@
+"""The page, the figures and the JSON of an inspection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.keywords import python_function
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
+from bertsmith.recipes.inspect.config import InspectConfig
+from bertsmith.recipes.inspect.recipe import inspect as recipe
+from bertsmith.reports import drawing, inspection
+from bertsmith.reports.drawing import Drawing
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model
+
+HOSTILE = "word1 </script><script>alert(1)</script> \u202e word2 good"
+DRAWINGS = ("grouped_bars", "head_grid", "head_map", "layer_lines", "layer_panels")
+
+
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the drawings out: matplotlib takes longer for them than all the rest."""
+    for name in DRAWINGS:
+        monkeypatch.setattr(inspection, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
+
+
+inspect: Any = python_function("inspect", InspectConfig, recipe)
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """What the script of a page reads."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    content: dict[str, Any] = json.loads(found[1])
+    return content
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_page_of_texts_and_pairs_stands_alone(base_folder: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.csv"
+    rows = ["a,b", "word1 word2 good,bad word3", f'"{HOSTILE}",word4', "word5,word6 word7"]
+    texts.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    out = tmp_path / "new" / "page.html"
+    found = inspect(base_folder, str(texts), out=out, text_column="a", text_pair_column="b")
+    page = out.read_text(encoding="utf-8")
+    assert not re.search(r"https?://(?!www\.w3\.org)|src=|@import|url\(", page)
+    assert page.count("</script>") == 2
+    assert "\u202e" not in page
+    assert json.loads(out.with_suffix(".json").read_text(encoding="utf-8")) == found
+    assert found["texts"] == 3
+    data = data_of(out)
+    assert data["statistics"] == {
+        name: values for name, values in found["statistics"].items() if values[0][0] is not None
+    }
+    assert "first_to_second" in data["statistics"]
+    text = data["sample"][0]
+    weights = np.frombuffer(base64.b64decode(text["weights"]), np.uint8)
+    count = len(text["tokens"])
+    rows_of_heads = weights.reshape(2, 3, count, count) / 255
+    np.testing.assert_allclose(rows_of_heads.sum(-1), 1, atol=0.5 * count / 255)
+    assert found["gradients"]["loss"].startswith("masked-LM")
+    names = {path.name for path in out.parent.iterdir()}
+    assert {"page.html", "page.json", "page-layers.png", "page-map.png"} < names
+    assert not [name for name in names if name.startswith(".")]
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_path: Path) -> None:
+    trees = tmp_path / "made.conllu"
+    words = [("word1", 2, "det"), ("word2", 3, "nsubj"), ("good", 0, "root"), ("word3", 3, "obj")]
+    lines = [
+        f"{number}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_"
+        for number, (word, head, relation) in enumerate(words, 1)
+    ]
+    trees.write_text("\n".join([*lines, "", *lines, ""]) + "\n", encoding="utf-8")
+    out = tmp_path / "page.html"
+    found = inspect(base_folder, str(trees), out=out, max_words=4)
+    assert [each["name"] for each in found["relations"]] == ["all", "det", "nsubj", "obj"]
+    assert [each["name"] for each in found["control_relations"]] == ["all", "det", "nsubj", "obj"]
+    assert found["relations"][0]["count"] == 6
+    det = found["relations"][1]
+    assert (det["count"], det["offset"], det["offset_accuracy"]) == (2, 1, 1.0)
+    best = np.array([det["heads"]["to head"], det["heads"]["to dependent"]])
+    assert det["accuracy"] == best.max()
+    examples = data_of(out)["examples"]
+    assert {name: len(each) for name, each in examples.items()} == {"det": 2, "nsubj": 2, "obj": 2}
+    for each in examples["det"]:
+        wanted = (each["dependent"], each["head"])
+        asked = wanted[1] if det["direction"] == "to head" else wanted[0]
+        assert each["right"] == (each["found"] == asked)
+    alone = inspect(base_folder, str(trees), out=out, limit=1, control=False)
+    assert (alone["texts"], alone["control_relations"]) == (1, [])
+    with pytest.raises(ExampleError, match="holds nothing that can be read"):
+        inspect(base_folder, str(trees), out=out, max_words=3)
+
+
+def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"name a page: page\.html"):
+        inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.json")
+    with pytest.raises(ConfigError, match="sample is 1"):
+        inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_a_model_without_a_loss_says_so(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
+    encoder = EncoderConfig(
+        vocabulary=37, hidden=24, layers=1, heads=2, feed_forward=48, longest=40
+    )
+    save_model(tmp_path / "bare", build_model(ModelConfig(encoder=encoder), seed=1), tiny_tokenizer)
+    (tmp_path / "texts.txt").write_text("word1 word2\nword3\n", encoding="utf-8")
+    out = tmp_path / "page.html"
+    found = inspect(tmp_path / "bare", str(tmp_path / "texts.txt"), out=out)
+    assert found["gradients"] is None
+    assert found["statistics"]["first_to_second"] == [[None, None]]
+    assert "there is no loss whose gradient" in out.read_text(encoding="utf-8")
+
+
+def test_drawings_take_the_colours_of_the_page() -> None:
+    values = np.random.default_rng(1).random((2, 3))
+    titles = {"self": "Attention to $1", "entropy": "Entropy"}
+    drawn = {
+        "a": drawing.layer_panels(
+            "a", {"self": values, "entropy": values}, titles, frozenset({"self"})
+        ),
+        "b": drawing.grouped_bars("b", ["det", "$nsubj"], {"x": [0.1, 0.5]}, "share"),
+    }
+    for name, each in drawn.items():
+        assert each.png.startswith(b"\x89PNG")
+        assert each.svg.startswith("<svg")
+        assert "var(--ink)" in each.svg
+        assert set(re.findall(r' id="([^"-]+)', each.svg)) == {name}
+    assert drawing.head_grid("c", values, "A grid").svg == ""
