@@ -25,7 +25,7 @@ from bertsmith.recipes.config import (
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
 from bertsmith.recipes.inspect.config import InspectConfig
-from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig
+from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig, WriteConfig
 from bertsmith.recipes.pretrain.config import PretrainConfig
 from bertsmith.serving.config import ServeConfig
 
@@ -215,6 +215,17 @@ def score(config: ScoreConfig) -> None:
     recipe(config)
 
 
+def write(config: WriteConfig) -> None:
+    """Write text with a pre-trained model, from a prompt or from nothing.
+
+    A masked model fills masks after the prompt, which takes a pass over the text for each token or
+    more; one that reads from left to right appends a token a pass. The passes are printed.
+    """
+    from bertsmith.recipes.predict.write import write as recipe
+
+    recipe(config)
+
+
 def quantize(config: QuantizeConfig) -> object:
     """Let a fine-tuned model answer in int8, where that is faster here and as good.
 
@@ -398,6 +409,14 @@ COMMANDS: dict[str, Command] = {
         examples=(
             "run/model sentences.txt",
             "run/model blimp.jsonl --text-column sentence_good --text-pair-column sentence_bad",
+        ),
+    ),
+    "write": Command(
+        config=WriteConfig,
+        run=write,
+        examples=(
+            'run/model --prompt "It was a dark" --length 20',
+            "run/model --how gibbs --passes 200 --temperature 0.7 --seed 3",
         ),
     ),
     "convert": Command(

@@ -30,7 +30,7 @@ from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.options import configured
-from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig
+from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig, WritingConfig
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
@@ -40,6 +40,7 @@ from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
 from bertsmith.recipes.predict.score import score_answering
+from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.opening import Embedder, open_embedder, open_model
@@ -50,7 +51,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_CONFIGS = (MeasuringConfig, FeatureConfig, EngineConfig, FillingConfig, ScoringConfig)
+_CONFIGS = (
+    MeasuringConfig,
+    FeatureConfig,
+    EngineConfig,
+    FillingConfig,
+    ScoringConfig,
+    WritingConfig,
+)
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
@@ -188,6 +196,21 @@ class LoadedModel:
         records = [record for _, record in answered(engine.predictor(answering), answering, asked)]
         known = next((record for record in records if record is not None), {})
         return [dict.fromkeys(known) if record is None else record for record in records]
+
+    @checked
+    def write(self, prompt: str = "", *, samples: int = 1, **options: Any) -> list[str]:  # noqa: ANN401
+        """Return texts that begin with a prompt, written by the model.
+
+        `options` are those of `WritingConfig`, such as ``length=20``, ``how="gibbs"`` or
+        ``temperature=0.7``. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
+        """
+        config = configured(WritingConfig, options, spelled=in_python)
+        if samples < 1:
+            raise ConfigError(f"samples is {samples}", remedy="it must be at least 1")
+        written = written_texts(
+            self.engine, self.tokenizer, prompt, samples, config, where=self.name
+        )
+        return [each.text for each in written]
 
     @checked
     def embed(

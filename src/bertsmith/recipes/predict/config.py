@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.core.config import INLINE, POSITIONAL, Config
-from bertsmith.engine.config import EngineConfig, Masking
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
+from bertsmith.engine.config import EngineConfig, Masking, WritingConfig
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 
 Format = Literal["table", "csv", "jsonl"]
@@ -94,3 +94,26 @@ class ScoreConfig(Config):
     """How predictions are computed; auto is fp32."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """How the file is read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteConfig(Config):
+    """The options of writing text with a pre-trained model."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a pre-trained model, or hub:owner/name, or with @revision."""
+    prompt: str = ""
+    """The text to begin with; it stays as it is."""
+    samples: int = 1
+    """How many texts to write."""
+    json: bool = False
+    """Print the texts and what they took as one JSON object."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    writing: WritingConfig = field(default=WritingConfig(), metadata=INLINE)
+    """How the text is written."""
+    engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
+    """How predictions are computed."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"samples": 1})
