@@ -127,11 +127,13 @@ def test_texts_are_quoted_in_no_error_and_no_log(capfd: pytest.CaptureFixture[st
 
 def test_a_body_is_bounded_whether_its_size_is_told_or_not() -> None:
     async def test() -> None:
-        async with running(max_body=1000) as rig:
-            told = await rig.raw("/answer", [b"{}"], {"content-length": "1001"})
-            untold = await rig.raw("/answer", [b"x" * 600, b"x" * 600])
+        async with running(max_body=20_000) as rig:
+            told = await rig.raw("/answer", [b"{}"], {"content-length": "20001"})
+            untold = await rig.raw("/answer", [b"x" * 15_000, b"x" * 15_000])
             for response in (told, untold):
                 assert (response.status_code, response.headers["connection"]) == (413, "close")
+            pieces = await rig.raw("/answer", [b"x"] * 17_000)
+            assert pieces.status_code == 413
             compressed = await rig.raw("/answer", [b"{}"], {"content-encoding": "gzip"})
             assert compressed.status_code == 415
             assert (await rig.post("/answer", ASKED)).status_code == 200
@@ -299,6 +301,8 @@ def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
         ("127.0.0.1:8080", "http://127.0.0.1:8080", True),
         ("[::1]:8080", None, True),
         ("mine.example", None, True),
+        ("10.1.2.3:80", None, True),
+        ("10.1.2.3.evil.example", None, False),
         ("evil.example", None, False),
         ("localhost.evil.example", None, False),
         ("", None, False),

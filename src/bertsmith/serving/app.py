@@ -153,6 +153,8 @@ def refusal_response(path: str, refusal: Refusal) -> Response:
     headers: dict[str, str] = {}
     if isinstance(refusal, Overloaded):
         headers["retry-after"] = str(refusal.retry_after)
+    if isinstance(refusal, Unavailable):
+        headers["retry-after"] = "1"
     if refusal.status in (408, 413):
         # the rest of the body is not read
         headers["connection"] = "close"

@@ -44,6 +44,8 @@ from bertsmith.serving.workers import Link, Listener
 _BATCH_SECONDS = 0.05
 _LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 _DEPTH = 2
+# tokens that are encoded in the time in which one is computed, about
+_ENCODED_FOR_ONE = 16
 # share of what was known before in each estimate
 _MEMORY = 0.9
 _LONGEST_PAUSE = 5.0
@@ -247,6 +249,7 @@ class Gateway:
         finally:
             if job.left:
                 self._cancel(job)
+            job.entries.clear()
             self._jobs.discard(job)
             if not self._jobs:
                 self._idle.set()
@@ -257,8 +260,10 @@ class Gateway:
         most = facts.max_input_length
         contents = []
         for index, asked in enumerate(inputs):
-            tokens = min(2 + int(speed.tokens_per_byte * _size(asked)), most * _sequences(asked))
-            contents.append((_Part(job, index, asked), max(tokens, 2)))
+            guess = 2 + int(speed.tokens_per_byte * _size(asked))
+            # what is not read of a text has to be encoded all the same
+            tokens = max(min(guess, most * _sequences(asked)), guess // _ENCODED_FOR_ONE, 2)
+            contents.append((_Part(job, index, asked), tokens))
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline)
@@ -272,7 +277,7 @@ class Gateway:
 
     def _seconds_to_wait(self, tokens: int) -> int:
         pace = max(speed.seconds_per_token for speed in self._speeds)
-        return max(1, math.ceil(tokens * pace / max(len(self._workers), 1) / 2))
+        return max(1, math.ceil(tokens * pace / max(len(self._workers), 1)))
 
     def _cancel(self, job: _Job) -> None:
         sent: dict[int, tuple[_Worker, list[int]]] = {}
@@ -402,8 +407,13 @@ class Gateway:
         asyncio.get_running_loop().call_later(pause, self._replace)
 
     def _replace(self) -> None:
-        if not self._stopped:
+        if self._stopped:
+            return
+        try:
             self._workers.append(_Worker(self._start(self)))
+        except OSError as error:
+            say(f"a worker cannot be started: {error.strerror}")
+            asyncio.get_running_loop().call_later(_LONGEST_PAUSE, self._replace)
 
     def _of(self, link: Link) -> _Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)

@@ -14,10 +14,12 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import printable
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.refusals import (
     Foreign,
@@ -43,10 +45,12 @@ OPEN_PATHS = ("/", "/health", "/ready")
 _BODIES_AT_ONCE = 64
 _LONGEST_KEYS = 2**20
 _PIECE = 2**16
+# of a body; those of a network hold a thousand bytes and more
+_MOST_PIECES = 16_384
 
 
 class Hosts:
-    """The names that requests may be addressed to."""
+    """The names that requests may be addressed to; addresses of IP are none, and always known."""
 
     def __init__(self, config: ServeConfig) -> None:
         local = ("localhost", "127.0.0.1", "[::1]")
@@ -59,8 +63,19 @@ class Hosts:
         if not name.endswith("]"):
             head, colon, port = name.rpartition(":")
             name = head if colon and port.isdecimal() else name
-        if "*" not in self._names and name not in self._names:
-            raise Foreign("the request is addressed to a host that is not served here")
+        if not ("*" in self._names or name in self._names or _is_address(name)):
+            raise Foreign(
+                f"the host {printable(name, 60)!r} is not served here; "
+                "--allowed-hosts would name it"
+            )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 class Keys:
@@ -142,7 +157,7 @@ class Body:
         self._bodies, self._receive = bodies, receive
         self._end = time.monotonic() + limits.body_deadline
         self._seconds = limits.body_deadline
-        self._size = 0
+        self._size = self._pieces = 0
         self._whole = False
 
     async def receive(self) -> Message:
@@ -156,6 +171,9 @@ class Body:
             raise Slow(f"the body did not arrive within {self._seconds:g} seconds") from None
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
+            self._pieces += 1
+            if self._pieces > _MOST_PIECES:
+                raise TooMuch("the body comes in too many pieces")
             self._bodies.check(self._size + size)
             self._bodies.add(size)
             self._size += size

@@ -9,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from typing import Protocol
 
+from bertsmith.core.log import say
 from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.messages import (
@@ -96,14 +96,20 @@ class WorkerProcess:
     async def listen(self) -> None:
         """Hand on what the worker sends until it ends."""
         reader, self._writer = await asyncio.open_connection(sock=self._ours)
-        self._writer.write(self._first)
-        with suppress(EOFError, OSError, asyncio.IncompleteReadError):
+        try:
+            self._writer.write(self._first)
             while True:
                 self._listener.heard(self, await read_message(reader))
-        self._writer.close()
-        self._process.kill()
-        await asyncio.to_thread(self._process.wait)
-        self._listener.lost(self)
+        except (EOFError, OSError, asyncio.IncompleteReadError):
+            pass
+        except Exception as error:
+            # its message may quote a text
+            say(f"a worker sent what cannot be understood: {type(error).__name__}")
+        finally:
+            self._writer.close()
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+            self._listener.lost(self)
 
     def send(self, message: Batch | Cancel) -> None:
         """Send a message."""

@@ -1,0 +1,246 @@
+"""A server under load: workers killed, a request to end, clients that trickle, hang up or lie."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytest.importorskip("granian")
+
+from bertsmith.network.model import build_model
+from bertsmith.weights.folder import save_model
+from families import MODELS, TOKENIZERS
+from serving.started import Started, started
+
+pytestmark = pytest.mark.faults
+_HEAD = b"POST /answer HTTP/1.1\r\nHost: localhost\r\n"
+_CHUNKED = _HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+ASKED = {"inputs": ["word1 word2 word3"], "task": "vectors"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "small"
+    save_model(folder, build_model(MODELS["bert-masked_lm"], seed=7), TOKENIZERS["bert"])
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Started]:
+    options = ("--workers", "2", "--body-deadline", "2", "--header-deadline", "2")
+    with started(folder, "--precision", "fp32", *options) as server:
+        yield server
+
+
+def resident(server: Started) -> int:
+    """The resident bytes of the process that speaks HTTP."""
+    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Load:
+    """Clients that ask again and again until they are told to end; `statuses` counts answers."""
+
+    def __init__(self, url: str, clients: int = 20) -> None:
+        self._url, self._count = url, clients
+        self.statuses: Counter[int] = Counter()
+        self.lost = 0
+        self.refused = 0
+        self.wrong = 0
+        self.ending = False
+        self.expected: list[float] = []
+
+    async def run(self) -> None:
+        """Ask until `ending` is set, or nobody listens."""
+        limits = httpx.Limits(max_connections=self._count)
+        async with httpx.AsyncClient(base_url=self._url, limits=limits, timeout=60) as client:
+            first = await client.post("/answer", json=ASKED)
+            self.expected = first.json()["answers"][0]["vector"]
+            await asyncio.gather(*(self._ask(client) for _ in range(self._count)))
+
+    async def _ask(self, client: httpx.AsyncClient) -> None:
+        while not self.ending:
+            try:
+                response = await client.post("/answer", json=ASKED)
+            except httpx.ConnectError:
+                self.refused += 1
+                return
+            except httpx.HTTPError:
+                self.lost += 1
+                continue
+            self.statuses[response.status_code] += 1
+            if response.status_code == 200:
+                found = response.json()["answers"][0]["vector"]
+                self.wrong += found != pytest.approx(self.expected, abs=1e-5)
+
+    async def until(self, answers: int) -> None:
+        """Wait until so many more have been answered well."""
+        wanted = self.statuses[200] + answers
+        while self.statuses[200] < wanted:
+            await asyncio.sleep(0.01)
+
+
+def test_a_killed_worker_is_replaced_within_ten_seconds(server: Started) -> None:
+    async def run() -> None:
+        load = Load(server.url)
+        asking = asyncio.create_task(load.run())
+        for _ in range(3):
+            await load.until(200)
+            before = set(server.workers())
+            os.kill(before.pop(), signal.SIGKILL)
+            began = time.monotonic()
+            await load.until(200)
+            async with httpx.AsyncClient(base_url=server.url) as client:
+                while len(server.workers()) < 2 or (await client.get("/ready")).status_code != 200:
+                    await asyncio.sleep(0.05)
+            assert time.monotonic() - began < 10
+        load.ending = True
+        await asking
+        assert set(load.statuses) <= {200, 503}
+        # of each worker at most two batches
+        assert load.statuses[503] <= 3 * 20
+        assert (load.lost, load.refused, load.wrong) == (0, 0, 0)
+
+    asyncio.run(run())
+
+
+def test_all_workers_killed_are_replaced(server: Started) -> None:
+    async def run() -> None:
+        load = Load(server.url)
+        asking = asyncio.create_task(load.run())
+        await load.until(100)
+        for number in server.workers():
+            os.kill(number, signal.SIGKILL)
+        await load.until(100)
+        load.ending = True
+        await asking
+        assert set(load.statuses) <= {200, 503}
+        assert (load.lost, load.wrong) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started) -> None:
+    async def run() -> None:
+        load = Load(server.url, clients=50)
+        asking = asyncio.create_task(load.run())
+        await load.until(1000)
+        server.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(server.process.wait)
+        load.ending = True
+        await asking
+        assert server.process.returncode == 0
+        assert set(load.statuses) <= {200, 503}
+        assert (load.lost, load.wrong) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_killed_server_leaves_no_worker(server: Started) -> None:
+    workers = server.workers()
+    server.process.kill()
+    server.process.wait()
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{number}/exe").exists() for number in workers):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def tricklers(server: Started, count: int, first: bytes) -> list[socket.socket]:
+    """Connections on which something begins that never ends."""
+    connections = []
+    for _ in range(count):
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(first)
+        connections.append(connection)
+    return connections
+
+
+BEGINNINGS = {
+    "headers": b"POST /answer HTTP/1.1\r\nHost: localhost\r\nX-One: ",
+    "a body": b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{",
+    "chunks": _CHUNKED + b"1\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+def test_tricklers_are_cut_off_and_hold_up_nobody(server: Started, kind: str) -> None:
+    with httpx.Client(base_url=server.url) as client:
+        for _ in range(20):
+            client.post("/answer", json=ASKED)
+        before = resident(server)
+        connections = tricklers(server, 500, BEGINNINGS[kind])
+        for _ in range(50):
+            assert client.post("/answer", json=ASKED, timeout=2).status_code == 200
+        assert resident(server) - before < 100e6
+        for connection in connections:
+            connection.settimeout(15)
+            answer = connection.recv(1000)
+            assert kind == "headers" or b" 408 " in answer
+            while answer:
+                answer = connection.recv(1000)
+            connection.close()
+
+
+def test_clients_that_hang_up_cost_nothing_lasting(server: Started) -> None:
+    body = b'{"inputs": ["word1"]}'
+    request = (
+        b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+    for connection in tricklers(server, 500, request):
+        connection.close()
+    with httpx.Client(base_url=server.url) as client:
+        assert client.post("/answer", json=ASKED).status_code == 200
+        until = time.monotonic() + 10
+        while "bertsmith_queue_texts 0.0" not in client.get("/metrics").text:
+            assert time.monotonic() < until
+    assert "fault" not in "".join(server.said)
+
+
+LIES = {
+    "two lengths": b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+    b"Content-Length: 6\r\n\r\n{}    ",
+    "a length below zero": _HEAD + b"Content-Length: -1\r\n\r\n",
+    "a huge chunk": _CHUNKED + b"fffffffffffffffff\r\nab",
+    "no host": b"POST /answer HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "long headers": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+    "a path that is no text": b"GET /\xff\xfe%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_lies_end_their_own_connection_alone(server: Started, name: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.settimeout(10)
+        try:
+            connection.sendall(LIES[name])
+            answer = connection.recv(1000)
+        except ConnectionError:
+            answer = b""
+        assert not answer or answer.split()[1][:1] == b"4", answer
+    assert httpx.post(f"{server.url}/answer", json=ASKED).status_code == 200
+    assert "fault" not in "".join(server.said)
+
+
+def test_readers_that_do_not_read_hold_little(server: Started) -> None:
+    body = b'{"inputs": [' + b",".join([b'"word1 word2"'] * 1000) + b'], "task": "vectors"}'
+    request = (
+        b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+    before = resident(server)
+    connections = tricklers(server, 100, request)
+    for _ in range(20):
+        assert httpx.post(f"{server.url}/answer", json=ASKED, timeout=30).status_code in (200, 429)
+    assert resident(server) - before < 400e6
+    for connection in connections:
+        connection.close()
