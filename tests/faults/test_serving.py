@@ -19,7 +19,7 @@ pytest.importorskip("granian")
 from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from families import MODELS, TOKENIZERS
-from serving.started import Started, started
+from serving_process import Started, started
 
 pytestmark = pytest.mark.faults
 _HEAD = b"POST /answer HTTP/1.1\r\nHost: localhost\r\n"

@@ -19,7 +19,7 @@ from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from bounds import check, close_unit_vectors
 from families import ENCODERS, LABELS, MODELS, TOKENIZERS
-from serving.rig import serving
+from serving_inline import serving
 
 TEXT = "word1 word7  word30\tword2 word11"
 SECOND = "word5 word8 word61"
@@ -241,7 +241,8 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                 refused = await rig.post(path, body)
                 assert refused.status_code == status, refused.text
                 tokens = 44 if path == "/rerank" else 42
-                assert f"{tokens} tokens, and the model reads 23" in refused.text
+                told = f"input 1: the input has {tokens} tokens, and the model reads 23"
+                assert told in refused.text
                 cut = await rig.post(path, body | {"truncate": True})
                 assert cut.status_code == 200, cut.text
                 assert cut.headers["x-truncated"] == "1"

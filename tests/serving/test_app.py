@@ -17,7 +17,7 @@ pytest.importorskip("orjson")
 from bertsmith.core.errors import ConfigError
 from bertsmith.serving.limits import Keys
 from bertsmith.serving.messages import Batch, Outcome
-from serving.rig import Rig, facts, running
+from serving_inline import Rig, facts, running
 
 ASKED = {"inputs": ["abc"]}
 SECRET = "a text that nobody else may read"

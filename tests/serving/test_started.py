@@ -26,7 +26,7 @@ from bertsmith.serving.server import listening
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 from families import MODELS, TOKENIZERS
-from serving.started import Started, started
+from serving_process import Started, started
 
 
 @pytest.fixture(scope="module")

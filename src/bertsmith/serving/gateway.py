@@ -253,7 +253,11 @@ class Gateway:
             self._jobs.discard(job)
             if not self._jobs:
                 self._idle.set()
-        return [_checked(outcome) for outcome in job.outcomes]
+        several = len(inputs) > 1
+        return [
+            _checked(outcome, f"input {number}: " if several else "")
+            for number, outcome in enumerate(job.outcomes)
+        ]
 
     def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
         speed, facts = self._speeds[model], self.models[model]
@@ -441,16 +445,16 @@ def _sequences(asked: Input) -> int:
     return len(asked.choices or (None,))
 
 
-def _checked(outcome: Outcome | None) -> Outcome:
-    """Return an outcome that is an answer; raises `Refusal` for others."""
+def _checked(outcome: Outcome | None, which: str) -> Outcome:
+    """Return an outcome that is an answer; raises `Refusal` for others, beginning with `which`."""
     assert outcome is not None
     match outcome.problem:
         case None:
             return outcome
         case "too_long":
-            raise TooLong(outcome.message)
+            raise TooLong(which + outcome.message)
         case "invalid":
-            raise Malformed(outcome.message)
+            raise Malformed(which + outcome.message)
         case "expired":
             raise TimedOut("the deadline passed before it was its turn")
         case "failed":
