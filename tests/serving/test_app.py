@@ -308,6 +308,8 @@ def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
         ("", None, False),
         ("localhost:8080", "http://evil.example", False),
         ("localhost:8080", "null", False),
+        ("localhost:8080", "https://mine.example", True),
+        ("localhost:8080", "http://localhost:3000", False),
     ],
 )
 def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool) -> None:

@@ -55,6 +55,7 @@ class Hosts:
     def __init__(self, config: ServeConfig) -> None:
         local = ("localhost", "127.0.0.1", "[::1]")
         own = f"[{config.host}]" if ":" in config.host else config.host
+        self._allowed = {name.lower() for name in config.allowed_hosts}
         self._names = {name.lower() for name in (*local, own, *config.allowed_hosts)}
 
     def check(self, host: str) -> None:
@@ -68,6 +69,12 @@ class Hosts:
                 f"the host {printable(name, 60)!r} is not served here; "
                 "--allowed-hosts would name it"
             )
+
+    def check_origin(self, origin: str, host: str) -> None:
+        """Raise `Foreign` for a request of a page that is neither ours nor of an allowed host."""
+        site = origin.partition("://")[2].lower()
+        if site != host.lower() and not {"*", site, site.partition(":")[0]} & self._allowed:
+            raise Foreign("the request comes from a page of another site")
 
 
 def _is_address(name: str) -> bool:
@@ -220,8 +227,8 @@ class Limits:
         host = headers.get(b"host", b"")
         self._hosts.check(host.decode("latin-1"))
         origin = headers.get(b"origin")
-        if origin is not None and origin.partition(b"://")[2].lower() != host.lower():
-            raise Foreign("the request comes from a page of another site")
+        if origin is not None:
+            self._hosts.check_origin(origin.decode("latin-1"), host.decode("latin-1"))
         if path not in OPEN_PATHS and not path.startswith("/page/"):
             self._keys.check(headers.get(b"authorization", b""))
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":

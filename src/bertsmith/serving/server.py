@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -156,6 +157,8 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
         http = HttpServer(make_app(gateway, config, keys), listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
+        # it ends by itself only by a fault
+        serving.add_done_callback(lambda _: asked.set())
         port = listener.getsockname()[1]
         say(f"listening at {address(config, port)}; opening {counted(len(config.models), 'model')}")
         try:
@@ -166,6 +169,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
                 with_threads = f"{counted(workers, 'worker')} of {counted(threads, 'thread')}"
                 say(f"ready: {with_threads}")
                 await asked.wait()
+                assert not serving.done(), "the HTTP server has ended by itself"
                 await _drain(gateway, config, asked)
         finally:
             gateway.stop()
@@ -206,10 +210,12 @@ async def _end(gateway: Gateway, config: ServeConfig) -> None:
 def _signals(ask: Callable[[], None]) -> Iterator[None]:
     """Call a function of the event loop for every signal that asks for an end."""
     loop = asyncio.get_running_loop()
-    for number in STOPPING:
+    # those that are ignored, as below nohup, stay so
+    wanted = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+    for number in wanted:
         loop.add_signal_handler(number, ask)
     try:
         yield
     finally:
-        for number in STOPPING:
+        for number in wanted:
             loop.remove_signal_handler(number)
