@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -244,3 +246,24 @@ def test_readers_that_do_not_read_hold_little(server: Started) -> None:
     assert resident(server) - before < 400e6
     for connection in connections:
         connection.close()
+
+
+def test_nothing_that_the_openapi_document_allows_is_a_fault(
+    folder: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pytest.importorskip("schemathesis")
+    folders = [folder]
+    for name in ("class", "tags", "span", "choice"):
+        folders.append(tmp_path_factory.mktemp("models") / name)
+        save_model(folders[-1], build_model(MODELS[f"bert-{name}"], seed=7), TOKENIZERS["bert"])
+    with started(*folders, "--precision", "fp32") as server:
+        program = Path(sys.executable).with_name("schemathesis")
+        options = "--checks not_a_server_error --phases coverage,fuzzing --max-examples 100"
+        command = [str(program), "run", f"{server.url}/openapi.json", *options.split()]
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout
+        figures = httpx.get(f"{server.url}/metrics").text
+        assert 'status="500"' not in figures
+        assert 'status="424"' not in figures
+        assert httpx.post(f"{server.url}/embed", json={"inputs": "word1"}).status_code == 200
+        assert "fault" not in "".join(server.said)

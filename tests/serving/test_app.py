@@ -260,6 +260,30 @@ def test_a_worker_is_kept_for_short_texts() -> None:
     run(test)
 
 
+TOO_LARGE: dict[str, dict[str, object]] = {
+    "/answer": {"inputs": ["[MASK] " * 600] * 10, "task": "fill-mask", "top": 100},
+    "/embed_all": {"inputs": ["word " * 50] * 1000},
+    "/predict": {"inputs": ["word"] * 1000},
+    "/tokenize": {"inputs": ["word " * 1000] * 100},
+}
+
+
+@pytest.mark.parametrize("path", TOO_LARGE)
+def test_no_short_request_gets_an_answer_that_fills_the_memory(path: str) -> None:
+    models = (
+        facts("one", labels=tuple(map(str, range(1000)))),
+        facts("two", kind="fill-mask", can=("fill-mask", "vectors"), width=1024, mask="<mask>"),
+    )
+
+    async def test() -> None:
+        async with running(models) as rig:
+            response = await rig.post(path, TOO_LARGE[path])
+            assert response.status_code == 413
+            assert "the answer would have about" in error_of(response)
+
+    run(test)
+
+
 # who asks
 
 

@@ -23,6 +23,9 @@ Kind = Literal[
 ]
 """What is asked of a model; the last two are ways to look inside, no answers."""
 
+MASK = "[MASK]"
+"""How clients may write a mask, whatever the vocabulary calls it."""
+
 Problem = Literal["too_long", "invalid", "failed", "expired"]
 _LENGTH = 4
 

@@ -21,7 +21,7 @@ from bertsmith.engine.features import ReadText, TextFeatures
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor, Request, joined, text_length
 from bertsmith.network.model import Model
-from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.tasks.answering import TaskAnswering
 from bertsmith.tasks.tag import TagAnswer, raw_text
 from bertsmith.tasks.task import Record
@@ -31,8 +31,6 @@ from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.tokens.tokenizer import Tokenizer
 
-MASK = "[MASK]"
-"""How clients may write a mask, whatever the vocabulary calls it."""
 MOST_CANDIDATES = 100
 _SOURCE = "request"
 

@@ -16,7 +16,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 
 from bertsmith.core.errors import UserError, out_of_memory
@@ -177,8 +176,7 @@ def main(connection: socket.socket) -> None:
     threading.Thread(target=_receive, args=(stream, computing), daemon=True).start()
     threading.Thread(target=_forever, args=(computing.encode_next,), daemon=True).start()
     connection.sendall(framed(Opened(tuple(model.facts for model in models))))
-    with suppress(OSError):
-        _forever(computing.compute_next)
+    _forever(computing.compute_next)
 
 
 def _opened(
@@ -206,5 +204,11 @@ def _receive(stream: BinaryIO, computing: Computing) -> None:
 
 
 def _forever(step: Callable[[], None]) -> None:
-    while True:
-        step()
+    """Do a step again and again; a fault ends the process, which is then replaced."""
+    try:
+        while True:
+            step()
+    except Exception as error:
+        if not isinstance(error, OSError):
+            _tell(error)
+        os._exit(1)

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
-from bertsmith.serving.dialects.service import Chosen, Endpoint, Service, reply, unit, vector
+from bertsmith.serving.dialects.service import (
+    OBJECT,
+    Chosen,
+    Endpoint,
+    Service,
+    reply,
+    unit,
+    vector,
+)
 from bertsmith.serving.messages import Input, ModelFacts, Outcome
 from bertsmith.serving.refusals import Malformed
 from bertsmith.serving.schema import (
@@ -35,7 +43,11 @@ async def embed(service: Service, asked: EmbedRequest) -> Response:
 async def embed_all(service: Service, asked: EmbedRequest) -> Response:
     """Return a vector of each token of each text, special ones included."""
     chosen = service.choose(asked.model, "token-vectors")
-    outcomes = await service.ask(chosen, _texts(chosen, asked))
+    texts = _texts(chosen, asked)
+    longest = chosen.facts.max_input_length
+    most = sum(min(len(each.text.encode()) + 2, longest) for each in texts)
+    service.check_size(most, chosen.facts.width)
+    outcomes = await service.ask(chosen, texts)
     # the width of a model's last layer, which the vectors of texts may not have
     rows = [vector(outcome).reshape(outcome.tokens, -1) for outcome in outcomes]
     return reply(rows, outcomes)
@@ -61,6 +73,7 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     # as there: a list of two texts is a pair only where it is the whole input
     alone = isinstance(given, str) or (len(given) == 2 and all(isinstance(x, str) for x in given))
     rows = [given] if alone else given
+    service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
     inputs = [_pair(row, bool(asked.truncate)) for row in rows]
     outcomes = await service.ask(chosen, inputs)
     found = [_scored(chosen.facts, outcome, asked.raw_scores) for outcome in outcomes]
@@ -121,6 +134,7 @@ async def tokenize(service: Service, asked: TokenizeRequest) -> Response:
     """Return the tokens of each text with their characters."""
     chosen = service.choose(asked.model, "tokens")
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    service.check_size(sum(map(len, texts)), OBJECT)
     outcomes = await service.ask(chosen, [Input(text) for text in texts])
     return reply([_tokens(outcome.answer, asked.add_special_tokens) for outcome in outcomes])
 

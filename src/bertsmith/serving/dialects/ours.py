@@ -9,8 +9,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.dialects.service import Endpoint, Service, reply, tokens, vector
-from bertsmith.serving.messages import Input, Kind, Outcome
+from bertsmith.serving.dialects.service import OBJECT, Endpoint, Service, reply, tokens, vector
+from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.serving.refusals import Malformed
 from bertsmith.serving.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 
@@ -28,6 +28,10 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
         own = _inputs(item, chosen.kind, number)
         inputs += [replace(each, truncate=asked.truncate, top=asked.top) for each in own]
         sizes.append(len(own))
+    if chosen.kind == "fill-mask":
+        mask = chosen.facts.mask or MASK
+        masks = sum(each.text.count(MASK) + each.text.count(mask) for each in inputs)
+        service.check_size(masks * asked.top, OBJECT)
     outcomes = await service.ask(chosen, inputs)
     grouped: list[list[Outcome]] = []
     begin = 0

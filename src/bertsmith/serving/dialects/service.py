@@ -19,6 +19,10 @@ from bertsmith.serving.refusals import Malformed, TooMuch, Unavailable, Unknown
 from bertsmith.serving.schema import Asked
 
 _MOST_MARKS = 1000
+_LARGEST_ANSWER = 2**24
+# an object of JSON takes as much memory
+OBJECT = 64
+"""The size of an item of an answer that is an object, as numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,17 @@ class Service:
             which = "no model" if name is None else f"not the model {printable(name)!r}"
             raise Malformed(f"{which} answers with {' or '.join(kinds)}", parameter="model")
         return able[0]
+
+    def check_size(self, items: int, numbers: int) -> None:
+        """Raise `TooMuch` where an answer would have many items that are large as so many numbers.
+
+        A short request may ask for an answer that does not fit into memory.
+        """
+        if items * numbers > _LARGEST_ANSWER:
+            raise TooMuch(
+                f"the answer would have about {items:,} items, and {_LARGEST_ANSWER // numbers:,} "
+                "are given at once; ask for fewer"
+            )
 
     async def ask(self, chosen: Chosen, inputs: Sequence[Input]) -> list[Outcome]:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
