@@ -81,7 +81,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="shorter, fewer clients, four parts")
     parser.add_argument("--only", help="parts, by commas")
     parser.add_argument("--clients", type=int, help="connections of a closed loop; 1,000")
-    parser.add_argument("--seconds", type=float, help="of closed, kill, hangups and stop; 600")
+    parser.add_argument("--seconds", type=float, help="of closed; 600")
+    parser.add_argument("--fault-seconds", type=float, help="of kill, hangups and stop; 60 each")
     parser.add_argument("--overload-seconds", type=float, help="300")
     parser.add_argument("--soak-seconds", type=float, default=1800.0)
     parser.add_argument("--turn-seconds", type=float, help="of each rival's turn; 20")
@@ -97,6 +98,7 @@ def parse() -> argparse.Namespace:
         "only": (",".join(QUICK), ",".join(PARTS)),
         "clients": (64, 1000),
         "seconds": (20.0, 600.0),
+        "fault_seconds": (15.0, 60.0),
         "overload_seconds": (15.0, 300.0),
         "turn_seconds": (6.0, 20.0),
         "turns": (2, 3),

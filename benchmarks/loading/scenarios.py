@@ -149,8 +149,8 @@ def _ask_together(port: int, body: bytes, count: int) -> list[int]:
 
 def kill(bench: Bench, server: Server) -> dict[str, Any]:
     """Kill a worker under load."""
-    load = bench.load(server)
-    moment = bench.options.seconds / 3
+    load = bench.load(server, seconds=bench.options.fault_seconds)
+    moment = bench.options.fault_seconds / 3
     time.sleep(moment)
     known = set(server.workers())
     victim = sorted(known)[-1]
@@ -178,7 +178,7 @@ def _since(began: float) -> float:
 def hangups(bench: Bench, server: Server) -> dict[str, Any]:
     """Let half of the clients hang up."""
     with Watch(server) as watch:
-        found = bench.load(server, hang_up=0.5).result()
+        found = bench.load(server, hang_up=0.5, seconds=bench.options.fault_seconds).result()
     outcome(bench, "hangups", found)
     bench.tell("hangups", "memory", f"{watch.peak / MB:.0f} MB")
     after = bench.load(server, seconds=3.0).result()
@@ -201,8 +201,8 @@ def soak(bench: Bench, server: Server) -> dict[str, Any]:
 def stop(bench: Bench) -> dict[str, Any]:
     """Send SIGTERM under load: whatever was accepted is answered."""
     with our_server(bench) as server:
-        load = bench.load(server)
-        time.sleep(bench.options.seconds / 2)
+        load = bench.load(server, seconds=bench.options.fault_seconds)
+        time.sleep(bench.options.fault_seconds / 2)
         server.process.send_signal(signal.SIGTERM)
         began = time.perf_counter()
         status = server.process.wait(120)
