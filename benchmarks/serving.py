@@ -50,10 +50,12 @@ from loading.servers import Server
 PARTS = ("closed", "overload", "long", "rivals", "kill", "hangups", "stop", "soak")
 QUICK = PARTS[:4]
 SERVED: dict[str, Callable[[Bench, Server], dict[str, Any]]] = {
-    "closed": closed, "overload": overload, "long": long, "kill": kill, "hangups": hangups,
+    "closed": closed, "long": long, "kill": kill, "hangups": hangups,
     "soak": soak,
 }  # fmt: skip
-SEPARATE: dict[str, Callable[[Bench], dict[str, Any]]] = {"stop": stop, "rivals": rivals}
+SEPARATE: dict[str, Callable[[Bench], dict[str, Any]]] = {
+    "overload": overload, "stop": stop, "rivals": rivals,
+}  # fmt: skip
 
 
 def main() -> None:

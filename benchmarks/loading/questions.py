@@ -36,8 +36,8 @@ SHARES = {
     "vectors": 30, "classes": 25, "tags": 15, "spans": 10, "multi-label": 5, "regression": 5,
     "choices": 5, "fill-mask": 5,
 }  # fmt: skip
-# of the weights of a new head, which start with a deviation of 0.02
-_SPREAD = 40.0
+# of the weights of a new head: answers differ, and their logits are no larger than real ones
+_DEVIATION = 0.15
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def build_models(encoder: Path, folder: Path, kinds: list[str]) -> dict[str, Pat
             with torch.no_grad():
                 for name, weights in model.named_parameters():
                     if not name.startswith("encoder."):
-                        weights.mul_(_SPREAD)
+                        weights.mul_(_DEVIATION / model.config.encoder.initial_std)
         found[kind] = folder / kind
         save_model(folder / kind, model, tokenizer)
     return found
