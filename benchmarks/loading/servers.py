@@ -34,17 +34,17 @@ class Server:
     """A server and all processes that it started."""
 
     def __init__(self, name: str, command: list[str], port: int, ready: str, log: Path) -> None:
+        """Start a command; with this Python it finds what is found here."""
         self.name, self.port, self.log = name, port, log
         self._ready = f"http://127.0.0.1:{port}{ready}"
         self._stream: IO[bytes] = log.open("wb")
         environment = {
             name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS"}
         }
-        own = {
-            "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
-            "HF_HUB_OFFLINE": "1",
-            "DO_NOT_TRACK": "1",
-        }
+        own = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        environment.pop("PYTHONPATH", None)
+        if command[0] == sys.executable:
+            own["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._stream, stderr=subprocess.STDOUT,
             env=environment | own,
