@@ -340,6 +340,8 @@ def summary(tally: Tally, load: Load, seconds: float) -> dict[str, Any]:
         "unanswered": tally.sent - sum(len(each) for each in tally.latencies.values()),
         "latency": shown,
         "answers_per_second": during / min(seconds, load.seconds),
+        # of servers that answer many at once, hardly one answer may come in time
+        "answers_per_second_to_the_last": len(tally.finished) / max(tally.finished, default=1.0),
         "tokens_per_second": tally.tokens / min(seconds, load.seconds),
         "each_second": np.bincount(np.array(tally.finished, int)).tolist() if during else [],
         "wrong": dict(tally.wrong),

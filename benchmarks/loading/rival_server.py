@@ -1,7 +1,7 @@
 """Vectors over HTTP as people write it: FastAPI before sentence-transformers, texts in batches.
 
 `python rival_server.py MODEL PORT THREADS PRECISION`, run by the Python that has both. What waits
-is encoded together, at most 64 texts at a time, in one thread beside the event loop; while that
+is encoded together, at most 32 texts at a time, in one thread beside the event loop; while that
 computes, further requests gather.
 """
 
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-_MOST = 64
+_MOST = 32
 
 
 def make_app(folder: str, threads: int, precision: str) -> Any:  # noqa: ANN401
@@ -32,7 +32,7 @@ def make_app(folder: str, threads: int, precision: str) -> Any:  # noqa: ANN401
 
     def encode(texts: list[str]) -> list[list[float]]:
         with torch.inference_mode():
-            found: list[list[float]] = model.encode(texts, batch_size=32).tolist()
+            found: list[list[float]] = model.encode(texts, batch_size=_MOST).tolist()
         return found
 
     async def batches() -> None:

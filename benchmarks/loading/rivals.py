@@ -53,7 +53,7 @@ def rivals(bench: Bench) -> dict[str, Any]:
                     turns[name].append(result)
     for name, results in turns.items():
         found[name] = results
-        rates = [each["answers_per_second"] for each in results]
+        rates = [each["answers_per_second_to_the_last"] for each in results]
         late = [each["latency"]["200"]["p99"] for each in results if "200" in each["latency"]]
         wrong = sum(sum(each["wrong"].values()) for each in results)
         cpu = np.median([each["cpu_server"] for each in results])
