@@ -422,6 +422,8 @@ def test_a_late_answer_does_not_replace_a_later_one(page: Page, fake: Fake) -> N
 def test_a_screen_reader_finds_its_way(page: Page, fake: Fake) -> None:
     fake.answers({"masks": [{"start": 0, "end": 6, "candidates": [
         {"token": "cat", "score": 0.5, "text": "cat"}]}]})  # fmt: skip
+    # what will speak is there before it does
+    assert {("status", ""), ("alert", "")} <= set(page.accessible())
     pick(page, "pretrained", "fill-mask")
     write(page, "text", "[MASK]")
     ask(page)
