@@ -271,7 +271,7 @@ def test_every_example_can_be_sent(model: str, page: Page, fake: Fake) -> None:
         for number in range(count):
             page.evaluate(f"document.querySelectorAll('#examples button')[{number}].click()")
             page.wait(DONE)
-            assert page.evaluate(PROBLEM) == "not today"
+            assert page.evaluate(PROBLEM) == "Not today."
         assert len(fake.asked) == count
         fake.asked.clear()
 
@@ -287,7 +287,7 @@ def test_strings_of_others_are_only_text(page: Page, fake: Fake) -> None:
         assert page.evaluate(SUMMARY) == f"{evil}, 100.0 %"
         fake.refuses(400, evil)
         ask(page)
-        assert page.evaluate(PROBLEM) == evil
+        assert page.evaluate(PROBLEM) == f"{evil}."
     finally:
         fake.models[0]["name"] = usual
     assert page.evaluate("document.querySelectorAll('img, b').length") == 0
@@ -308,17 +308,17 @@ def test_strings_of_others_are_only_text(page: Page, fake: Fake) -> None:
         ),
         (
             413, "the input has 612 tokens, and the model reads 512", {},
-            "the input has 612 tokens, and the model reads 512 Shorten the text, or tick "
+            "The input has 612 tokens, and the model reads 512. Shorten the text, or tick "
             "“Cut off what is too long”.",
         ),
         (
             503, "draining", {},
             "The server cannot answer now: it is starting, stopping, or a worker was replaced. "
-            "Try again soon. (draining)",
+            "Try again soon. (Draining.)",
         ),
-        (504, "30 s", {}, "The answer took too long. (30 s)"),
-        (500, "a fault", {}, "The server failed (500). a fault"),
-        (422, "no [MASK] in the text", {}, "no [MASK] in the text"),
+        (504, "30 s", {}, "The answer took too long. (30 s.)"),
+        (500, "a fault", {}, "The server failed (500). A fault."),
+        (422, "no [MASK] in the text", {}, "No [MASK] in the text."),
     ],
 )  # fmt: skip
 def test_an_error_is_said_in_words(
@@ -343,7 +343,7 @@ def test_truncation_is_asked_for(page: Page, fake: Fake) -> None:
     write(page, "text", "long")
     ask(page)
     assert fake.asked[0]["truncate"] is True
-    assert page.evaluate(PROBLEM) == "the input has 612 tokens, and the model reads 512"
+    assert page.evaluate(PROBLEM) == "The input has 612 tokens, and the model reads 512."
 
 
 def test_a_server_that_hangs_up_is_noticed(page: Page, fake: Fake) -> None:

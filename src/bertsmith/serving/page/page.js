@@ -8,10 +8,14 @@ const PAUSE = 350; // milliseconds without a key before an answer while typing
 const byId = (id) => document.getElementById(id);
 const state = { models: [], values: {}, asking: null, number: 0, timer: 0 };
 
+function asSentence(text) {
+  return text && text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}
+
 // Words for what went wrong; the server's own message comes first where it names the mistake.
 export function wordsFor(status, body, retryAfter) {
   const error = body?.error;
-  const message = (typeof error === "string" ? error : error?.message) ?? "";
+  const message = asSentence((typeof error === "string" ? error : error?.message) ?? "");
   if (status === 0) return "The server cannot be reached. Is it still running?";
   if (status === 401 || status === 403) return "The server asks for a key, or does not know this one.";
   if (status === 429) {
