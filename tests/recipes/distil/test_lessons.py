@@ -168,8 +168,7 @@ def test_outputs_on_the_disk_are_made_once(
     assert len(list((tmp_path / "kept").iterdir())) == 2
 
 
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("method", ["distilbert", "tinybert"])
+@pytest.mark.parametrize(("method", "cached"), [("distilbert", True), ("tinybert", False)])
 def test_a_stopped_lesson_goes_on_to_the_same_end(
     method: Method, cached: bool, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

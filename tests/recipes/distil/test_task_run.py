@@ -12,12 +12,14 @@ import pytest
 
 from bertsmith.core.errors import OutOfMemory, UserError
 from bertsmith.network.config import EncoderConfig, ModelConfig
-from bertsmith.network.model import build_model
-from bertsmith.recipes.distil import recipe
-from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.distil import recipe, sizing
+from bertsmith.recipes.distil.comparison import Speed
+from bertsmith.recipes.distil.config import DistilConfig, Method, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.task import DistilOutcome
 from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.inputs import read_inputs
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -172,3 +174,41 @@ def test_a_teacher_larger_than_memory_is_refused(
     monkeypatch.setattr(recipe, "free_memory", lambda device: 1000)
     with pytest.raises(OutOfMemory, match="the teacher's weights are 0 MB, and 0 MB are free"):
         distil(DistilConfig(**options))
+
+
+@pytest.mark.parametrize(
+    ("target", "methods", "shape"),
+    # by the fake speed a half is as fast as its share of weights says
+    [("1.5x", ("distilbert",), (1, 24)), ("3x", ("minilm",), (2, 9)), ("20x", ("minilm",), None)],
+)
+def test_auto_takes_the_largest_student_that_is_fast_enough(
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    methods: tuple[Method, ...],
+    shape: tuple[int, int] | None,
+) -> None:
+    def fake(models: dict[str, Model], *_: Any, **__: Any) -> dict[str, Speed]:  # noqa: ANN401
+        blocks = {
+            name: sum(each.numel() for each in model.encoder.blocks.parameters())
+            for name, model in models.items()
+        }
+        return {name: Speed(bulk=1e6 / n, single=0.1, engine="") for name, n in blocks.items()}
+
+    monkeypatch.setattr(sizing, "measure_speeds", fake)
+    inputs = read_inputs(options["teacher"], options["data"], None, None, QUICK)
+    prepared = inputs.prepared(QUICK)
+    student = StudentConfig(student="auto", target=target)
+    config = DistilConfig(**options | {"student": student, "method": methods})
+    if shape is None:
+        with pytest.raises(UserError, match="no student of the sizes tried is 20 times as fast"):
+            sizing.choose_student(config, inputs.base, prepared)
+        return
+    chosen = sizing.choose_student(config, inputs.base, prepared)
+    assert (chosen.layers, chosen.hidden) == shape
+    # none that is larger is fast enough
+    whole = inputs.base.config.encoder
+    for other in sizing._candidates(config, whole):
+        if sizing._weights(other) > sizing._weights(chosen):
+            speeds = fake({"t": inputs.base, "s": sizing._fresh(inputs.base, other)})
+            assert speeds["s"].bulk / speeds["t"].bulk < student.speedup
