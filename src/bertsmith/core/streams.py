@@ -80,6 +80,8 @@ class Purpose(Enum):
     """Order in which a grid's settings are tried: seed."""
     LEARNING_CURVE = 34
     """Examples that the points of a learning curve are trained on: seed."""
+    AUGMENTATION = 35
+    """Words that are replaced in copies of texts, and by what: seed, copy, row."""
 
     # baselines
     FROZEN_ROWS = 40

@@ -82,6 +82,12 @@ class TeachingConfig(Config):
     """The layer whose relations minilm teaches, from 1; the last if not given."""
     relation_heads: int | None = None
     """Relation heads of minilm; if not given 48, or the most below that divide both widths."""
+    augment: int = 0
+    """Copies of each text in which some words are replaced, to teach with beside it; TinyBERT has
+    20. The plain student learns from the texts as they are."""
+    augment_with: Path | None = None
+    """Folder of a pre-trained model, or hub:owner/name, whose masked LM replaces words of one
+    piece; other words, and all without it, by those with the nearest vectors."""
     cache: Path | None = None
     """Folder for the teacher's outputs, which runs with the same teacher and data may share; if not
     given they are in OUT until the run has ended."""
@@ -89,7 +95,9 @@ class TeachingConfig(Config):
     """Disk that they may take; what has no room is computed anew for every batch. 0 keeps none."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"teacher_layer": 1, "relation_heads": 1})
+        check_least(self, {"teacher_layer": 1, "relation_heads": 1, "augment": 0})
+        if self.augment_with is not None and not self.augment:
+            raise ConfigError("--augment-with is for --augment", remedy="give it too, as 10")
         check_range(self, ["temperature"], "(0, 100]")
         check_range(self, ["intermediate"], "(0, 1)")
         check_range(self, ["cache_gigabytes"], "[0, inf)")
@@ -192,6 +200,8 @@ class DistilRun(Config):
     """The student."""
     student_hash: str | None
     """SHA-256 of the weights that it starts from, where a folder was named."""
+    augment_hash: str | None = None
+    """SHA-256 of the weights of the masked LM that replaces words."""
     layers: tuple[int, ...]
     """The teacher's layers that it starts from, from 1."""
     method: tuple[Method, ...]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named
@@ -33,6 +33,7 @@ from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
 from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.distil.augment import Augmenter, check_masked_lm
 from bertsmith.recipes.distil.comparison import (
     Entrant,
     Speed,
@@ -75,6 +76,7 @@ from bertsmith.recipes.predict.evaluate import check_known
 from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
+from bertsmith.text.examples.example import Example
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.training.threads import quick_choice, threads_of_torch
 from bertsmith.weights.folder import load_model, read_config
@@ -125,6 +127,13 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     place = device_named(config.device)
     folder = RunFolder(config.out)
     inputs, prepared, settings = _read(config, place)
+    masked_lm = config.teaching.augment_with
+    if masked_lm is not None:
+        masked_lm = model_folder(masked_lm)
+        check_masked_lm(masked_lm)
+        config = replace(config, teaching=replace(config.teaching, augment_with=masked_lm))
+    if config.teaching.augment and not isinstance(prepared.data.train[0], Example):
+        raise ConfigError("--augment is for whole texts and pairs", remedy="leave it out")
     config = replace(config, settings=settings)
     new = _student(config, inputs, prepared, folder, place)
     for method in config.method:
@@ -222,6 +231,7 @@ def _resolved(
         dev_hash=None if dev is None else hash_of(dev),
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
+        augment_hash=_hash_of_model(config.teaching.augment_with),
         layers=new.layers,
         method=config.method,
         plain=config.plain,
@@ -229,9 +239,13 @@ def _resolved(
         threads=torch.get_num_threads(),
         device=device.type,
         # where outputs are kept changes nothing
-        teaching=replace(config.teaching, cache=None),
+        teaching=replace(config.teaching, cache=None, augment_with=None),
         settings=config.settings,
     )
+
+
+def _hash_of_model(folder: Path | None) -> str | None:
+    return None if folder is None else weights_hash(folder)
 
 
 def _parallel(
@@ -302,9 +316,10 @@ class _Distillation:
 
     def _train(self) -> dict[str, list[TrialResult]]:
         seeds = range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
-        lessons = self._lessons()
+        prepared = self._augmented()
+        lessons = self._lessons(prepared)
         trials = [
-            self._trial(method, seed, number, lesson)
+            replace(self._trial(method, seed, number, lesson), prepared=prepared)
             for method, lesson in lessons.items()
             for number, seed in enumerate(seeds, 1)
         ]
@@ -329,7 +344,28 @@ class _Distillation:
             lesson=lesson,
         )
 
-    def _lessons(self) -> dict[str, Lesson]:
+    def _augmented(self) -> Prepared:
+        """Return the rows to teach with: copies of the texts beside them, where they are asked."""
+        teaching, prepared = self.config.teaching, self.prepared
+        if not teaching.augment or self._taught():
+            return prepared
+        teacher, tokenizer = load_model(self.config.teacher)
+        augmenter = Augmenter(
+            teacher=teacher, tokenizer=tokenizer, masked_lm=teaching.augment_with,
+            seed=self.run.settings.seed,
+        )  # fmt: skip
+        rows = augmenter.copies(prepared.data.train, teaching.augment)
+        return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
+
+    def _taught(self) -> bool:
+        """Return whether all trainings with a teacher have a result."""
+        return all(
+            self.trials.result(self._trial(m, self.run.settings.seed + n, n, LABELS)) is not None
+            for m in self.run.method
+            for n in range(self.run.seeds)
+        )
+
+    def _lessons(self, prepared: Prepared) -> dict[str, Lesson]:
         """Return the lesson of each method; the teacher's outputs are made, if they are kept."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
@@ -337,13 +373,8 @@ class _Distillation:
         for method in config.method:
             lessons = lessons_of(method, *encoders, config.teaching, answer, seed=0)
             wanted = wanted | replace(wanted, taps=lessons.taps)
-        taught = TaughtRows(config.teacher, self.prepared.train, wanted, self.device)
-        done = all(
-            self.trials.result(self._trial(m, config.settings.seed + n, n, LABELS)) is not None
-            for m in config.method
-            for n in range(config.seeds)
-        )
-        if not done:
+        taught = TaughtRows(config.teacher, prepared.train, wanted, self.device)
+        if not self._taught():
             place = config.teaching.cache or self.folder.path / _OUTPUTS
             taught = taught.keep(place.resolve(), config.teaching.cache_gigabytes)
         return {
