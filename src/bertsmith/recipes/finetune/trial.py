@@ -201,13 +201,7 @@ def run_trial(
         folder.path.mkdir(parents=True, exist_ok=True)
     objective = lesson.objective(prepared, config, seed)
     watched = _Watched(objective, every=max(1, steps // POINTS))
-    # dev has other tokens, so evaluation during training needs the whole token table
-    part = (
-        nullcontext(prepared.train)
-        if config.patience
-        else trimmed_embeddings(model, prepared.train)
-    )
-    with part as examples:
+    with _training_rows(model, prepared, config) as examples:
         fitting = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
@@ -240,6 +234,16 @@ def run_trial(
         elapsed=state.elapsed + whole.elapsed - fitted,
     )
     return result, measured, model
+
+
+def _training_rows(
+    model: Model, prepared: Prepared, config: FinetuneSettings
+) -> AbstractContextManager[EncodedExamples]:
+    """Return the training rows, with ids of trimmed embeddings where nothing else is read."""
+    # dev has other tokens, so evaluation during training needs the whole token table
+    if config.patience:
+        return nullcontext(prepared.train)
+    return trimmed_embeddings(model, prepared.train)
 
 
 def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessing:
