@@ -37,11 +37,15 @@ def conclusions(
         if not difference.certain:
             line += "; it may well be luck"
         lines.append(line)
-    if gap < _SMALL_GAP:
+    if gap <= 0:
         lines.append(
-            f"the plain student is {100 * abs(gap):.2f} points "
-            f"{'below' if gap >= 0 else 'above'} the teacher: so small a gap proves little, a "
-            "smaller student would show more"
+            f"the plain student is {-100 * gap:.2f} points above the teacher: there is nothing to "
+            "learn from it; train the teacher better, or take a smaller student"
+        )
+    elif gap < _SMALL_GAP:
+        lines.append(
+            f"the plain student is {100 * gap:.2f} points below the teacher: so small a gap proves "
+            "little, a smaller student would show more"
         )
     return lines
 
