@@ -129,6 +129,7 @@ REFUSED: dict[str, tuple[Callable[[Path, dict[str, Any]], dict[str, Any]], str]]
         lambda path, options: {"method": ("minilm", "tinybert")}, "names 2, and a store is for one",
     ),
     "no budget": (lambda path, options: {"steps": None}, "either steps or minutes"),
+    "dev": (lambda path, options: {"dev": path}, "--dev is for labelled examples"),
     "no size": (
         lambda path, options: {"student": StudentConfig(student="auto")}, "for labelled examples",
     ),

@@ -139,6 +139,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "must divide 24 and 24",
     ),
     "minutes": (lambda path, options: {"minutes": 3.0}, "--minutes is for a store"),
+    "patience": (
+        lambda path, options: {"settings": replace(QUICK, patience=2), "method": ("minilm",)},
+        "--patience could end tinybert and minilm before",
+    ),
     "no data": (lambda path, options: {"data": path / "none.csv"}, "no such file or folder"),
     "no student": (_student("nowhere"), "no such folder"),
 }  # fmt: skip

@@ -55,12 +55,29 @@ def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
         )
     if config.method == ("static",):
         return distil_static(config)
+    _check_options(config, is_store=is_store)
+    return distil_general(config, clock=clock) if is_store else distil_task(config)
+
+
+def _check_options(config: DistilConfig, *, is_store: bool) -> None:
+    """Raise `ConfigError` for options that are for the other kind of data."""
     if is_store:
-        return distil_general(config, clock=clock)
+        copies = config.teaching.augment or None
+        for name, given in (("dev", config.dev), ("task", config.task), ("augment", copies)):
+            if given is not None:
+                raise ConfigError(
+                    f"--{name} is for labelled examples, and {config.data} is a store",
+                    remedy="leave it out",
+                )
+        return
     for name, value in (("--minutes", config.minutes), ("--steps", config.steps)):
         if value is not None:
             raise ConfigError(
                 f"{name} is for a store, and {config.data} holds labelled examples",
                 remedy="leave it out, or give --epochs",
             )
-    return distil_task(config)
+    if config.settings.patience and set(config.method) != {"distilbert"}:
+        raise ConfigError(
+            "--patience could end tinybert and minilm before their head learns anything",
+            remedy="leave it out, or give --method distilbert",
+        )
