@@ -26,7 +26,7 @@ def paths(heads: NDArray[np.int64], width: int) -> torch.Tensor:
     return found
 
 
-def sentences(count: int = 60) -> list[ProbedSentence]:
+def sentences(count: int = 40) -> list[ProbedSentence]:
     """Random trees. Layer 0 knows the word, layer 1 the tag, layer 2 the tree."""
     random = np.random.default_rng(5)
     made = []
@@ -70,9 +70,9 @@ def known() -> list[ProbedSentence]:
 
 
 def test_probes_read_what_is_there_and_nothing_else(known: list[ProbedSentence]) -> None:
-    found = probe(known, epochs=25)
+    found = probe(known, epochs=20)
     assert found.learned + found.measured == len(known)
-    assert found.measured == 18
+    assert found.measured == 12
     assert found.edges["attention"].task == 1.0
     assert found.edges["attention"].task > found.edges["distance and words"].task + 0.3
     # what only the word decides is learned from the word
@@ -93,6 +93,6 @@ def test_punctuation_is_no_edge(known: list[ProbedSentence]) -> None:
         replace(each, punctuation=np.arange(len(each.words)) == len(each.words) - 1)
         for each in known
     ]
-    plain = probe(known[:20], epochs=1)
-    assert probe(marked[:20], epochs=1).structure != plain.structure
-    assert probe(known[:20], epochs=1) == plain
+    plain = probe(known[:10], epochs=1)
+    assert probe(marked[:10], epochs=1).structure != plain.structure
+    assert probe(known[:10], epochs=1) == plain

@@ -17,20 +17,24 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.inspect.recipe import inspect as recipe
-from bertsmith.reports import drawing, inspection
+from bertsmith.reports import drawing, inspection, layers
 from bertsmith.reports.drawing import Drawing
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 
 HOSTILE = "word1 </script><script>alert(1)</script> \u202e word2 good"
-DRAWINGS = ("grouped_bars", "head_grid", "head_map", "layer_lines", "layer_panels")
+DRAWINGS = (
+    "grouped_bars", "head_map", "heat_map", "layer_lines", "layer_panels", "use_map",
+)  # fmt: skip
 
 
 @pytest.fixture
 def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawings out: matplotlib takes longer for them than all the rest."""
-    for name in DRAWINGS:
-        monkeypatch.setattr(inspection, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
+    for module in (inspection, layers):
+        for name in DRAWINGS:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
 
 
 inspect: Any = python_function("inspect", InspectConfig, recipe)
@@ -104,6 +108,31 @@ def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_
         inspect(base_folder, str(trees), out=out, max_words=3)
 
 
+@pytest.mark.usefixtures("unpainted")
+def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    lines = [" ".join(f"word{n}" for n in random.integers(0, 9, 6)) for _ in range(30)]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out = tmp_path / "page.html"
+    found = inspect(
+        base_folder, str(tmp_path / "texts.txt"), out=out, against=base_folder,
+        words=["Word3", "nowhere"], sample=20,
+    )  # fmt: skip
+    # the same model has not moved
+    np.testing.assert_allclose(np.diag(found["similarity"]["cka"]), 1, atol=1e-5)
+    np.testing.assert_allclose(np.diag(found["similarity"]["rsa"]), 1, atol=1e-5)
+    assert np.array(found["similarity"]["cka"]).shape == (3, 3)
+    assert found["similarity"]["words"] == 120
+    (uses,) = found["words"]
+    assert (uses["word"], len(uses["self_similarity"])) == ("Word3", 3)
+    assert len(uses["uses"]) == sum("word3" in line.split() for line in lines)
+    assert all(use["words"][use["place"]] == "word3" for use in uses["uses"])
+    assert len(found["anisotropy"]) == 3
+    page = out.read_text(encoding="utf-8")
+    assert "Uses of Word3" in page
+    assert "What moved" in page
+
+
 def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"name a page: page\.html"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.json")
@@ -139,4 +168,4 @@ def test_drawings_take_the_colours_of_the_page() -> None:
         assert each.svg.startswith("<svg")
         assert "var(--ink)" in each.svg
         assert set(re.findall(r' id="([^"-]+)', each.svg)) == {name}
-    assert drawing.head_grid("c", values, "A grid").svg == ""
+    assert drawing.heat_map("c", values, "A grid", as_svg=False).svg == ""

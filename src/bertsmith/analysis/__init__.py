@@ -8,5 +8,8 @@ than a pass over the corpus is computed on a fixed `sampling` of its texts: `dis
 heads and their map, `gradients` of a loss by attention, and `probes`, which show what a small model
 can read from attention and from each layer. `inspection` does all of it for one model.
 
+`states` are hidden states of words; `similarity` compares the layers of two models by them, and
+`context` the uses of one word.
+
 Nothing here trains the model, writes files or knows the command line.
 """

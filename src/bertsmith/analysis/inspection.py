@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsmith.analysis.attention import LayerAttention, Scan, scan
+from bertsmith.analysis.context import WordFigures
 from bertsmith.analysis.distances import classical_map, head_distances
 from bertsmith.analysis.gradients import GradientFigures, attention_gradients
 from bertsmith.analysis.heads import (
@@ -37,6 +38,7 @@ from bertsmith.analysis.relations import (
     best_words,
 )
 from bertsmith.analysis.sampling import Sample
+from bertsmith.analysis.similarity import Similarity
 from bertsmith.analysis.words import word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids, Segments
@@ -53,11 +55,15 @@ _FEWEST_PROBED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A text or pair as the model reads it; `parsed` is there for a sentence of a treebank."""
+    """A text or pair as the model reads it; `parsed` is there for a sentence of a treebank.
+
+    `words` are those of a single text.
+    """
 
     ids: Ids
     segments: Segments
     line: int
+    words: tuple[str, ...] = ()
     parsed: Parsed | None = None
 
 
@@ -93,7 +99,8 @@ class Inspection:
 
     `statistics` are (layers, heads) by name. `distances` (heads, heads) and `points` (heads, 2) are
     of all heads, layer by layer; `map_share` is the variance that the map keeps. `control` are the
-    relations of a model with random weights.
+    relations of a model with random weights, `similarity` is that to the layers of another model.
+    `uses` are of single words, to be compared with the `anisotropy` of each layer.
     """
 
     layers: int
@@ -111,6 +118,9 @@ class Inspection:
     control: Sequence[RelationFigures] = ()
     examples: Mapping[str, Sequence[RelationExample]]
     probes: ProbeFigures | None = None
+    similarity: Similarity | None = None
+    uses: Sequence[WordFigures] = ()
+    anisotropy: NDArray[np.float64] | None = None
 
 
 def inspect_attention(

@@ -87,7 +87,8 @@ class Purpose(Enum):
     FROZEN_ROWS = 40
     """Examples that models on frozen vectors learn from."""
     LAYER_MIX = 41
-    """Weights of the linear model that learns a mix of frozen layers."""
+    """Weights of the linear model that learns a mix of frozen layers; of words, the order in which
+    it learns from them: epoch."""
     TFIDF_ROWS = 42
     """Examples that TF-IDF learns from where all would take too long."""
     FOLDS = 43

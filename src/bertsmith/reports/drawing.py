@@ -185,27 +185,54 @@ def layer_lines(
         return finished(name)
 
 
-def head_grid(name: str, values: Values, title: str) -> Drawing:
-    """Draw a value for each head (layers, heads) as a heat map with its numbers, as PNG alone."""
-    layers, heads = values.shape
-    with _drawn((1.6 + 0.62 * heads, 1.2 + 0.42 * layers), as_svg=False) as (figure, finished):
+def heat_map(
+    name: str,
+    values: Values,
+    title: str,
+    *,
+    labels: tuple[str, str] = ("layer", "head"),
+    first: tuple[int, int] = (1, 1),
+    as_svg: bool = True,
+) -> Drawing:
+    """Draw values (rows, columns) with their numbers; `first` numbers the first row and column.
+
+    Without `as_svg` as PNG alone.
+    """
+    rows, columns = values.shape
+    with _drawn((1.6 + 0.62 * columns, 1.2 + 0.42 * rows), as_svg=as_svg) as (figure, finished):
         axes = figure.subplots()
         image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
         middle = (float(np.nanmax(values)) or 1.0) * 0.6
-        for layer, row in enumerate(values):
-            for head, value in enumerate(row):
-                dark = value < middle
+        for row, own in enumerate(values):
+            for column, value in enumerate(own):
                 axes.text(
-                    head, layer, f"{value:.2f}", ha="center", va="center", fontsize=8,
-                    color="white" if dark else "black",
+                    column, row, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                    color="white" if value < middle else "black",
                 )  # fmt: skip
-        axes.set_xticks(range(heads), [str(each) for each in range(1, heads + 1)])
-        axes.set_yticks(range(layers), [str(each) for each in range(1, layers + 1)])
+        axes.set_xticks(range(columns), [str(first[1] + each) for each in range(columns)])
+        axes.set_yticks(range(rows), [str(first[0] + each) for each in range(rows)])
         axes.grid(visible=False)
-        axes.set_xlabel("head")
-        axes.set_ylabel("layer")
+        axes.set_ylabel(labels[0])
+        axes.set_xlabel(labels[1])
         axes.set_title(_safe(title), fontsize=11, loc="left")
         figure.colorbar(image, ax=axes, pad=0.01)
+        return finished(name)
+
+
+def use_map(name: str, points: Values, clusters: NDArray[np.int64]) -> Drawing:
+    """Draw the uses of a word (uses, 2) as points, a colour and a mark for each cluster."""
+    with _drawn((8.5, 5)) as (figure, finished):
+        axes = figure.subplots()
+        for cluster in range(int(clusters.max()) + 1):
+            own = points[clusters == cluster]
+            axes.scatter(
+                *own.T, s=36, color=COLOURS[cluster % len(COLOURS)], linewidths=0,
+                marker=MARKS[cluster % len(MARKS)], label=f"cluster {cluster + 1} ({len(own)})",
+            )  # fmt: skip
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set_xlabel("first axis of the map")
+        axes.set_ylabel("second axis")
+        figure.legend(loc="outside upper left", ncols=5, fontsize=9)
         return finished(name)
 
 

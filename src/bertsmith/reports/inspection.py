@@ -17,20 +17,19 @@ from numpy.typing import NDArray
 
 from bertsmith.analysis.heads import SHARES, STATISTICS
 from bertsmith.analysis.inspection import Inspection
-from bertsmith.analysis.probes import ProbeFigures, Score
 from bertsmith.analysis.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.core import VERSION
-from bertsmith.core.printable import counted, html, json_text, printable
+from bertsmith.core.printable import counted, json_text, printable
 from bertsmith.reports.drawing import (
     Drawing,
     grouped_bars,
-    head_grid,
     head_map,
+    heat_map,
     layer_lines,
     layer_panels,
 )
+from bertsmith.reports.layers import layer_numbers, layer_sections, plain, safe
 
-_LONGEST = 10_000
 _PANELS = ("self", "next", "previous", "cls", "sep", "punctuation", "distance", "entropy")
 _RELATIONS = 12
 
@@ -42,31 +41,31 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "heads": found.heads,
         "texts": found.texts,
         "tokens": found.tokens,
-        "statistics": {name: _plain(values) for name, values in found.statistics.items()},
+        "statistics": {name: plain(values) for name, values in found.statistics.items()},
         "frequent_tokens": [
-            {"token": each.token, "count": each.count, "attention": _plain(each.attention)}
+            {"token": each.token, "count": each.count, "attention": plain(each.attention)}
             for each in found.frequent
         ],
-        "distances": _plain(found.distances),
-        "map": _plain(found.points),
+        "distances": plain(found.distances),
+        "map": plain(found.points),
         "map_share": round(found.map_share, 6),
         "gradients": None
         if found.gradients is None
         else {
             "loss": found.gradients.loss,
-            "sep": _plain(found.gradients.of("sep"), 12),
-            "cls": _plain(found.gradients.of("cls"), 12),
-            "all": _plain(found.gradients.of("all"), 12),
+            "sep": plain(found.gradients.of("sep"), 12),
+            "cls": plain(found.gradients.of("cls"), 12),
+            "all": plain(found.gradients.of("all"), 12),
         },
         "relations": [_relation(each) for each in found.relations],
-        "probes": None if found.probes is None else _probe_numbers(found.probes),
+        **layer_numbers(found),
         "control_relations": [_relation(each) for each in found.control],
         "sample": [
             {
                 "line": text.line,
                 "tokens": [printable(token) for token in text.tokens],
                 "statistics": {
-                    name: _plain(values, 4)
+                    name: plain(values, 4)
                     for name, values in text.statistics.items()
                     if not np.isnan(values).all()
                 },
@@ -88,34 +87,8 @@ def _relation(each: RelationFigures) -> dict[str, Any]:
         "held_out": None if np.isnan(each.held_out) else round(each.held_out, 6),
         "offset": each.offset,
         "offset_accuracy": round(each.offset_accuracy, 6),
-        "heads": {name: _plain(each.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
+        "heads": {name: plain(each.accuracy[n]) for n, name in enumerate(DIRECTIONS)},
     }
-
-
-def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
-    def score(each: Score) -> dict[str, float]:
-        return {"task": round(each.task, 6), "control": round(each.control, 6)}
-
-    return {
-        "sentences_learned": probes.learned,
-        "sentences_measured": probes.measured,
-        "edges": {name: score(each) for name, each in probes.edges.items()},
-        "fixed_offset": round(probes.fixed_offset, 6),
-        "tags_by_layer": [score(each) for each in probes.tags],
-        "commonest_tag": round(probes.commonest_tag, 6),
-        "tag_of_word": round(probes.tag_of_word, 6),
-        "structure_by_layer": [
-            {"uuas": round(edges, 6), "spearman": round(ranks, 6)}
-            for edges, ranks in probes.structure
-        ],
-    }
-
-
-def _plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
-    """Return nested lists, with None for NaN."""
-    rounded = np.round(values, digits).astype(object)
-    rounded[np.isnan(values)] = None
-    return rounded.tolist()
 
 
 class InspectionPage:
@@ -131,31 +104,31 @@ class InspectionPage:
         if found.relations:
             self._relations()
             self._sentences()
-        if found.probes is not None:
-            self._probes(found.probes)
         self._tokens()
         self._map()
         self._gradients()
-        self._section("How this was made", "".join(f"<p>{_safe(note)}</p>" for note in notes))
+        for title, content in layer_sections(found, self._figure):
+            self._section(title, content)
+        self._section("How this was made", "".join(f"<p>{safe(note)}</p>" for note in notes))
 
     def html(self) -> str:
         """Return the whole page."""
         found = self._found
         page = resources.files("bertsmith.reports").joinpath("inspection_page.html")
         links = "".join(
-            f'<li><a href="#section-{number}">{_safe(title)}</a></li>'
+            f'<li><a href="#section-{number}">{safe(title)}</a></li>'
             for number, (title, _) in enumerate(self._sections, 1)
         )
         sections = "\n".join(
-            f'<section id="section-{number}"><h2>{_safe(title)}</h2>{body}</section>'
+            f'<section id="section-{number}"><h2>{safe(title)}</h2>{body}</section>'
             for number, (title, body) in enumerate(self._sections, 1)
         )
         size = f"{counted(found.layers, 'layer')} of {counted(found.heads, 'head')}"
         read = f"{counted(found.texts, 'text')}, {counted(found.tokens, 'token')}"
         return Template(page.read_text(encoding="utf-8")).substitute(
-            title=_safe(f"What the heads of {self._model} attend to"),
-            subtitle=_safe(f"{size}, over {self._file}: {read}"),
-            version=_safe(VERSION),
+            title=safe(f"What the heads of {self._model} attend to"),
+            subtitle=safe(f"{size}, over {self._file}: {read}"),
+            version=safe(VERSION),
             body=f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n{sections}',
             # a script ends at its closing tag, wherever that stands
             data=json_text(self._data()).replace("<", "\\u003c"),
@@ -206,13 +179,13 @@ class InspectionPage:
     def _figure(self, name: str, drawing: Drawing, label: str, words: str) -> str:
         """Keep a drawing, and return it with the words beneath it."""
         self.drawings[name] = drawing
-        picture = f'<div role="img" aria-label="{_safe(label)}">{drawing.svg}</div>'
-        return f"<figure>{picture}<figcaption>{_safe(words)}</figcaption></figure>"
+        picture = f'<div role="img" aria-label="{safe(label)}">{drawing.svg}</div>'
+        return f"<figure>{picture}<figcaption>{safe(words)}</figcaption></figure>"
 
     def _heads(self) -> None:
         found = self._found
         options = "".join(
-            f'<option value="{name}">{_safe(STATISTICS[name])}</option>'
+            f'<option value="{name}">{safe(STATISTICS[name])}</option>'
             for name, values in found.statistics.items()
             if not np.isnan(values).all()
         )
@@ -235,7 +208,7 @@ class InspectionPage:
             f'<select id="statistic">{options}</select></span> <span id="unit"></span></div>'
             f'<div class="wide"><table class="grid" id="grid"><thead><tr><td></td>{header}</tr>'
             f"</thead><tbody>{rows}</tbody></table></div>"
-            f'<p class="note">{_safe(self._extremes())}</p>'
+            f'<p class="note">{safe(self._extremes())}</p>'
             '<h3 id="head-title"></h3><ul class="facts" id="facts"></ul>'
             '<h3 id="texts-title"></h3><ol class="texts" id="texts"></ol>'
             "<h3>Attention in this text</h3>"
@@ -245,7 +218,7 @@ class InspectionPage:
         self._section("Heads", body)
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
-            grid = head_grid(f"grid-{name}", found.statistics[name], STATISTICS[name])
+            grid = heat_map(f"grid-{name}", found.statistics[name], STATISTICS[name], as_svg=False)
             self.drawings[f"grid-{name}"] = grid
 
     def _extremes(self) -> str:
@@ -329,7 +302,7 @@ class InspectionPage:
         name = "all relations" if each.name == ALL else each.name
         held_out = "–" if np.isnan(each.held_out) else f"{100 * each.held_out:.1f} %"
         cells = [
-            f'<th scope="row" class="whole">{_safe(name)}</th>',
+            f'<th scope="row" class="whole">{safe(name)}</th>',
             f'<td class="number">{each.count:,}</td>',
             f'<td class="whole">{layer}-{head}, {DIRECTIONS[direction]}</td>',
             f'<td class="number">{100 * each.best_accuracy:.1f} %</td>',
@@ -347,7 +320,7 @@ class InspectionPage:
         named = [each.name for each in self._found.relations[1:] if self._found.examples[each.name]]
         if not named:
             return
-        options = "".join(f"<option>{_safe(name)}</option>" for name in named)
+        options = "".join(f"<option>{safe(name)}</option>" for name in named)
         body = (
             '<div class="controls"><span><label for="relation">Relation</label>'
             f'<select id="relation">{options}</select></span></div>'
@@ -357,59 +330,6 @@ class InspectionPage:
         )
         self._section("The sentences behind a relation", body)
 
-    def _probes(self, probes: ProbeFigures) -> None:
-        series = {
-            "task": [each.task for each in probes.edges.values()],
-            "control task": [each.control for each in probes.edges.values()],
-        }
-        edges = grouped_bars(
-            "probes-edges", list(probes.edges), series, "share of words whose head is found"
-        )
-        best = max(probes.edges.items(), key=lambda item: item[1].task)
-        words = (
-            f"The head of each word, read by a linear probe from {best[0]} best "
-            f"({100 * best[1].task:.1f} %, selectivity {100 * best[1].selectivity:+.1f} points; "
-            f"the commonest offset finds {100 * probes.fixed_offset:.1f} %). In the control task "
-            "each word of the vocabulary attaches to the first, last or next word, whatever the "
-            f"sentence. {counted(probes.learned, 'sentence')} to learn from, "
-            f"{probes.measured:,} others to measure."
-        )
-        body = self._figure("probes-edges", edges, "probes of the head of each word", words)
-        tags = layer_lines(
-            "probes-tags",
-            {
-                "part of speech": [each.task for each in probes.tags],
-                "control task": [each.control for each in probes.tags],
-                "selectivity": [each.selectivity for each in probes.tags],
-            },
-            y_label="accuracy", first=0, percent=True,
-        )  # fmt: skip
-        top = max(range(len(probes.tags)), key=lambda layer: probes.tags[layer].task)
-        words = (
-            f"Parts of speech are read best from layer {top} "
-            f"({100 * probes.tags[top].task:.1f} %). A word's commonest tag in training scores "
-            f"{100 * probes.tag_of_word:.1f} %. The "
-            "control task gives each word of the vocabulary a random tag; layers that remember "
-            "the word do well at it. Selectivity is the difference (Hewitt and Liang 2019)."
-        )
-        body += self._figure("probes-tags", tags, "part of speech by layer", words)
-        trees = layer_lines(
-            "probes-structure",
-            {
-                "edges of the tree found (UUAS)": [edges for edges, _ in probes.structure],
-                "rank correlation of distances": [ranks for _, ranks in probes.structure],
-            },
-            y_label="score", first=0,
-        )  # fmt: skip
-        top = max(range(len(probes.structure)), key=lambda layer: probes.structure[layer][0])
-        words = (
-            "Trees as distances: a linear map of a layer in which squared distances between words "
-            f"are those in the tree (Hewitt and Manning 2019). Layer {top} has most of it: "
-            f"{100 * probes.structure[top][0]:.1f} % of the edges, without punctuation."
-        )
-        body += self._figure("probes-structure", trees, "trees by layer", words)
-        self._section("What probes read", body)
-
     def _tokens(self) -> None:
         found = self._found
         rows = ""
@@ -417,7 +337,7 @@ class InspectionPage:
             layer, head = np.unravel_index(each.attention.argmax(), each.attention.shape)
             share = each.count / found.tokens
             rows += (
-                f'<tr><th scope="row">{_safe(each.token)}</th>'
+                f'<tr><th scope="row">{safe(each.token)}</th>'
                 f'<td class="number">{100 * share:.1f} %</td>'
                 f'<td class="number">{100 * each.attention.mean():.1f} %</td>'
                 f'<td class="number">{each.attention.mean() / share:.2f}</td>'
@@ -496,8 +416,3 @@ def _nothing(found: Inspection) -> list[list[None]]:
 
 def _base64(weights: NDArray[np.uint8]) -> str:
     return base64.b64encode(np.ascontiguousarray(weights).tobytes()).decode("ascii")
-
-
-def _safe(text: str) -> str:
-    """Escape a text, however long."""
-    return html(text, _LONGEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,8 @@ class Rival:
     """A baseline's scores on dev, one set per seed, and its training time in seconds.
 
     `simpler` is true if no network has to be trained; `detail` is a remark for the report;
-    `evidence` is how correct it is on each row of dev, if there is one set of scores.
+    `evidence` is how correct it is on each row of dev, if there is one set of scores; `shares` are
+    the weights of the layers in a learned mix, the last of them the last layer's.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Rival:
     simpler: bool
     detail: str = ""
     evidence: Evidence | None = None
+    shares: tuple[float, ...] = ()
 
     def values(self, name: str) -> list[float]:
         """Return a score of each seed."""
@@ -57,8 +59,10 @@ class Rival:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without the evidence."""
-        values = self.__dict__ | {"scores": list(self.scores)}
+        values = self.__dict__ | {"scores": list(self.scores), "shares": list(self.shares)}
         del values["evidence"]
+        if not self.shares:
+            del values["shares"]
         return values
 
     def to_file(self) -> dict[str, Any]:
@@ -71,7 +75,10 @@ class Rival:
         """Return the baseline from the values of `to_file`."""
         values = data.get("evidence")
         evidence = None if values is None else np.array(values, np.float64)
-        return cls(**data | {"scores": tuple(data["scores"]), "evidence": evidence})
+        shares = tuple(data.get("shares", ()))
+        return cls(
+            **data | {"scores": tuple(data["scores"]), "evidence": evidence, "shares": shares}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,8 +289,8 @@ def frozen_rivals(model: Model, prepared: Prepared) -> list[Rival]:
         ]
     shares = ", ".join(f"{weight:.2f}" for weight in weights)
     name, detail = "frozen, mix of the layers", f"{detail}; shares of the layers: {shares}"
-    rivals.append(_rival(name, prepared, mixed[0], truths, mixed[1], began, detail, simpler=True))
-    return rivals
+    last = _rival(name, prepared, mixed[0], truths, mixed[1], began, detail, simpler=True)
+    return [*rivals, replace(last, shares=tuple(weights))]
 
 
 def _about_texts(prepared: Prepared) -> bool:

@@ -15,6 +15,7 @@ from bertsmith.evaluation.significance import Interval
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import LeftOut, Rival, frozen_rivals, static_rival
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneSettings
+from bertsmith.recipes.finetune.frozen_words import frozen_word_rivals
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
     Cell,
@@ -193,6 +194,7 @@ class Experiment:
         if baselines:
             model = self.make_model(self.settings.seed)
             tried += [static_rival(model, self.prepared), *frozen_rivals(model, self.prepared)]
+            tried += frozen_word_rivals(model, self.prepared)
         rivals = [rival for rival in tried if isinstance(rival, Rival)]
         left_out = [str(rival) for rival in tried if isinstance(rival, LeftOut)]
         kept = {"rivals": [rival.to_file() for rival in rivals], "left_out": left_out}

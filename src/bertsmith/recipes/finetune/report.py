@@ -129,6 +129,39 @@ def write_report(outcome: FinetuneOutcome, path: Path, run: dict[str, Any]) -> N
     report.write(path)
 
 
+def _add_layers(report: Report, outcome: FinetuneOutcome) -> None:
+    """Draw what linear models on the frozen layers score, and the mix that one of them learned."""
+    rivals = {rival.name: rival for rival in outcome.rivals}
+    names = ["frozen, embeddings", *(f"frozen, layer {n}" for n in range(1, len(rivals)))]
+    points = [(float(n), rivals[name].mean) for n, name in enumerate(names) if name in rivals]
+    if len(points) < 2:
+        return
+    tuned = float(np.mean([seed.score for seed in outcome.seeds]))
+    series = {"a linear model on one layer": points}
+    series["fine-tuned"] = [(points[0][0], tuned), (points[-1][0], tuned)]
+    best = max(points, key=lambda point: point[1])
+    report.curves(
+        "Which layer?",
+        series,
+        x_label="layer (0: embeddings)",
+        y_label=score_label(outcome.names[0]),
+        percent=True,
+        note=f"Nothing but a linear model is trained, on layer {best[0]:.0f} with most success.",
+    )
+    mixed = next((rival for rival in outcome.rivals if rival.shares), None)
+    if mixed is not None:
+        first = round(points[-1][0]) + 1 - len(mixed.shares)
+        shares = [(float(layer), share) for layer, share in enumerate(mixed.shares, first)]
+        report.curves(
+            "The learned mix of the layers",
+            {mixed.name: shares},
+            x_label="layer (0: embeddings)",
+            y_label="share",
+            percent=True,
+            note=f"They add up to one; the mix scores {percent(mixed.mean)} %.",
+        )
+
+
 def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     """Add the details of the baselines, the grid, and the learning curve."""
     score = score_label(outcome.names[0])
@@ -136,6 +169,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
     if detailed:
         rows = [(rival.name, percent(rival.mean), rival.detail) for rival in detailed]
         report.table("Baselines", ("", f"{score} %", "how"), rows)
+        _add_layers(report, outcome)
     if outcome.grid is not None:
         cells = sorted(outcome.grid.cells, key=lambda cell: cell.result.rank, reverse=True)
         table = [

@@ -36,6 +36,10 @@ class InspectConfig(Config):
     probes: int = 0
     """Sentences of a treebank, drawn from all, on which probes are trained and measured, 1000 say;
     none if not given."""
+    against: Path | None = None
+    """Second model, to show what moved: how alike the layers of the two are on the same words."""
+    words: tuple[str, ...] = ()
+    """Words whose uses are shown, with commas between: neighbours, clusters, a map."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     json: bool = False

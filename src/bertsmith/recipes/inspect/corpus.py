@@ -11,6 +11,7 @@ from bertsmith.analysis.relations import parsed_trees
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import Bar
+from bertsmith.engine.features import word_spans
 from bertsmith.engine.predictor import text_length, windows
 from bertsmith.network.config import EncoderConfig
 from bertsmith.recipes.inspect.config import InspectConfig
@@ -27,6 +28,12 @@ _ROWS = 512
 def is_treebank(file: str) -> bool:
     """Return whether a file is a treebank, by its name."""
     return file != "-" and kind_of(Path(file)) == ".conllu"
+
+
+def words_in(text: str) -> Iterator[str]:
+    """Yield the words and punctuation marks of a text."""
+    for begin, end in word_spans(text, "marks").tolist():
+        yield text[begin:end]
 
 
 class Corpus:
@@ -60,7 +67,8 @@ class Corpus:
                 self.left_out += 1
                 continue
             split = parsed.split
-            yield Item(ids=split.ids, segments=split.segments, line=parsed.tree.line, parsed=parsed)
+            yield Item(ids=split.ids, segments=split.segments, line=parsed.tree.line,
+                       words=parsed.tree.words, parsed=parsed)  # fmt: skip
 
     def _fits(self, tree: Tree) -> bool:
         """Return whether a tree has two words or more, and not too many; long ones are counted."""
@@ -83,4 +91,5 @@ class Corpus:
             )
             self.cut += encoded.cut_texts
             for example, ids, segments in zip(window, encoded.ids, encoded.segments, strict=True):
-                yield Item(ids=ids, segments=segments, line=example.line)
+                words = () if example.text_pair is not None else tuple(words_in(example.text))
+                yield Item(ids=ids, segments=segments, line=example.line, words=words)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.analysis.inspection import Inspection, inspect_attention, relation_figures
+from bertsmith.analysis.context import UseCollector, WordFigures, anisotropy, describe_uses
+from bertsmith.analysis.inspection import Inspection, Item, inspect_attention, relation_figures
+from bertsmith.analysis.similarity import compare_layers
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import made_folder
 from bertsmith.core.log import Table, progress, say
@@ -16,11 +18,12 @@ from bertsmith.core.ownership import new_file
 from bertsmith.core.printable import counted, json_text
 from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder
-from bertsmith.network.model import build_model
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.inspect.corpus import Corpus, is_treebank
 from bertsmith.reports.inspection import InspectionPage, as_json
 from bertsmith.reports.page import require_matplotlib
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
@@ -36,16 +39,15 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes learn from a treebank", remedy=remedy)
-    folder = model_folder(config.model)
-    settings = read_sentence_folder(folder)
-    model, tokenizer = load_model(folder if settings is None else settings.network)
-    model = model.to(device_named(config.device))
+    model, tokenizer = _opened(config.model, config.device)
+    other = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
+    passing = UseCollector(config.words, config.sample)
     with progress("inspecting", None, "texts") as bar:
         found = inspect_attention(
             model,
             tokenizer,
-            corpus.items(bar),
+            _watched(corpus.items(bar), passing),
             sample=config.sample,
             frequent=config.frequent,
             probed=config.probes,
@@ -55,13 +57,53 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         random = build_model(model.config, seed=0).eval().to(model.device)
         with progress("random weights", found.texts, "texts") as bar:
             found = replace(found, control=relation_figures(random, corpus.items(bar)))
+    if other is not None:
+        similarity = compare_layers((model, tokenizer), other, passing.texts)
+        found = replace(found, similarity=similarity)
+    if config.words:
+        found = replace(
+            found,
+            uses=list(_uses(model, tokenizer, config.words, passing)),
+            anisotropy=anisotropy(model, tokenizer, passing.texts),
+        )
     page = InspectionPage(found, model=_title(config.model), file=_name(config.file), notes=notes)
     content = {"model": str(config.model), "file": config.file, **as_json(found)}
+    if config.against is not None:
+        content["against"] = str(config.against)
     _write(config.out, page, content)
     if not config.json:
         _show(found)
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
+
+
+def _opened(folder: Path, device: str) -> tuple[Model, Tokenizer]:
+    """Return the model of a folder, of a sentence-transformers one too, on a device."""
+    place = model_folder(folder)
+    settings = read_sentence_folder(place)
+    model, tokenizer = load_model(place if settings is None else settings.network)
+    return model.to(device_named(device)), tokenizer
+
+
+def _watched(items: Iterable[Item], passing: UseCollector) -> Iterator[Item]:
+    """Yield items, and show the words of each to a collector."""
+    for item in items:
+        if item.words:
+            passing.add(item.words, item.line)
+        yield item
+
+
+def _uses(
+    model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: UseCollector
+) -> Iterator[WordFigures]:
+    """Yield what is found out about each word; say which are too rare."""
+    for word in words:
+        uses = passing.uses(word)
+        figures = describe_uses(model, tokenizer, word, uses)
+        if figures is None:
+            say(f"{word!r} has {counted(len(uses), 'use')} in the texts: too few to compare")
+        else:
+            yield figures
 
 
 def _title(model: Path) -> str:

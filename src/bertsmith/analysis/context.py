@@ -1,0 +1,166 @@
+"""One word across its uses: neighbours, clusters, a map, and how much context changes it.
+
+Self-similarity is the mean cosine between two uses of a word, anisotropy that between any two words
+of the corpus: what the first has above the second is the word's own (Ethayarajh 2019, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import AgglomerativeClustering
+from sklearn.metrics import silhouette_score
+
+from bertsmith.analysis.sampling import Sample
+from bertsmith.analysis.states import States, word_states
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.network.model import Model
+from bertsmith.tokens.tokenizer import Tokenizer
+
+MOST_USES = 150
+_MOST_CLUSTERS = 5
+_NEIGHBOURS = 3
+_ANY_WORDS = 1000
+
+Vectors = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A word of a text: its place among the words."""
+
+    words: tuple[str, ...]
+    place: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordFigures:
+    """A word across its uses.
+
+    `layer` is where clusters, neighbours and map are from: that with the best clusters.
+    `clusters` (uses,) are numbered by size; `silhouette` is how well they are apart, from -1 to 1.
+    `neighbours` (uses, some) are the uses most alike. `points` (uses, 2) keep `map_share` of the
+    variance. `self_similarity` is by layer from the embeddings on.
+    """
+
+    word: str
+    uses: Sequence[Use]
+    layer: int
+    clusters: NDArray[np.int64]
+    silhouette: float
+    neighbours: NDArray[np.int64]
+    points: Vectors
+    map_share: float
+    self_similarity: NDArray[np.float64]
+
+
+class UseCollector:
+    """The texts that pass by: some of them, and the uses of some words, in constant memory."""
+
+    def __init__(self, words: Sequence[str], texts: int) -> None:
+        self._uses: dict[str, Sample[Use]] = {
+            word: Sample(MOST_USES, Purpose.INSPECTED_TEXTS) for word in words
+        }
+        self._texts: Sample[tuple[str, ...]] = Sample(texts)
+
+    def add(self, words: tuple[str, ...], line: int) -> None:
+        """Take a text; of a word that it has several times, the first."""
+        self._texts.add(words)
+        if self._uses:
+            folded = [word.casefold() for word in words]
+            for word, uses in self._uses.items():
+                if word.casefold() in folded:
+                    uses.add(Use(words, folded.index(word.casefold()), line))
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        """A sample of the texts."""
+        return self._texts.items
+
+    def uses(self, word: str) -> list[Use]:
+        """Return a sample of the uses of a word."""
+        return self._uses[word].items
+
+
+def describe_uses(
+    model: Model, tokenizer: Tokenizer, word: str, uses: Sequence[Use]
+) -> WordFigures | None:
+    """Return what a model makes of the uses of a word; None with fewer than four."""
+    states = word_states(model, tokenizer, [each.words for each in uses])
+    read = [(use, own) for use, own in zip(uses, states, strict=True) if own is not None]
+    if len(read) < _NEIGHBOURS + 1:
+        return None
+    vectors = np.stack([own[:, use.place] for use, own in read], 1).astype(np.float64)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    cosines = unit @ unit.transpose(0, 2, 1)
+    layers = range(1, len(vectors))
+    found = [(*_clusters(cosines[layer]), layer) for layer in layers]
+    clusters, silhouette, layer = max(found, key=lambda each: each[1])
+    alike = cosines[layer] - 2 * np.eye(len(read))
+    points, share = _plane(unit[layer])
+    upper = np.triu_indices(len(read), 1)
+    return WordFigures(
+        word=word,
+        uses=[use for use, _ in read],
+        layer=layer,
+        clusters=clusters,
+        silhouette=silhouette,
+        neighbours=np.argsort(-alike, axis=1, kind="stable")[:, :_NEIGHBOURS],
+        points=points,
+        map_share=share,
+        self_similarity=cosines[:, upper[0], upper[1]].mean(1),
+    )
+
+
+def anisotropy(
+    model: Model, tokenizer: Tokenizer, texts: Sequence[Sequence[str]]
+) -> NDArray[np.float64] | None:
+    """Return the mean cosine between two words of a sample by layer; None without two words."""
+    states = [each for each in word_states(model, tokenizer, texts) if each is not None]
+    count = sum(each.shape[1] for each in states)
+    if count < 2:
+        return None
+    chosen = permuted(np.arange(count), count, stream(Purpose.INSPECTED_TEXTS, 1))[:_ANY_WORDS]
+    return mean_cosines(np.concatenate(states, 1)[:, np.sort(chosen)])
+
+
+def mean_cosines(vectors: States) -> NDArray[np.float64]:
+    """Return the mean cosine of two different vectors, (layers,) of (layers, words, hidden)."""
+    exact = vectors.astype(np.float64)
+    unit = exact / np.maximum(np.linalg.norm(exact, axis=-1, keepdims=True), 1e-12)
+    count = unit.shape[1]
+    whole = (unit.sum(1) ** 2).sum(-1)
+    own = (unit**2).sum((1, 2))
+    return np.asarray((whole - own) / (count * (count - 1)), np.float64)
+
+
+def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
+    """Return the number of clusters with the best silhouette, the largest cluster first."""
+    apart = np.clip(1 - cosines, 0, None)
+    np.fill_diagonal(apart, 0)
+    best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)
+    for count in range(2, min(_MOST_CLUSTERS, len(apart) - 1) + 1):
+        model = AgglomerativeClustering(n_clusters=count, metric="precomputed", linkage="average")
+        labels = model.fit_predict(apart)
+        score = float(silhouette_score(apart, labels, metric="precomputed"))
+        if score > best[1]:
+            best = (labels, score)
+    sizes = np.bincount(best[0])
+    rank = np.empty(len(sizes), np.int64)
+    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    return rank[best[0]], best[1]
+
+
+def _plane(vectors: Vectors) -> tuple[Vectors, float]:
+    """Return the two principal components, and the share of variance that they keep."""
+    centred = vectors - vectors.mean(0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    points = left[:, :2] * sizes[:2]
+    largest = np.abs(points).argmax(0)
+    points = points * np.where(points[largest, range(points.shape[1])] < 0, -1, 1)
+    whole = float((sizes**2).sum())
+    return points, float((sizes[:2] ** 2).sum() / whole) if whole else 1.0

@@ -1,0 +1,86 @@
+"""What moved between two models: how alike their layers are on the same words.
+
+    CKA   linear centred kernel alignment (Kornblith et al. 2019, section 3): 1 where one layer is a
+          rotation and scaling of the other
+    RSA   representational similarity analysis (Kriegeskorte et al. 2008): the rank correlation of
+          the cosines between all pairs of words in one layer with those in the other
+
+Both compare what vectors say about words, not the vectors: models of other widths, depths and
+vocabularies can be compared. They are computed on a fixed number of words, so memory does not grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from bertsmith.analysis.states import word_states
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.network.model import Model
+from bertsmith.tokens.tokenizer import Tokenizer
+
+MOST_WORDS = 1000
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similarity:
+    """CKA and RSA of each layer of a model (rows) with each of another (columns).
+
+    Both (layers + 1, layers + 1), the embeddings first; over so many `words`.
+    """
+
+    words: int
+    cka: Matrix
+    rsa: Matrix
+
+
+def compare_layers(
+    one: tuple[Model, Tokenizer], other: tuple[Model, Tokenizer], texts: Sequence[Sequence[str]]
+) -> Similarity | None:
+    """Compare two models on at most `MOST_WORDS` words of some texts; None without three words."""
+    mine, theirs = word_states(*one, texts), word_states(*other, texts)
+    pairs = [(a, b) for a, b in zip(mine, theirs, strict=True) if a is not None and b is not None]
+    count = sum(a.shape[1] for a, _ in pairs)
+    if count < 3:
+        return None
+    chosen = permuted(np.arange(count), count, stream(Purpose.INSPECTED_TEXTS, 0))[:MOST_WORDS]
+    order = np.sort(chosen)
+    first, second = (
+        np.concatenate([pair[side] for pair in pairs], 1)[:, order].astype(np.float64)
+        for side in (0, 1)
+    )
+    return Similarity(
+        words=len(order),
+        cka=_between([_centred_gram(x) for x in first], [_centred_gram(x) for x in second]),
+        rsa=_between([_pair_ranks(x) for x in first], [_pair_ranks(x) for x in second]),
+    )
+
+
+def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:
+    """Return the cosine of each two, taken as vectors."""
+
+    def unit(values: Matrix) -> Matrix:
+        return np.asarray(values / max(float(np.linalg.norm(values)), 1e-300))
+
+    right = [unit(each) for each in columns]
+    return np.array([[float((unit(each) * other).sum()) for other in right] for each in rows])
+
+
+def _centred_gram(vectors: Matrix) -> Matrix:
+    """Return the products of centred vectors, (words, words)."""
+    centred = vectors - vectors.mean(0)
+    return np.asarray(centred @ centred.T, np.float64)
+
+
+def _pair_ranks(vectors: Matrix) -> Matrix:
+    """Return the centred ranks of the cosines of all pairs of words, (pairs,)."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = (vectors / np.maximum(length, 1e-12)) @ (vectors / np.maximum(length, 1e-12)).T
+    ranks: Matrix = rankdata(cosines[np.triu_indices(len(vectors), 1)])
+    return np.asarray(ranks - ranks.mean())

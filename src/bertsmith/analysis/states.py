@@ -1,0 +1,51 @@
+"""Hidden states of words, layer by layer: means over the pieces of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.analysis.attention import blocks
+from bertsmith.analysis.words import split_words, word_sums
+from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.network.encoded import Taps
+from bertsmith.network.model import Model, forward_only
+from bertsmith.tokens.tokenizer import Tokenizer
+
+States = NDArray[np.float32]
+
+
+def word_states(
+    model: Model, tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
+) -> list[States | None]:
+    """Return the states (layers + 1, words, hidden) of each sentence, the embeddings first.
+
+    None for a sentence that is too long for the model, or has a word that the tokenizer drops.
+    """
+    config = model.config.encoder
+    found: list[States | None] = [None] * len(sentences)
+    split = [split_words(tokenizer, words, config.longest) for words in sentences]
+    read = [(number, each) for number, each in enumerate(split) if each is not None]
+    if not read:
+        return found
+    encoded = EncodedExamples.of([s.ids for _, s in read], [s.segments for _, s in read])
+    taps = Taps(states=frozenset(range(config.layers + 1)))
+    with forward_only(model, "fp32"):
+        for units, packed in evaluation_batches(encoded):
+            batch = packed.to(model.device)
+            states = model.encoder(batch, taps=taps).states
+            for block in blocks(batch, config.heads):
+                own = units[block.first : block.first + block.sequences].tolist()
+                sums = word_sums(block, [read[unit][1] for unit in own], batch.ids.device)
+                to_words = sums.share.transpose(-1, -2)
+                means = torch.stack(
+                    [to_words @ states[n][block.rows].float() for n in range(config.layers + 1)], 1
+                )
+                for row, unit in enumerate(own):
+                    number, each = read[unit]
+                    if sums.there[row, : each.words].all():
+                        found[number] = means[row, :, : each.words].cpu().numpy()
+    return found

@@ -1,0 +1,215 @@
+"""Which layer for words? Linear models of tags on the frozen layers (Devlin et al. 2018, table 7).
+
+The mixes are those of the table: the embeddings, each layer (the last and the one before it are
+among them), the sum and the concatenation of the last four, and a learned weighted sum of all. What
+is read of a word is its first piece, as in fine-tuning. The paper trains a two-layer BiLSTM on
+these vectors; here it is one linear map, so that what a layer holds is not learned anew above it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.core.log import progress
+from bertsmith.core.printable import counted
+from bertsmith.core.streams import Purpose, permuted, stream
+from bertsmith.network.encoded import Taps
+from bertsmith.network.model import Model, forward_only
+from bertsmith.network.pooling import ScalarMix
+from bertsmith.recipes.finetune.baselines import Rival
+from bertsmith.recipes.finetune.inputs import Prepared
+from bertsmith.tasks.task import score_answers
+
+MIX = "frozen, weighted sum of all layers"
+_BYTES = 2**29
+_BATCH, _EPOCHS, _RATE = 256, 10, 2e-3
+_SUMMED = 4
+
+
+class _Sum(nn.Module):
+    """Some neighbouring layers added up, or put end to end."""
+
+    def __init__(self, layers: range, *, concatenated: bool = False) -> None:
+        super().__init__()
+        self.layers, self.concatenated = layers, concatenated
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(words, features) of the layers, (layers, words, hidden)."""
+        return torch.cat(list(states), -1) if self.concatenated else states.sum(0)
+
+
+class _Mixed(nn.Module):
+    """A learned weighted sum of all layers but the embeddings."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = range(1, layers + 1)
+        self.mix = ScalarMix(layers)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(words, hidden) of the layers, (layers, words, hidden)."""
+        return self.mix(list(states))  # type: ignore[no-any-return]
+
+
+Mix = _Sum | _Mixed
+
+
+def mixes(layers: int) -> dict[str, Mix]:
+    """Return the mixes of a model of so many layers, by the names of their baselines."""
+    found: dict[str, Mix] = {"frozen, embeddings": _Sum(range(1))}
+    found |= {
+        f"frozen, layer {layer}": _Sum(range(layer, layer + 1)) for layer in range(1, layers + 1)
+    }
+    if layers >= _SUMMED:
+        last = range(layers - _SUMMED + 1, layers + 1)
+        found["frozen, sum of the last four"] = _Sum(last)
+        found["frozen, concatenation of the last four"] = _Sum(last, concatenated=True)
+    found[MIX] = _Mixed(layers)
+    return found
+
+
+def frozen_word_rivals(model: Model, prepared: Prepared) -> list[Rival]:
+    """Return a linear model on each mix of the frozen layers; empty for tasks without tags."""
+    if prepared.task.head != "tags":
+        return []
+    layers = model.config.encoder.layers
+    began = time.perf_counter()
+    with progress("frozen layers", None):
+        known = _fewer(prepared, 2 * (layers + 1) * model.config.encoder.hidden)
+        train, dev = (_states(model, part) for part in (known, prepared.dev))
+        # a layer at a time: in float32 they are twice the size
+        centre = torch.stack([layer.float().mean(0, keepdim=True) for layer in train])
+        spread = torch.stack([layer.float().std(0, keepdim=True) for layer in train]) + 1e-6
+        wanted = torch.from_numpy(np.concatenate(list(known.labels or [])))
+        whole = counted(len(prepared.train), "window")
+        detail = f"{counted(len(wanted), 'word')} of {len(known):,} of {whole}"
+        rivals = []
+        for name, mix in mixes(layers).items():
+            own = slice(mix.layers.start, mix.layers.stop)
+            scale = (centre[own], spread[own])
+            head = _fitted(mix, train[own], scale, wanted, len(prepared.data.labels))
+            shares = _applied(mix, head, dev[own], scale)
+            rivals.append(_rival(name, mix, prepared, shares, began, detail))
+            began = time.perf_counter()
+    return rivals
+
+
+def _rival(
+    name: str,
+    mix: Mix,
+    prepared: Prepared,
+    shares: NDArray[np.float32],
+    began: float,
+    detail: str,
+) -> Rival:
+    """Score what a linear model says of the words of dev, (words, labels)."""
+    data, dev = prepared.data, prepared.dev
+    counts = [len(places) for places in dev.places or ()]
+    windows = np.split(shares, np.cumsum(counts)[:-1])
+    owners = range(len(dev)) if dev.owners is None else dev.owners.tolist()
+    own: list[list[NDArray[np.float32]]] = [[] for _ in data.dev]
+    for owner, window in zip(owners, windows, strict=True):
+        own[owner].append(window)
+    answers = [
+        prepared.task.answers.decode(row, sidecar, outputs, data.labels)
+        for row, sidecar, outputs in zip(data.dev, dev.sidecar, own, strict=True)
+    ]
+    measured = score_answers(prepared.task, data.dev, answers, data.labels)
+    learned: tuple[float, ...] = ()
+    if isinstance(mix, _Mixed):
+        learned = tuple(mix.mix.scores.detach().softmax(0).tolist())
+        detail += f"; shares of the layers: {', '.join(f'{share:.2f}' for share in learned)}"
+    return Rival(
+        name=name,
+        scores=(measured.scores,),
+        seconds=time.perf_counter() - began,
+        simpler=True,
+        detail=detail,
+        evidence=measured.evidence,
+        shares=learned,
+    )
+
+
+def _fewer(prepared: Prepared, size: int) -> EncodedExamples:
+    """Return a fixed sample of the training rows whose words' vectors, of `size` bytes, fit."""
+    train = prepared.train
+    words = sum(len(places) for places in train.places or ())
+    most = len(prepared.data.train) * _BYTES // max(1, size * words)
+    count = len(prepared.data.train)
+    if most >= count:
+        return train
+    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[: max(1, most)]
+    return prepared.fewer(np.sort(chosen)).train
+
+
+def _states(model: Model, examples: EncodedExamples) -> Tensor:
+    """Return what all layers give at the words that are asked, (layers + 1, words, hidden)."""
+    layers = model.config.encoder.layers
+    taps = Taps(states=frozenset(range(layers + 1)))
+    places = examples.places or ()
+    ends = np.cumsum([0, *map(len, places)])
+    shape = (layers + 1, int(ends[-1]), model.config.encoder.hidden)
+    found = torch.empty(shape, dtype=torch.float16)
+    with forward_only(model, "fp32"):
+        for units, packed in evaluation_batches(examples):
+            batch = packed.to(model.device)
+            states = model.encoder(batch, taps=taps).states
+            begins = batch.offsets.tolist()
+            at = np.concatenate([begins[n] + places[u] for n, u in enumerate(units.tolist())])
+            rows = np.concatenate([np.arange(ends[u], ends[u + 1]) for u in units.tolist()])
+            asked, own = torch.from_numpy(at).to(model.device), torch.from_numpy(rows)
+            for layer in range(layers + 1):
+                found[layer, own] = states[layer][asked].half().cpu()
+    return found
+
+
+def _fitted(
+    mix: Mix, states: Tensor, scale: tuple[Tensor, Tensor], wanted: Tensor, labels: int
+) -> nn.Linear:
+    """Train a linear map, and the mix where it has weights, on standardised layers."""
+    width = mix(states[:, :1].float()).shape[1]
+    head = nn.Linear(width, labels)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": list(head.parameters()), "lr": _RATE},
+            {"params": list(mix.parameters()), "lr": 10 * _RATE, "weight_decay": 0.0},
+        ]
+    )
+    count = len(wanted)
+    steps, step = _EPOCHS * -(-count // _BATCH), 0
+    rates = [group["lr"] for group in optimiser.param_groups]
+    for epoch in range(_EPOCHS):
+        order = permuted(np.arange(count), count, stream(Purpose.LAYER_MIX, epoch))
+        for at in torch.from_numpy(order).split(_BATCH):
+            for group, rate in zip(optimiser.param_groups, rates, strict=True):
+                group["lr"] = rate * (1 - step / steps)
+            with torch.enable_grad():
+                vectors = mix((states[:, at].float() - scale[0]) / scale[1])
+                loss = F.cross_entropy(head(vectors), wanted[at])
+                optimiser.zero_grad()
+                loss.backward()
+            optimiser.step()
+            step += 1
+    return head
+
+
+def _applied(
+    mix: Mix, head: nn.Linear, states: Tensor, scale: tuple[Tensor, Tensor]
+) -> NDArray[np.float32]:
+    """Return the probability of each tag of each word, (words, labels)."""
+    with torch.no_grad():
+        parts = [
+            head(mix((part.float() - scale[0]) / scale[1])).softmax(-1)
+            for part in states.split(4096, dim=1)
+        ]
+    found: NDArray[np.float32] = torch.cat(parts).numpy()
+    return found

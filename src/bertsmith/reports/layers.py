@@ -1,0 +1,227 @@
+"""What layers hold, as sections of the page of an inspection, and as numbers.
+
+Probes, the similarity to the layers of another model, and the uses of single words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.analysis.context import WordFigures
+from bertsmith.analysis.inspection import Inspection
+from bertsmith.analysis.probes import ProbeFigures, Score
+from bertsmith.analysis.similarity import Similarity
+from bertsmith.core.printable import counted, html, printable
+from bertsmith.reports.drawing import Drawing, grouped_bars, heat_map, layer_lines, use_map
+
+_LONGEST = 10_000
+_SHOWN_USES = 5
+_AROUND = 12
+
+Placed = Callable[[str, Drawing, str, str], str]
+"""Keep a drawing by its name; return it with a label and the words beneath it."""
+
+
+def layer_numbers(found: Inspection) -> dict[str, Any]:
+    """Return the numbers of these sections as plain JSON values."""
+    similarity = found.similarity
+    return {
+        "probes": None if found.probes is None else _probe_numbers(found.probes),
+        "similarity": None
+        if similarity is None
+        else {
+            "words": similarity.words,
+            "cka": plain(similarity.cka),
+            "rsa": plain(similarity.rsa),
+        },
+        "anisotropy": None if found.anisotropy is None else plain(found.anisotropy),
+        "words": [_use_numbers(each) for each in found.uses],
+    }
+
+
+def layer_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+    """Yield title and content of each section that there is something for."""
+    if found.probes is not None:
+        yield "What probes read", _probes(found.probes, placed)
+    if found.similarity is not None:
+        yield "What moved", _similarity(found.similarity, placed)
+    if found.uses:
+        yield "Words in context", _context(found, placed)
+    for number, each in enumerate(found.uses, 1):
+        yield f"Uses of {printable(each.word)}", _uses(each, f"word-{number}", placed)
+
+
+def plain(values: NDArray[np.float64], digits: int = 6) -> Any:  # noqa: ANN401
+    """Return nested lists, with None for NaN."""
+    rounded = np.round(values, digits).astype(object)
+    rounded[np.isnan(values)] = None
+    return rounded.tolist()
+
+
+def safe(text: str) -> str:
+    """Escape a text, however long."""
+    return html(text, _LONGEST)
+
+
+def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
+    def score(each: Score) -> dict[str, float]:
+        return {"task": round(each.task, 6), "control": round(each.control, 6)}
+
+    return {
+        "sentences_learned": probes.learned,
+        "sentences_measured": probes.measured,
+        "edges": {name: score(each) for name, each in probes.edges.items()},
+        "fixed_offset": round(probes.fixed_offset, 6),
+        "tags_by_layer": [score(each) for each in probes.tags],
+        "commonest_tag": round(probes.commonest_tag, 6),
+        "tag_of_word": round(probes.tag_of_word, 6),
+        "structure_by_layer": [
+            {"uuas": plain(np.array(edges)), "spearman": plain(np.array(ranks))}
+            for edges, ranks in probes.structure
+        ],
+    }
+
+
+def _use_numbers(each: WordFigures) -> dict[str, Any]:
+    return {
+        "word": printable(each.word),
+        "layer": each.layer,
+        "silhouette": round(each.silhouette, 6),
+        "self_similarity": plain(each.self_similarity),
+        "map_share": round(each.map_share, 6),
+        "uses": [
+            {
+                "line": use.line,
+                "words": [printable(word) for word in use.words],
+                "place": use.place,
+                "cluster": int(cluster),
+                "neighbours": neighbours,
+                "point": point,
+            }
+            for use, cluster, neighbours, point in zip(
+                each.uses,
+                each.clusters,
+                each.neighbours.tolist(),
+                plain(each.points),
+                strict=True,
+            )
+        ],
+    }
+
+
+def _probes(probes: ProbeFigures, placed: Placed) -> str:
+    series = {
+        "task": [each.task for each in probes.edges.values()],
+        "control task": [each.control for each in probes.edges.values()],
+    }
+    edges = grouped_bars(
+        "probes-edges", list(probes.edges), series, "share of words whose head is found"
+    )
+    name, best = max(probes.edges.items(), key=lambda item: item[1].task)
+    words = (
+        f"The head of each word, read by a linear probe from {name} best "
+        f"({100 * best.task:.1f} %, selectivity {100 * best.selectivity:+.1f} points; the "
+        f"commonest offset finds {100 * probes.fixed_offset:.1f} %). In the control task each "
+        "word of the vocabulary attaches to the first, last or next word, whatever the "
+        f"sentence. {counted(probes.learned, 'sentence')} to learn from, "
+        f"{probes.measured:,} others to measure."
+    )
+    body = placed("probes-edges", edges, "probes of the head of each word", words)
+    tags = layer_lines(
+        "probes-tags",
+        {
+            "part of speech": [each.task for each in probes.tags],
+            "control task": [each.control for each in probes.tags],
+            "selectivity": [each.selectivity for each in probes.tags],
+        },
+        y_label="accuracy", first=0, percent=True,
+    )  # fmt: skip
+    top = max(range(len(probes.tags)), key=lambda layer: probes.tags[layer].task)
+    words = (
+        f"Parts of speech are read best from layer {top} ({100 * probes.tags[top].task:.1f} %). A "
+        f"word's commonest tag in training scores {100 * probes.tag_of_word:.1f} %. The control "
+        "task gives each word of the vocabulary a random tag; layers that remember the word do "
+        "well at it. Selectivity is the difference (Hewitt and Liang 2019)."
+    )
+    body += placed("probes-tags", tags, "part of speech by layer", words)
+    trees = layer_lines(
+        "probes-structure",
+        {
+            "edges of the tree found (UUAS)": [edges for edges, _ in probes.structure],
+            "rank correlation of distances": [ranks for _, ranks in probes.structure],
+        },
+        y_label="score", first=0,
+    )  # fmt: skip
+    top = max(range(len(probes.structure)), key=lambda layer: probes.structure[layer][0])
+    words = (
+        "Trees as distances: a linear map of a layer in which squared distances between words are "
+        f"those in the tree (Hewitt and Manning 2019). Layer {top} has most of it: "
+        f"{100 * probes.structure[top][0]:.1f} % of the edges, without punctuation."
+    )
+    return body + placed("probes-structure", trees, "trees by layer", words)
+
+
+def _similarity(similarity: Similarity, placed: Placed) -> str:
+    body = ""
+    for name, values, what in (
+        ("cka", similarity.cka, "CKA: 1 where one layer is a rotation and scaling of the other"),
+        ("rsa", similarity.rsa, "RSA: rank correlation of the cosines between all pairs of words"),
+    ):
+        labels = ("layer of this model", "layer of the other")
+        drawing = heat_map(f"similarity-{name}", values, what, labels=labels, first=(0, 0))
+        same = np.diag(values)
+        least = int(same.argmin())
+        words = (
+            f"{name.upper()} between the layers of two models over "
+            f"{counted(similarity.words, 'word')}; 0 is the embeddings. Of layers of the same "
+            f"number, layer {least} has moved most ({same[least]:.3f}), layer {int(same.argmax())} "
+            f"least ({same.max():.3f})."
+        )
+        body += placed(f"similarity-{name}", drawing, f"{name} of layers", words)
+    return body
+
+
+def _context(found: Inspection, placed: Placed) -> str:
+    series = {printable(each.word): each.self_similarity.tolist() for each in found.uses}
+    if found.anisotropy is not None:
+        series["any two words"] = found.anisotropy.tolist()
+    drawing = layer_lines("context", series, y_label="mean cosine", first=0)
+    words = (
+        "Mean cosine between two uses of a word by layer, and between any two words of the texts. "
+        "Where the lines come down, the same word gets other vectors in other contexts; where the "
+        "line of any two words goes up, all vectors point the same way (Ethayarajh 2019)."
+    )
+    return placed("context", drawing, "self-similarity by layer", words)
+
+
+def _uses(each: WordFigures, name: str, placed: Placed) -> str:
+    drawing = use_map(f"{name}-map", each.points, each.clusters)
+    count = int(each.clusters.max()) + 1
+    words = (
+        f"{counted(len(each.uses), 'use')} in layer {each.layer}, the layer whose "
+        f"{counted(count, 'cluster')} are best apart (silhouette {each.silhouette:.2f}; below 0.2 "
+        f"they are hardly clusters). The map keeps {100 * each.map_share:.0f} % of the variance."
+    )
+    body = placed(f"{name}-map", drawing, f"uses of {each.word}", words)
+    for cluster in range(count):
+        own = np.flatnonzero(each.clusters == cluster).tolist()
+        lines = "".join(
+            f'<li>{_use(each, use)}<br><span class="note">most like it: '
+            f"{_use(each, int(each.neighbours[use, 0]))}</span></li>"
+            for use in own[:_SHOWN_USES]
+        )
+        title = f"Cluster {cluster + 1}: {counted(len(own), 'use')}"
+        body += f"<details><summary>{safe(title)}</summary><ul>{lines}</ul></details>"
+    return body
+
+
+def _use(each: WordFigures, number: int) -> str:
+    """Return a use with the words around it, its own in bold."""
+    use = each.uses[number]
+    begin, end = max(0, use.place - _AROUND), use.place + _AROUND + 1
+    before, after = " ".join(use.words[begin : use.place]), " ".join(use.words[use.place + 1 : end])
+    return f"{safe(before)} <b>{safe(use.words[use.place])}</b> {safe(after)}"

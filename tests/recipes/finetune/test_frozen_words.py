@@ -1,0 +1,83 @@
+"""Linear models of tags on frozen layers that are made to hold the answer, or not to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from bertsmith.network.batch import Batch
+from bertsmith.network.encoded import Encoded, Taps
+from bertsmith.recipes.finetune.frozen_words import MIX, frozen_word_rivals, mixes
+from bertsmith.recipes.finetune.inputs import LabelledData, prepare
+from bertsmith.tasks.table import TASKS
+from bertsmith.tasks.task import Room
+from bertsmith.text.examples.tagged import Tagged, joined
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import start_from
+
+
+def sentence(number: int) -> Tagged:
+    """Words whose tags the word before decides; the first has always the same."""
+    random = np.random.default_rng(number)
+    numbers = random.integers(0, 30, int(random.integers(3, 60)))
+    text, words = joined([f"word{each}" for each in numbers])
+    tags = ("EVEN", *("ODD" if each % 2 else "EVEN" for each in numbers[:-1]))
+    return Tagged(
+        text=text, words=words, tags=tags, entities=None, document=0, source="memory", line=number
+    )
+
+
+def test_the_layer_that_holds_the_tags_is_found(
+    base_folder: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    task = next(task for task in TASKS.values() if task.head == "tags")
+    rows = [sentence(number) for number in range(70)]
+    data = LabelledData(
+        task=task, labels=("EVEN", "ODD"), train=rows[:50], dev=rows[50:], dev_is_cut=False
+    )
+    # long sentences are read in windows
+    prepared = prepare(data, tiny_tokenizer, Room(longest=24))
+    assert len(prepared.dev) > 20
+    model, _ = start_from(base_folder, predicts="tags", labels=("EVEN", "ODD"))
+    numbers = (piece.removeprefix("word") for piece in tiny_tokenizer.vocabulary)
+    odd = torch.tensor([int(each) % 2 if each.isdecimal() else 0 for each in numbers])
+
+    def encode(batch: Batch, *, taps: Taps) -> Encoded:
+        before = F.one_hot(odd[batch.ids].roll(1), 24).float()
+        states = {0: F.one_hot(batch.ids % 24, 24).float(), 1: before, 2: torch.zeros_like(before)}
+        assert taps.states == states.keys()
+        return Encoded(last=states[2], states=states)
+
+    model.encoder.forward = encode  # type: ignore[method-assign,assignment]
+    rivals = {rival.name: rival for rival in frozen_word_rivals(model, prepared)}
+    assert list(rivals) == ["frozen, embeddings", "frozen, layer 1", "frozen, layer 2", MIX]
+    words = sum(len(row.words) for row in data.dev)
+    evidence = rivals[MIX].evidence
+    assert evidence is not None
+    assert evidence[:, 3].sum() == words
+    assert rivals["frozen, layer 1"].mean > 0.99
+    assert rivals["frozen, embeddings"].mean < 0.7
+    assert rivals["frozen, layer 2"].mean < 0.7
+    assert rivals[MIX].mean > 0.99
+    shares = rivals[MIX].detail.rpartition("shares of the layers: ")[2].split(", ")
+    first, second = map(float, shares)
+    assert first > second
+
+
+@pytest.mark.parametrize(("layers", "count"), [(1, 3), (3, 5), (4, 8), (12, 16)])
+def test_the_mixes_are_those_of_the_table(layers: int, count: int) -> None:
+    states = torch.randn(layers + 1, 7, 5, dtype=torch.float64)
+    found = {name: mix(states[mix.layers.start : mix.layers.stop].float())
+             for name, mix in mixes(layers).items()}  # fmt: skip
+    assert len(found) == count
+    assert torch.equal(found["frozen, embeddings"], states[0].float())
+    assert torch.equal(found[f"frozen, layer {layers}"], states[-1].float())
+    assert torch.allclose(found[MIX], states[1:].mean(0).float(), atol=1e-6)
+    if layers >= 4:
+        assert torch.allclose(found["frozen, sum of the last four"], states[-4:].sum(0).float())
+        both = found["frozen, concatenation of the last four"]
+        assert torch.equal(both, states[-4:].permute(1, 0, 2).flatten(1).float())
