@@ -1,4 +1,4 @@
-"""The inside of a model over a corpus: what heads attend to, which layer knows what.
+"""The inside of a model over a corpus: what heads attend to, which layer knows what, and why it answers so.
 
 `attention` turns the tapped queries and keys of a batch into the attention weights of a block of
 sequences, layer by layer, and forgets them once they are counted; so a corpus of any size is read
@@ -10,6 +10,12 @@ can read from attention and from each layer. `inspection` does all of it for one
 
 `states` are hidden states of words; `similarity` compares the layers of two models by them, and
 `context` the uses of one word.
+
+`subjects` are the answers of a fine-tuned model that are to be explained: a class, the tag of a
+word, the span that answers a question, each as a number that the words of one sequence lead to.
+`attribution` shares this number out among the words, by gradients or by masking words;
+`rollout` follows attention from the answer down to the words; `deletion` tests whether the words
+that are said to matter do.
 
 Nothing here trains the model, writes files or knows the command line.
 """

@@ -15,6 +15,7 @@ from bertsmith.recipes.config import (
     ConvertConfig,
     DemoConfig,
     EmbedConfig,
+    ExplainConfig,
     ExtendConfig,
     ModelsConfig,
     PrepareConfig,
@@ -226,6 +227,18 @@ def write(config: WriteConfig) -> None:
     recipe(config)
 
 
+def explain(config: ExplainConfig) -> None:
+    """Share the answers of a fine-tuned model out among the words of the texts.
+
+    For classes, numbers, tags and answers in texts. Shares of integrated gradients add up to the
+    difference of the answer's logit between the text and masks in place of all its words; those of
+    leave-one-out are what the logit loses without a word. With --deletion the shares are tested.
+    """
+    from bertsmith.recipes.explain import explain as recipe
+
+    recipe(config)
+
+
 def quantize(config: QuantizeConfig) -> object:
     """Let a fine-tuned model answer in int8, where that is faster here and as good.
 
@@ -417,6 +430,14 @@ COMMANDS: dict[str, Command] = {
         examples=(
             'run/model --prompt "It was a dark" --length 20',
             "run/model --how gibbs --passes 200 --temperature 0.7 --seed 3",
+        ),
+    ),
+    "explain": Command(
+        config=ExplainConfig,
+        run=explain,
+        examples=(
+            "spam/model messages.txt --out why.html",
+            "names/model dev.conll --methods integrated-gradients,rollout --deletion",
         ),
     ),
     "convert": Command(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
-from bertsmith.core.errors import VocabularyError
+from bertsmith.core.errors import ConfigError, VocabularyError
 from bertsmith.engine.config import EngineConfig, FeatureConfig
 from bertsmith.tasks.config import Reading, TextLength
 from bertsmith.text.config import AUTO, HeaderOption, Layout, TextColumns, check_encoding
@@ -242,3 +242,52 @@ class DemoConfig(Config):
     """Seed of all random numbers."""
     json: bool = False
     """Print the figures as one JSON object on standard output."""
+
+
+Attributing = Literal["integrated-gradients", "gradient-x-input", "leave-one-out", "rollout"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainConfig(Config):
+    """The options of explaining answers by the words of the texts."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a fine-tuned model, or hub:owner/name, or with @revision."""
+    file: str = field(default="-", metadata=POSITIONAL)
+    """Texts, one a line or in the columns of a table, or a file of the model's task; - is standard
+    input."""
+    out: Path | None = None
+    """Write a page with the words shaded to this .html file."""
+    json: bool = False
+    """Print everything as one JSON object on standard output."""
+    methods: tuple[Attributing, ...] = ("integrated-gradients",)
+    """How words get their shares in an answer: integrated-gradients, gradient-x-input,
+    leave-one-out, rollout."""
+    baseline: Literal["mask", "pad"] = "mask"
+    """What stands for all words where integrated gradients begin."""
+    tolerance: float = 1e-3
+    """How far integrated gradients may be from adding up to the difference of the logits; more
+    steps are taken until they are nearer, up to 1,024."""
+    deletion: bool = False
+    """Also test the shares: without the top words, answers must change more often than without
+    random ones."""
+    limit: int = 100
+    """Texts to explain at most."""
+    answers: int = 3
+    """Answers of a text to explain at most, where it has several."""
+    seed: int = 0
+    """Seed of the words that are left out at random."""
+    device: str = "auto"
+    """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    length: TextLength = field(default=TextLength(), metadata=INLINE)
+    """How much of a text is read."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """How the file is read."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"limit": 1, "answers": 1, "seed": 0})
+        check_range(self, ["tolerance"], "(0, 1]")
+        if not self.methods:
+            raise ConfigError("--methods names none", remedy="name one or more")
+        if self.out is not None and self.out.suffix != ".html":
+            raise ConfigError(f"--out is {self.out}", remedy="name a file that ends in .html")

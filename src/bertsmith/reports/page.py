@@ -346,6 +346,10 @@ class Report:
         )
         self._add(title, f"<dl>{pairs}</dl>", long=True)
 
+    def section(self, title: str, html: str) -> None:
+        """Add a section of HTML, whose texts the caller has escaped."""
+        self._add(title, html)
+
     def html(self) -> str:
         """Return the whole page."""
         page = resources.files("bertsmith.reports").joinpath("report_page.html")

@@ -1,0 +1,337 @@
+"""The answers to be explained: what a model says of one sequence, as a number.
+
+A `Subject` is a sequence with its words and a `Target`, the logit of the answer. A target reads any
+number of copies of the sequence in one batch, whose tokens or embeddings may have been changed, but
+not their number: so places stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertsmith.batches.fitting import Ids, Segments, encode_pair, kept, second_begins
+from bertsmith.core.errors import ConfigError
+from bertsmith.engine.answers import candidates
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.encoded import Encoded
+from bertsmith.network.heads import pooled_places
+from bertsmith.network.model import Model, forward_only
+from bertsmith.tasks.span import encode_questions
+from bertsmith.tasks.task import Room, Task
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.tagged import words_of
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import Encoding
+
+Places = NDArray[np.int64]
+
+
+class Target(Protocol):
+    """The answer of a model to copies of one sequence."""
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The tokens that the head reads."""
+        ...
+
+    def values(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logit of the answer for each copy, (copies,)."""
+        ...
+
+    def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
+        """Return what the model answers to each copy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A word of a text, and the tokens that it stands for in the sequence, (pieces,).
+
+    `second` is true in the second text of a pair; `own` if the answer consists of the word.
+    """
+
+    text: str
+    places: Places
+    second: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An answer to be explained: `ids` and `segments` are (length,)."""
+
+    ids: Ids
+    segments: Segments
+    words: tuple[Word, ...]
+    target: Target
+    answer: str
+    """The answer in words."""
+    cut: bool
+    """Whether the model read less than the whole text."""
+
+    def copies(self, ids: Sequence[Ids]) -> Batch:
+        """Return a batch of sequences of this length."""
+        return pack(ids, [self.segments] * len(ids))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTarget:
+    """The logit of a class, or of a label among several, or a number."""
+
+    label: int
+    several: bool
+    places: tuple[int, ...]
+
+    def values(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logit of the class for each copy."""
+        return model.classify(encoded, batch)[:, self.label]
+
+    def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
+        """Return the likeliest class of each copy; among several labels, whether it has this."""
+        logits = model.classify(encoded, batch)
+        if self.several:
+            return (logits[:, self.label] > 0).tolist()
+        return logits.argmax(1).tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagTarget:
+    """The logit of a tag at the first piece of a word."""
+
+    label: int
+    place: int
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The word's first piece."""
+        return (self.place,)
+
+    def _logits(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        return model.tag(encoded.last[batch.starts + self.place])
+
+    def values(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logit of the tag for each copy."""
+        return self._logits(model, encoded, batch)[:, self.label]
+
+    def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
+        """Return the likeliest tag of the word in each copy."""
+        return self._logits(model, encoded, batch).argmax(1).tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanTarget:
+    """The score of a span: the logits of its beginning and of its end, added up."""
+
+    first: int
+    last: int
+    offset: int
+    """The place of the first token of the context."""
+    tokens: int
+    """The tokens of the context in the sequence."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The first and the last token of the span."""
+        return (self.first, self.last)
+
+    def values(self, model: Model, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the score of the span for each copy."""
+        logits = model.span(encoded.last)
+        return logits[batch.starts + self.first, 0] + logits[batch.starts + self.last, 1]
+
+    def answers(self, model: Model, encoded: Encoded, batch: Batch) -> list[Any]:
+        """Return the best span of each copy, as places of its first and last token."""
+        logits = model.span(encoded.last).float().cpu().numpy()
+        return [
+            self.best(logits[start : start + length])
+            for start, length in zip(batch.starts.tolist(), batch.lengths, strict=True)
+        ]
+
+    def best(self, logits: NDArray[np.float32]) -> tuple[int, int]:
+        """Return the best span of a sequence with these logits, (length, 2)."""
+        inner = logits[self.offset : self.offset + self.tokens]
+        best = candidates(inner, self.offset, np.ones(len(inner), bool))[0]
+        return best.first, best.last
+
+
+def subjects_of(
+    task: Task[Any],
+    model: Model,
+    tokenizer: Tokenizer,
+    row: Any,  # noqa: ANN401
+    room: Room,
+) -> Iterator[Subject]:
+    """Yield the answers to a row that can be explained; of tags one for each entity or word.
+
+    Of long texts the beginning is read, of a long context its first window. Raises `ConfigError`
+    for a task whose answers have no explanation here.
+    """
+    explained = {"tag": _tag_subjects, "span": _span_subjects}
+    if isinstance(row, Example) and model.config.head == "classify":
+        yield from _class_subjects(task, model, tokenizer, row, room)
+    elif task.name in explained:
+        yield from explained[task.name](model, tokenizer, row, room)
+    else:
+        raise ConfigError(
+            f"answers of a model for {task.title.lower()} are not explained",
+            remedy="name a model of classes, numbers, tags or spans",
+        )
+
+
+def run(model: Model, subject: Subject, ids: Sequence[Ids]) -> tuple[Encoded, Batch]:
+    """Return the hidden states of sequences of the subject's length, without gradients."""
+    batch = subject.copies(ids).to(model.device)
+    with forward_only(model, "fp32"):
+        return model.encoder(batch), batch
+
+
+def words_at(text: str, encoded: Encoding, offset: int, tokens: int, *, second: bool) -> list[Word]:
+    """Return the words of a text whose first `tokens` pieces stand from `offset` in a sequence."""
+    spans = words_of(text)
+    return _words(text, spans, encoded, offset, tokens, second=second)
+
+
+def _words(
+    text: str,
+    spans: Sequence[tuple[int, int]],
+    encoded: Encoding,
+    offset: int,
+    tokens: int,
+    *,
+    second: bool = False,
+) -> list[Word]:
+    """Return words by their characters; a piece belongs to the word where its last one is."""
+    starts = np.array([start for start, _ in spans], np.int64)
+    owner = np.searchsorted(starts, encoded.ends[:tokens] - 1, side="right") - 1
+    places = np.arange(tokens) + offset
+    return [
+        Word(text=text[start:end], places=places[owner == number], second=second)
+        for number, (start, end) in enumerate(spans)
+    ]
+
+
+def _class_subjects(
+    task: Task[Any], model: Model, tokenizer: Tokenizer, row: Example, room: Room
+) -> Iterator[Subject]:
+    """Yield the likeliest class of a text or pair, or its number."""
+    texts = [row.text] if row.text_pair is None else [row.text, row.text_pair]
+    encoded = [tokenizer.encode_spans(text) for text in texts]
+    first, second = encoded[0], encoded[1] if len(encoded) > 1 else None
+    ids, segments = encode_pair(
+        tokenizer, first.ids, None if second is None else second.ids, longest=room.longest
+    )
+    counts = kept(
+        tokenizer, len(first), None if second is None else len(second), longest=room.longest
+    )
+    words = words_at(texts[0], first, len(tokenizer.begin), counts[0], second=False)
+    if second is not None:
+        offset = second_begins(tokenizer, counts[0])
+        words += words_at(texts[1], second, offset, counts[1], second=True)
+    pooled = model.config.encoder.pooled
+    offsets = torch.tensor([0, len(ids)])
+    read = range(len(ids)) if pooled == "mean" else pooled_places(pooled, offsets).tolist()
+    several = task.name == "multi-label"
+    target = ClassTarget(label=0, several=several, places=tuple(read))
+    subject = Subject(
+        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
+        cut=sum(counts) < sum(map(len, encoded)),
+    )  # fmt: skip
+    hidden, batch = run(model, subject, [ids])
+    with forward_only(model, "fp32"):
+        logits = model.classify(hidden, batch)[0].tolist()
+    labels = model.config.labels
+    for label in _answered(logits, several=several):
+        shown = f"{labels[label]} {logits[label]:.3f}" if task.name in _NUMBERS else labels[label]
+        own = ClassTarget(label=label, several=several, places=tuple(read))
+        yield _with(subject, own, shown)
+
+
+_NUMBERS = ("regression", "rank")
+
+
+def _answered(logits: Sequence[float], *, several: bool) -> list[int]:
+    """Return the outputs that are the answer: all labels above one half, or the highest."""
+    best = int(np.argmax(logits))
+    return (
+        [number for number, each in enumerate(logits) if each > 0] or [best] if several else [best]
+    )
+
+
+def _with(subject: Subject, target: Target, answer: str, own: Places | None = None) -> Subject:
+    """Return a subject with another target; the words at the places `own` are the answer's."""
+    words = subject.words
+    if own is not None:
+        words = tuple(
+            Word(text=each.text, places=each.places, second=each.second,
+                 own=bool(np.isin(each.places, own).any()))
+            for each in words
+        )  # fmt: skip
+    return Subject(
+        ids=subject.ids, segments=subject.segments, words=words, target=target, answer=answer,
+        cut=subject.cut,
+    )  # fmt: skip
+
+
+def _tag_subjects(
+    model: Model,
+    tokenizer: Tokenizer,
+    row: Any,  # noqa: ANN401
+    room: Room,
+) -> Iterator[Subject]:
+    """Yield the tag of each word that is the first of an entity, or has a tag other than O."""
+    encoded = tokenizer.encode_spans(row.text)
+    count = min(len(encoded), room.longest - tokenizer.specials_around(pair=False))
+    ids, segments = encode_pair(tokenizer, encoded.ids, None, longest=room.longest)
+    words = _words(row.text, row.words, encoded, len(tokenizer.begin), count)
+    target = TagTarget(label=0, place=0)
+    subject = Subject(
+        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
+        cut=count < len(encoded),
+    )  # fmt: skip
+    hidden, _ = run(model, subject, [ids])
+    labels = model.config.labels
+    with forward_only(model, "fp32"):
+        tags = model.tag(hidden.last).argmax(1).tolist()
+    for word in words:
+        if not len(word.places):
+            continue
+        place = int(word.places[0])
+        tag = labels[tags[place]]
+        if tag == "O" or tag.startswith("I-"):
+            continue
+        own = TagTarget(label=tags[place], place=place)
+        yield _with(subject, own, f"{tag}: {word.text}", word.places)
+
+
+def _span_subjects(
+    model: Model,
+    tokenizer: Tokenizer,
+    row: Any,  # noqa: ANN401
+    room: Room,
+) -> Iterator[Subject]:
+    """Yield the best span of the first window of a question's context."""
+    encoded = encode_questions(tokenizer, [row], room)
+    windows, ids, segments = encoded.sidecar[0], encoded.ids[0], encoded.segments[0]
+    context, offset, tokens = windows.context, windows.offset, len(windows.own[0])
+    question = tokenizer.encode_spans(row.question)
+    asked = offset - second_begins(tokenizer, 0)
+    words = words_at(row.question, question, len(tokenizer.begin), asked, second=False)
+    words += words_at(row.context, context, offset, tokens, second=True)
+    target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
+    subject = Subject(
+        ids=ids, segments=segments, words=tuple(words), target=target, answer="",
+        cut=len(encoded) > 1,
+    )  # fmt: skip
+    hidden, batch = run(model, subject, [ids])
+    with forward_only(model, "fp32"):
+        ((first, last),) = target.answers(model, hidden, batch)
+    start, end = context.starts[first - offset], context.ends[last - offset]
+    own = SpanTarget(first=first, last=last, offset=offset, tokens=tokens)
+    yield _with(subject, own, row.context[start:end], np.arange(first, last + 1))

@@ -1,0 +1,258 @@
+"""Reasons for answers: the shares of words in them, shown, tested and written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bertsmith.analysis.attribution import Attribution, Explainer, Method
+from bertsmith.analysis.deletion import DeletionFigures, DeletionTest
+from bertsmith.analysis.subjects import Subject, subjects_of
+from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.log import Table, progress, say
+from bertsmith.core.output import print_json, print_line, print_table
+from bertsmith.core.printable import counted, printable
+from bertsmith.engine.devices import device_named
+from bertsmith.evaluation.metrics import percent
+from bertsmith.hub.models import model_folder
+from bertsmith.recipes.config import ExplainConfig
+from bertsmith.recipes.predict.evaluate import task_answering
+from bertsmith.recipes.predict.recipe import asked_of, shown
+from bertsmith.reports.explanations import ShownAnswer, ShownWord, add_explanations
+from bertsmith.reports.page import Report, require_matplotlib
+from bertsmith.tasks.answering import TaskAnswering, answering_of
+from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.weights.folder import load_model
+
+_TOLD = 6
+
+
+@dataclass
+class Explained:
+    """The answers that were explained, in order, and the test of their shares."""
+
+    answers: list[tuple[Subject, dict[Method, Attribution]]] = field(default_factory=list)
+    texts: int = 0
+    silent: int = 0
+    cut: int = 0
+
+
+def explain(config: ExplainConfig) -> dict[str, Any]:
+    """Explain answers, print or write the shares of words, and return them as plain JSON values.
+
+    Raises `ConfigError`, `ExampleError` and `ModelFolderError`.
+    """
+    if config.out is not None:
+        require_matplotlib()
+    place = device_named(config.device)
+    model, tokenizer = load_model(model_folder(config.model))
+    options = AnsweringConfig(**config.length.to_dict())
+    answering = task_answering(
+        answering_of(model, tokenizer, options, where=config.model), config.model
+    )
+    task = answering.task
+    if config.deletion and task.name in ("regression", "rank"):
+        raise ConfigError(
+            f"--deletion counts answers that change, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
+    # gradients are taken by the embeddings, not by weights
+    model.to(place).requires_grad_(False).eval()
+    explainer = Explainer(
+        model=model, inventory=tokenizer, baseline=config.baseline, tolerance=config.tolerance
+    )
+    reading, asked = asked_of(model.config, answering, config.file, config.reading)
+    rows = islice((each.row for each in asked if each.row is not None), config.limit)
+    explained = Explained()
+    test = DeletionTest(explainer, seed=config.seed)
+    with progress("explaining", None, "answers") as bar:
+        for subject in _subjects(rows, answering, explainer, config, explained):
+            found = {method: explainer.attribute(subject, method) for method in config.methods}
+            explained.answers.append((subject, found))
+            if config.deletion:
+                test.add(subject, {method: each.shares for method, each in found.items()})
+            bar.advance(1)
+    if not explained.texts:
+        raise ExampleError("holds no text", where=config.file, remedy="write one text a line")
+    deletion = test.figures()
+    figures = _figures(explained, deletion)
+    if config.json:
+        print_json(figures)
+    else:
+        _print(explained)
+        if deletion:
+            print_table(_table(deletion))
+    _tell(explained, config)
+    if config.out is not None:
+        _page(config, explained, deletion).write(config.out)
+        say(f"page: {config.out}")
+    if bad := reading.bad_rows.told():
+        say(bad)
+    return figures
+
+
+def _subjects(
+    rows: Iterator[Any],
+    answering: TaskAnswering,
+    explainer: Explainer,
+    config: ExplainConfig,
+    explained: Explained,
+) -> Iterator[Subject]:
+    """Yield the answers to explain, and count the texts."""
+    for row in rows:
+        explained.texts += 1
+        found = subjects_of(
+            answering.task, explainer.model, answering.tokenizer, row, answering.room
+        )
+        none = True
+        for subject in islice(found, config.answers):
+            explained.cut += none and subject.cut
+            none = False
+            yield subject
+        explained.silent += none
+
+
+def _record(subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, Any]:
+    """Return an explanation as plain JSON values."""
+    methods: dict[str, Any] = {}
+    for method, each in found.items():
+        methods[method] = {"shares": [round(float(share), 6) for share in each.shares]}
+        if each.steps is not None:
+            methods[method] |= {
+                "difference": each.difference, "gap": each.gap, "steps": each.steps
+            }  # fmt: skip
+    return {
+        "answer": subject.answer,
+        "words": [word.text for word in subject.words],
+        "answer_words": [number for number, word in enumerate(subject.words) if word.own],
+        "methods": methods,
+    }
+
+
+def _figures(
+    explained: Explained, deletion: Mapping[Method, Sequence[DeletionFigures]]
+) -> dict[str, Any]:
+    return {
+        "texts": explained.texts,
+        "explanations": [_record(*each) for each in explained.answers],
+        "deletion": {
+            method: [
+                {
+                    "words": each.words,
+                    "answers": each.answers,
+                    "top": each.top,
+                    "random": each.random,
+                    "difference": {"low": each.difference.low, "high": each.difference.high},
+                }
+                for each in rows
+            ]
+            for method, rows in deletion.items()
+        },
+    }
+
+
+def _print(explained: Explained) -> None:
+    """Print each answer with the words that have the largest shares."""
+    for subject, found in explained.answers:
+        print_line(f"{printable(subject.answer)}  {shown(' '.join(w.text for w in subject.words))}")
+        for method, each in found.items():
+            order = sorted(range(len(each.shares)), key=lambda n: -abs(each.shares[n]))[:_TOLD]
+            words = (f"{printable(subject.words[n].text)} {each.shares[n]:+.3f}" for n in order)
+            print_line(f"    {method}: {'  '.join(words)}")
+
+
+_HEADER = ("method", "words removed", "answers", "top words", "random words", "difference, 95 %")
+
+
+def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tuple[str, ...]]:
+    for method, rows in deletion.items():
+        for each in rows:
+            low, high = percent(each.difference.low), percent(each.difference.high)
+            yield (
+                *(method, str(each.words), f"{each.answers:,}", f"{percent(each.top)} %"),
+                *(f"{percent(each.random)} %", f"{low} to {high}"),
+            )
+
+
+def _table(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Table:
+    """Return the shares of answers that change without words."""
+    table = Table(*_HEADER)
+    for row in _rows(deletion):
+        table.add_row(*row)
+    return table
+
+
+def _tell(explained: Explained, config: ExplainConfig) -> None:
+    """Print how many answers were explained, and how exactly shares add up."""
+    texts = counted(explained.texts, "text")
+    say(f"{texts}: {counted(len(explained.answers), 'answer')} explained")
+    if explained.silent:
+        say(f"{counted(explained.silent, 'text')} without an answer to explain")
+    if explained.cut:
+        say(f"of {counted(explained.cut, 'text')} only the beginning was read")
+    gaps = _gaps(explained)
+    if gaps:
+        beyond = sum(gap > config.tolerance for gap, _ in gaps)
+        worst, steps = max(gap for gap, _ in gaps), max(steps for _, steps in gaps)
+        say(
+            f"integrated gradients: shares add up to the logit's difference within {worst:.1e}, "
+            f"in {steps:,} steps at most"
+            + (f"; {beyond:,} not within {config.tolerance:g}" if beyond else "")
+        )
+
+
+def _gaps(explained: Explained) -> list[tuple[float, int]]:
+    return [
+        (each.gap, each.steps)
+        for _, found in explained.answers
+        for each in found.values()
+        if each.gap is not None and each.steps is not None
+    ]
+
+
+def _page(
+    config: ExplainConfig,
+    explained: Explained,
+    deletion: Mapping[Method, Sequence[DeletionFigures]],
+) -> Report:
+    """Return the page of shaded words."""
+    title = f"Why? Answers of {printable(Path(config.model).name)}"
+    subtitle = f"{counted(len(explained.answers), 'answer')}: {', '.join(config.methods)}"
+    report = Report(title, subtitle)
+    if deletion:
+        report.table(
+            "Do these words matter?",
+            _HEADER,
+            list(_rows(deletion)),
+            note="Answers that change when the words with the largest shares are masked, and when "
+            "as many random words are; the difference with its 95 % interval, in points. Words "
+            "that the answer consists of stay.",
+        )
+    shown_answers = [
+        ShownAnswer(
+            answer=subject.answer,
+            words=[
+                ShownWord(text=word.text, second=word.second, own=word.own)
+                for word in subject.words
+            ],
+            shares={method: each.shares.tolist() for method, each in found.items()},
+            note=_note(found),
+        )
+        for subject, found in explained.answers
+    ]
+    add_explanations(report, shown_answers)
+    return report
+
+
+def _note(found: Mapping[Method, Attribution]) -> str:
+    """Return how exactly the integrated gradients of an answer add up."""
+    own = found.get("integrated-gradients")
+    if own is None or own.difference is None or own.gap is None:
+        return ""
+    return (
+        f"The logit of the answer is {own.difference:+.3f} above that of masks alone; the shares "
+        f"of integrated gradients add up to it within {own.gap:.1e}, after {own.steps} steps."
+    )

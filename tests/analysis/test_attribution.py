@@ -1,0 +1,280 @@
+"""Attributions against closed forms, against transformers in float64, and by encoding anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from bertsmith.analysis.attribution import Explainer, by_word, integrate
+from bertsmith.analysis.deletion import DeletionTest
+from bertsmith.analysis.rollout import attention_rollout, rolled_out
+from bertsmith.analysis.subjects import Subject, subjects_of
+from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.model import Model, build_model
+from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.span import SPAN
+from bertsmith.tasks.tag import TAG, raw_text
+from bertsmith.tasks.task import Room
+from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.squad import Question
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights.folder import save_model
+
+MASK = 4
+TOKENIZER = Tokenizer(
+    (*SPECIALS, *(f"word{n}" for n in range(20)), "##ing", "##ed", "."), BasicRules(lowercase=True)
+)
+LABELS: dict[Predicts, tuple[str, ...]] = {
+    "class": ("ham", "spam", "news"),
+    "tags": ("NOUN", "VERB", "ADJ"),
+    "span": (),
+}
+ROOM = Room(longest=24)
+REFERENCES: dict[Predicts, Any] = {
+    "class": transformers.BertForSequenceClassification,
+    "tags": transformers.BertForTokenClassification,
+    "span": transformers.BertForQuestionAnswering,
+}
+
+
+def text(words: str, second: str | None = None) -> Example:
+    return Example(text=words, text_pair=second, label=None, source="memory", line=1)
+
+
+QUESTION = Question(
+    id="a", question="word1 word2ing", context="word3 word4, word5ed word6 word7 word8 word9.",
+    answers=(), impossible=False, plausible=(), title="", source="memory", line=1,
+)  # fmt: skip
+ROWS: dict[Predicts, Any] = {
+    "class": (CLASSIFY, text("word1 word2ing, word3.", "word4 word5")),
+    "tags": (TAG, raw_text(text("word1 word2ing word3ed word4."))),
+    "span": (SPAN, QUESTION),
+}
+HEADS: tuple[Predicts, ...] = ("class", "tags", "span")
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[Predicts, Model]:
+    found = {}
+    for head in HEADS:
+        encoder = EncoderConfig(
+            vocabulary=TOKENIZER.size, hidden=24, layers=3, heads=3, feed_forward=37, longest=29,
+            initial_std=0.25,
+        )  # fmt: skip
+        config = ModelConfig(
+            encoder=encoder, predicts=head, labels=LABELS[head], pooler=head == "class"
+        )
+        found[head] = build_model(config, seed=4).eval().requires_grad_(False)
+    return found
+
+
+def subject_of(head: Predicts, model: Model) -> Subject:
+    task, row = ROWS[head]
+    return next(subjects_of(task, model, TOKENIZER, row, ROOM))
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def case(
+    request: pytest.FixtureRequest,
+    models: dict[Predicts, Model],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Model, Subject, Any]:
+    """A model, an answer of it, and the same model of transformers in float64."""
+    model = models[request.param]
+    folder: Path = tmp_path_factory.mktemp("explained") / "model"
+    save_model(folder, model, TOKENIZER)
+    reference = REFERENCES[request.param].from_pretrained(folder, attn_implementation="eager")
+    return model, subject_of(request.param, model), reference.double().eval().requires_grad_(False)
+
+
+def logit(reference: Any, subject: Subject, hidden: Tensor) -> Tensor:  # noqa: ANN401
+    """Return the logit of the answer by transformers, given embeddings (copies, length, hidden)."""
+    states = reference.bert.encoder(hidden)[0]
+    target: Any = subject.target
+    found: Tensor
+    if hasattr(reference, "qa_outputs"):
+        logits = reference.qa_outputs(states)
+        found = logits[:, target.first, 0] + logits[:, target.last, 1]
+    elif reference.bert.pooler is not None:
+        found = reference.classifier(reference.bert.pooler(states))[:, target.label]
+    else:
+        found = reference.classifier(states)[:, target.place, target.label]
+    return found
+
+
+def embeddings(reference: Any, subject: Subject, ids: Any) -> Tensor:  # noqa: ANN401
+    found: Tensor = reference.bert.embeddings(
+        input_ids=torch.tensor(np.array(ids))[None],
+        token_type_ids=torch.tensor(np.array(subject.segments, np.int64))[None],
+    )
+    return found
+
+
+def test_a_linear_function_is_shared_out_exactly() -> None:
+    random = torch.Generator().manual_seed(1)
+    inputs, baseline, weight = (torch.randn(7, 5, generator=random) for _ in range(3))
+    found = integrate(
+        lambda points: (points * weight).sum((1, 2)), inputs, baseline, tolerance=1e-3
+    )
+    expected = ((inputs - baseline).double() * weight.double()).sum(-1)
+    np.testing.assert_allclose(found.shares, expected, atol=1e-5)
+    assert found.steps == 16
+    # the path integral of a product of two inputs is known too
+    found = integrate(
+        lambda points: points[:, 0, 0] * points[:, 1, 0], inputs, baseline, tolerance=1e-3
+    )
+    (a, b), (c, d) = ((float(each[0, 0]), float(each[1, 0])) for each in (inputs, baseline))
+    expected = torch.tensor([(a - c) * (b + d) / 2, (b - d) * (a + c) / 2] + [0.0] * 5)
+    np.testing.assert_allclose(found.shares, expected, atol=1e-5)
+
+
+def test_more_steps_are_taken_until_the_shares_add_up() -> None:
+    def steep(points: Tensor) -> Tensor:
+        return torch.tanh(60 * (points.sum((1, 2)) - 0.9))
+
+    ends = torch.ones(1, 1), torch.zeros(1, 1)
+    found = integrate(steep, *ends, tolerance=1e-3)
+    assert found.gap <= 1e-3
+    assert found.steps > 16
+    few = integrate(steep, *ends, tolerance=1e-3, most_steps=16)
+    assert few.steps == 16
+    assert few.gap > 1e-3
+
+
+def test_integrated_gradients_are_those_of_transformers_and_add_up(
+    case: tuple[Model, Subject, Any],
+) -> None:
+    model, subject, reference = case
+    found = Explainer(model=model, inventory=TOKENIZER).integrated_gradients(subject)
+    masked = subject.ids.copy()
+    special = np.isin(subject.ids, [TOKENIZER.cls_id, TOKENIZER.sep_id])
+    masked[~special] = MASK
+    upper, lower = (embeddings(reference, subject, ids) for ids in (subject.ids, masked))
+    count = 300
+    at = ((torch.arange(count, dtype=torch.float64) + 0.5) / count)[:, None, None]
+    points = (lower + at * (upper - lower)).detach().requires_grad_(True)
+    (gradients,) = torch.autograd.grad(logit(reference, subject, points).sum(), points)
+    expected = ((upper - lower)[0] * gradients.mean(0)).sum(-1).detach().numpy()
+    difference = float(logit(reference, subject, upper) - logit(reference, subject, lower))
+    np.testing.assert_allclose(found.shares, expected, atol=2e-4)
+    assert found.difference == pytest.approx(difference, abs=1e-5)
+    assert abs(found.shares.sum() - difference) < 1e-3 + 1e-5
+    assert np.abs(found.shares[special]).max() == 0
+    assert np.abs(found.shares).max() > 0.01
+
+
+def test_gradient_times_input_is_that_of_transformers(case: tuple[Model, Subject, Any]) -> None:
+    model, subject, reference = case
+    found = Explainer(model=model, inventory=TOKENIZER).gradient_times_input(subject)
+    point = embeddings(reference, subject, subject.ids).detach().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(logit(reference, subject, point).sum(), point)
+    np.testing.assert_allclose(found, (point * gradient)[0].sum(-1).detach(), atol=1e-5)
+
+
+def test_leaving_a_word_out_is_what_a_text_with_masks_gives(
+    case: tuple[Model, Subject, Any],
+) -> None:
+    model, subject, reference = case
+    found = Explainer(model=model, inventory=TOKENIZER).leave_one_out(subject)
+    whole = float(logit(reference, subject, embeddings(reference, subject, subject.ids)))
+    # the words are written anew, with as many masks as the word has pieces
+    for number, share in enumerate(found):
+        texts: list[list[str]] = [[], []]
+        for other, word in enumerate(subject.words):
+            pieces = TOKENIZER.pieces(word.text)
+            texts[word.second] += ["[MASK]"] * len(pieces) if other == number else [word.text]
+        parts = [TOKENIZER.encode([" ".join(each)])[0].tolist() for each in texts if each]
+        ids = [TOKENIZER.cls_id, *(each for part in parts for each in [*part, TOKENIZER.sep_id])]
+        assert len(ids) == len(subject.ids)
+        without = float(logit(reference, subject, embeddings(reference, subject, ids)))
+        assert share == pytest.approx(whole - without, abs=1e-5)
+
+
+def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) -> None:
+    model, subject, reference = case
+    hidden = embeddings(reference, subject, subject.ids)
+    with torch.no_grad():
+        weights = reference.bert.encoder(hidden, output_attentions=True).attentions
+    length = len(subject.ids)
+    expected = np.eye(length)
+    for layer in weights:
+        expected = (0.5 * layer[0].mean(0).numpy() + 0.5 * np.eye(length)) @ expected
+    rows = expected[list(subject.target.places)].mean(0)
+    found = attention_rollout(model, subject)
+    np.testing.assert_allclose(found, rows, atol=1e-6)
+    assert found.sum() == pytest.approx(1)
+    assert np.ptp(rows) > 1e-3
+
+
+def test_rollout_of_one_head_that_looks_back() -> None:
+    back = torch.tensor([[[1.0, 0, 0], [1, 0, 0], [0, 1, 0]]])
+    expected = torch.tensor([[1.0, 0, 0], [0.75, 0.25, 0], [0.25, 0.5, 0.25]])
+    torch.testing.assert_close(rolled_out([back, back]).float(), expected)
+
+
+def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) -> None:
+    pair = subject_of("class", models["class"])
+    shown = [(each.text, len(each.places), each.second) for each in pair.words]
+    first = [("word1", 1), ("word2ing", 2), (",", 1), ("word3", 1), (".", 1)]
+    second = [("word4", 1), ("word5", 1)]
+    assert shown == [(*each, False) for each in first] + [(*each, True) for each in second]
+    assert pair.answer in LABELS["class"]
+    span = subject_of("span", models["span"])
+    own = [each.text for each in span.words if each.own]
+    assert "".join(own) == span.answer.replace(" ", "")
+    assert by_word(span, np.ones(len(span.ids))).tolist() == [
+        len(TOKENIZER.pieces(each.text)) for each in span.words
+    ]
+    long = next(subjects_of(CLASSIFY, models["class"], TOKENIZER, text("word1 " * 30), ROOM))
+    assert long.cut
+    assert [len(each.places) for each in long.words] == [1] * 22 + [0] * 8
+
+
+class OneWordCounts:
+    """A target that depends on one place only: the answer is the token there."""
+
+    places = (0,)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def values(self, model: Model, encoded: Any, batch: Any) -> Tensor:  # noqa: ANN401
+        del model, encoded
+        ids: Tensor = batch.ids[batch.starts + self.place]
+        return (ids != MASK).float()
+
+    def answers(self, model: Model, encoded: Any, batch: Any) -> list[Any]:  # noqa: ANN401
+        return self.values(model, encoded, batch).tolist()
+
+
+def test_deletion_finds_the_word_that_decides(models: dict[Predicts, Model]) -> None:
+    model = models["class"]
+    words = subject_of("class", model).words
+    subject = subject_of("class", model)
+    explainer = Explainer(model=model, inventory=TOKENIZER)
+    test = DeletionTest(explainer)
+    for number, word in enumerate(words):
+        one = Subject(
+            ids=subject.ids, segments=subject.segments, words=words, answer="",
+            target=OneWordCounts(int(word.places[0])), cut=False,
+        )  # fmt: skip
+        shares = explainer.leave_one_out(one)
+        assert shares.tolist() == [float(n == number) for n in range(len(words))]
+        for _ in range(8):
+            test.add(one, {"leave-one-out": shares, "rollout": -shares})
+    figures = test.figures()
+    for each in figures["leave-one-out"]:
+        assert each.top == 1
+        assert each.answers == 8 * len(words)
+        # k of the words are drawn, and one of them decides
+        assert each.random == pytest.approx(each.words / len(words), abs=0.1)
+        assert each.difference.low > 0.3
+    assert [each.top for each in figures["rollout"]] == [0, 0, 0]

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
+from bertsmith.recipes.config import ExplainConfig
+from bertsmith.recipes.explain import explain
+from bertsmith.tasks.config import TextLength
+from bertsmith.tasks.regression import NUMBER
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model, start_from
+
+METHODS = ("integrated-gradients", "gradient-x-input", "leave-one-out", "rollout")
+
+
+@pytest.fixture(scope="module")
+def classifier(
+    tmp_path_factory: pytest.TempPathFactory, base_folder: Path, tiny_tokenizer: Tokenizer
+) -> Path:
+    model, _ = start_from(base_folder, labels=("ham", "<spam>"), seed=3)
+    folder = tmp_path_factory.mktemp("classifier") / "model"
+    save_model(folder, model, tiny_tokenizer)
+    return folder
+
+
+def test_answers_are_explained_tested_and_shown(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tmp_path / "asked.txt"
+    asked.write_text("word1 good <script> word2\n\nword3 bad word4 word5\n", encoding="utf-8")
+    config: dict[str, Any] = {
+        "model": classifier, "file": str(asked), "methods": METHODS, "deletion": True,
+        "out": tmp_path / "why.html",
+    }  # fmt: skip
+    figures = explain(ExplainConfig(**config, json=True))
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["deletion"] == figures["deletion"]
+    first, second = figures["explanations"]
+    assert first["words"] == ["word1", "good", "<", "script", ">", "word2"]
+    assert second["words"] == ["word3", "bad", "word4", "word5"]
+    for each in (first, second):
+        own = each["methods"]["integrated-gradients"]
+        # special tokens have no share, so the words' add up
+        assert sum(own["shares"]) == pytest.approx(own["difference"], abs=1e-3 + 1e-4)
+        assert own["gap"] <= 1e-3
+        assert set(each["methods"]) == set(METHODS)
+        assert all(len(found["shares"]) == len(each["words"]) for found in each["methods"].values())
+    assert set(figures["deletion"]) == set(METHODS)
+    assert "shares add up to the logit's difference within" in printed.err
+    page = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;" in page
+    assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
+    assert page.count("integrated-gradients") >= 2
+    explain(ExplainConfig(**config))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("    rollout: ") for line in lines) == 2
+    assert any("top words" in line for line in lines)
+
+
+def test_the_beginning_of_long_texts_is_read_and_limits_hold(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tmp_path / "asked.txt"
+    asked.write_text("word1 " * 50 + "\nword2\nword3\n", encoding="utf-8")
+    config = ExplainConfig(
+        model=classifier, file=str(asked), limit=2, length=TextLength(max_length=12)
+    )
+    figures = explain(config)
+    assert figures["texts"] == 2
+    (own,) = figures["explanations"][0]["methods"].values()
+    assert [share != 0 for share in own["shares"]] == [True] * 10 + [False] * 40
+    assert "of 1 text only the beginning was read" in capsys.readouterr().err
+
+
+def test_what_cannot_be_explained_is_named(
+    classifier: Path, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked.txt"
+    asked.write_text("\n\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match="holds no text"):
+        explain(ExplainConfig(model=classifier, file=str(asked)))
+    asked.write_text("word1\n", encoding="utf-8")
+    with pytest.raises(ModelFolderError, match="has no head for a task"):
+        explain(ExplainConfig(model=base_folder, file=str(asked)))
+    with pytest.raises(ConfigError, match=r"ends in \.html"):
+        ExplainConfig(model=classifier, out=tmp_path / "page.txt")
+    model, _ = start_from(base_folder, labels=NUMBER, seed=3, predicts="number")
+    save_model(tmp_path / "number", model, tiny_tokenizer)
+    with pytest.raises(ConfigError, match="--deletion counts answers that change"):
+        explain(ExplainConfig(model=tmp_path / "number", file=str(asked), deletion=True))
+    figures = explain(ExplainConfig(model=tmp_path / "number", file=str(asked)))
+    assert len(figures["explanations"]) == 1
