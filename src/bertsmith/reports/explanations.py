@@ -44,10 +44,12 @@ LEGEND = (
 def add_explanations(report: Report, answers: Sequence[ShownAnswer]) -> None:
     """Add the legend and the shaded texts to a page."""
     report.text("How to read this page", [LEGEND])
+    body = ""
     for number, each in enumerate(answers, 1):
-        body = "".join(_shaded(each, method, shares) for method, shares in each.shares.items())
-        note = f'<p class="note">{_safe(each.note)}</p>' if each.note else ""
-        report.section(f"{number}. {each.answer}", body + note)
+        body += f"<h3>{number}: {_safe(each.answer)}</h3>"
+        body += "".join(_shaded(each, method, shares) for method, shares in each.shares.items())
+        body += f'<p class="note">{_safe(each.note)}</p>' if each.note else ""
+    report.section("Answers", body)
 
 
 def _shaded(answer: ShownAnswer, method: str, shares: Sequence[float]) -> str:
