@@ -1,4 +1,4 @@
-"""The inside of a model over a corpus: what heads attend to, which layer knows what, and why it answers so.
+"""The inside of a model over a corpus: what heads attend to, which layer knows what, and why.
 
 `attention` turns the tapped queries and keys of a batch into the attention weights of a block of
 sequences, layer by layer, and forgets them once they are counted; so a corpus of any size is read
