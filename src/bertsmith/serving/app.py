@@ -19,7 +19,7 @@ from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.dialects import inference, openai, ours
 from bertsmith.serving.dialects.service import Endpoint, Service, reply
 from bertsmith.serving.gateway import Gateway
-from bertsmith.serving.limits import App, Keys, Limits, Receive, Scope
+from bertsmith.serving.limits import App, Around, Keys, Limits, Receive, Scope
 from bertsmith.serving.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.openapi import described
 from bertsmith.serving.page import page_routes
@@ -73,7 +73,8 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
         },
     )
     app.router.redirect_slashes = False
-    return Limits(app, config, _refusing, keys or Keys(()), metrics.count)
+    around = Around(refuse=_refusing, watch=metrics.count, leaving=lambda: gateway.leaving)
+    return Limits(app, config, keys or Keys(()), around)
 
 
 def _fixed(

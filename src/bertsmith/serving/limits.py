@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -193,13 +194,23 @@ class Body:
         self._size = 0
 
 
-class Limits:
-    """The layer of ASGI: `refuse` makes an application that says why a request is refused."""
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What the layer asks and tells the application."""
 
-    def __init__(
-        self, app: App, config: ServeConfig, refuse: Refuse, keys: Keys, watch: Watch
-    ) -> None:
-        self._app, self._refuse, self._watch = app, refuse, watch
+    refuse: Refuse
+    """Makes an application that says why a request is refused."""
+    watch: Watch
+    """Takes the path, the status and the seconds of each request."""
+    leaving: Callable[[], bool]
+    """Returns whether the server is about to end, so that connections should not be kept."""
+
+
+class Limits:
+    """The layer of ASGI."""
+
+    def __init__(self, app: App, config: ServeConfig, keys: Keys, around: Around) -> None:
+        self._app, self._around = app, around
         self._hosts, self._keys = Hosts(config), keys
         self._bodies = Bodies(config.limits)
         self._seconds = config.limits.body_deadline
@@ -208,7 +219,7 @@ class Limits:
         """Serve a request."""
         assert scope["type"] == "http"
         began = time.perf_counter()
-        sending = Sending(send, self._seconds)
+        sending = Sending(send, self._seconds, close=self._around.leaving)
         body: Body | None = None
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -217,11 +228,11 @@ class Limits:
             await self._app(scope, body.receive, sending.send)
         except Refusal as refusal:
             if sending.status is None:
-                await self._refuse(scope, refusal)(scope, receive, sending.send)
+                await self._around.refuse(scope, refusal)(scope, receive, sending.send)
         finally:
             if body is not None:
                 body.close()
-            self._watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+            self._around.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"")
@@ -247,14 +258,18 @@ def _declared(headers: dict[bytes, bytes]) -> int | None:
 class Sending:
     """The response to one request: in pieces, so that a client that does not read is noticed."""
 
-    def __init__(self, send: Send, seconds: float) -> None:
-        self._send, self._seconds = send, seconds
+    def __init__(self, send: Send, seconds: float, *, close: Callable[[], bool]) -> None:
+        """Where `close` is true, the client is told not to keep the connection."""
+        self._send, self._seconds, self._close = send, seconds, close
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
+            if self._close():
+                others = (each for each in message["headers"] if each[0] != b"connection")
+                message = {**message, "headers": [*others, (b"connection", b"close")]}
         body = message.get("body", b"")
         if len(body) <= _PIECE:
             await self._send(message)

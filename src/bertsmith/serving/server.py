@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,10 @@ def serve(config: ServeConfig) -> None:
     keys = Keys.load(config.api_keys)
     with listening(config) as listener:
         asyncio.run(_serve(config, keys, listener))
+    # granian's threads may call Python for a moment yet, and abort where it is being torn down
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(0)
 
 
 def check(config: ServeConfig) -> None:
