@@ -51,6 +51,7 @@ class Inline(Link):
     def __init__(self, listener: Listener, models: Sequence[ModelFacts], compute: Compute) -> None:
         self._listener, self._compute = listener, compute
         self.held = False
+        self.seconds = 0.001
         self.batches: list[Batch] = []
         self.cancelled: set[int] = set()
         self.ended = False
@@ -69,7 +70,7 @@ class Inline(Link):
     def release(self) -> None:
         """Compute the oldest batch."""
         if self.batches and not self.ended:
-            self._listener.heard(self, Done(self._compute(self.batches.pop(0)), 0.001))
+            self._listener.heard(self, Done(self._compute(self.batches.pop(0)), self.seconds))
 
     def kill(self) -> None:
         """End as a process that was killed."""

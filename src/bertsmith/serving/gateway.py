@@ -1,8 +1,10 @@
 """The way from requests to workers and back: the queue, its batches, deadlines, dead workers.
 
-It runs in one event loop and knows no HTTP. Each worker has at most two batches: one that it
-computes, and one that it encodes meanwhile. A batch is as large as is computed in `_BATCH_SECONDS`,
-by what was measured so far; larger texts are computed alone, and never by all workers at once.
+It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
+than may, or than can be computed in half the deadline by the pace so far. Each worker has at most
+two batches: one that it computes, and one that it encodes meanwhile. A batch is as large as is
+computed in `_BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
+never by all workers at once.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _DEPTH = 2
 # tokens that are encoded in the time in which one is computed, about
 _ENCODED_FOR_ONE = 16
 # share of what was known before in each estimate
-_MEMORY = 0.9
+_MEMORY, _LONG_MEMORY = 0.9, 0.98
+# of the deadline, that may be spent waiting
+_WAITING = 0.5
 _LONGEST_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
@@ -130,13 +134,36 @@ class _Speed:
         """The tokens of a batch."""
         return max(_LEAST_BATCH, min(_MOST_BATCH, int(_BATCH_SECONDS / self.seconds_per_token)))
 
-    def learn(self, size: int, tokens: int, seconds: float) -> None:
-        """Take note of a batch."""
+    def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
+        """Take note of a batch: the tokens of so many bytes, the seconds of all that was computed.
+
+        Texts that were truncated are of no use for the first.
+        """
         if tokens and size:
             ratio = min(max(tokens / size, 0.01), 4.0)
             self.tokens_per_byte += (1 - _MEMORY) * (ratio - self.tokens_per_byte)
-            pace = max(seconds / tokens, 1e-8)
+        if computed:
+            pace = max(seconds / computed, 1e-8)
             self.seconds_per_token += (1 - _MEMORY) * (pace - self.seconds_per_token)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The seconds that a worker computes for each token, of all models as they are asked."""
+
+    computed: float = _BATCH_SECONDS
+    tokens: float = _FIRST_BATCH
+
+    @property
+    def seconds(self) -> float:
+        """Seconds for each token."""
+        return self.computed / self.tokens
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        """Take note of a batch."""
+        if tokens:
+            self.computed = _LONG_MEMORY * self.computed + seconds
+            self.tokens = _LONG_MEMORY * self.tokens + tokens
 
 
 @dataclass
@@ -167,6 +194,7 @@ class Gateway:
         self._start, self._count = start, count
         self._workers: list[_Worker] = []
         self._speeds: list[_Speed] = []
+        self._pace = _Pace()
         self._jobs: set[_Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
@@ -260,6 +288,8 @@ class Gateway:
         ]
 
     def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
+        if self._seconds_to_wait(self.queue.tokens) > self.limits.deadline * _WAITING:
+            raise self._overloaded()
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
         contents = []
@@ -271,17 +301,20 @@ class Gateway:
         deadline = time.monotonic() + self.limits.deadline
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline)
-        except QueueFull as full:
-            raise Overloaded(
-                f"{full.tokens:,} tokens wait already", self._seconds_to_wait(full.tokens)
-            ) from None
+        except QueueFull:
+            raise self._overloaded() from None
         except TooLarge as large:
             message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
             raise TooMuch(message) from None
 
-    def _seconds_to_wait(self, tokens: int) -> int:
-        pace = max(speed.seconds_per_token for speed in self._speeds)
-        return max(1, math.ceil(tokens * pace / max(len(self._workers), 1)))
+    def _seconds_to_wait(self, tokens: int) -> float:
+        """Return the seconds in which tokens that wait will be computed, by the pace so far."""
+        return tokens * self._pace.seconds / max(len(self._workers), 1)
+
+    def _overloaded(self) -> Overloaded:
+        tokens = self.queue.tokens
+        seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
+        return Overloaded(f"{tokens:,} tokens wait already", seconds)
 
     def _cancel(self, job: _Job) -> None:
         sent: dict[int, tuple[_Worker, list[int]]] = {}
@@ -378,14 +411,16 @@ class Gateway:
         sent = worker.batches.popleft()
         if worker.batches:
             worker.batches[0].since = time.monotonic()
-        size = tokens = 0
+        size = tokens = computed = 0
         for part, outcome in zip(sent.parts, message.outcomes, strict=True):
             part.job.end(part.index, outcome)
+            computed += outcome.tokens if outcome.problem is None else 0
             if outcome.problem is None and not outcome.truncated:
                 size += _size(part.asked)
                 tokens += outcome.tokens
-        self._speeds[sent.model].learn(size, tokens, message.seconds)
-        self.counts.tokens += tokens
+        self._speeds[sent.model].learn(size, tokens, computed, message.seconds)
+        self._pace.learn(computed, message.seconds)
+        self.counts.tokens += computed
         self.counts.batches += 1
         self.counts.seconds += message.seconds
 
