@@ -32,7 +32,7 @@ def conclusions(
             f"{method}: {100 * points:+.2f} points to the plain student (95 % over dev sets of "
             f"this size: {difference.interval()})"
         )
-        if gap > 0:
+        if gap > 0 and points > 0:
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
         if not difference.certain:
             line += "; it may well be luck"
