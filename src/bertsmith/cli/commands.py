@@ -167,7 +167,7 @@ def distil(config: DistilConfig) -> object:
     Methods:
       distilbert  soft targets, labels and cosine of hidden states: Sanh et al. 2019
       tinybert    attention scores and hidden states, then soft targets: Jiao et al. 2020
-      minilm      relations of queries, keys and values, then soft targets: Wang et al. 2021
+      minilm      relations of queries, keys, values, then targets and labels: Wang et al. 2021
       static      no layers, a vector a piece, by the frequencies of a store: Arora et al. 2017
 
     On a token store the student learns before any task, for --minutes or --steps. On labelled

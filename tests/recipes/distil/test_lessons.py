@@ -16,12 +16,13 @@ import torch
 from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import ExampleBatches
 from bertsmith.core.signals import Interrupted
-from bertsmith.network.config import Fit
-from bertsmith.network.encoded import NO_TAPS
+from bertsmith.network.config import EncoderConfig, Fit
+from bertsmith.network.encoded import NO_TAPS, Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.distil.config import Method, TeachingConfig
 from bertsmith.recipes.distil.lesson import TaughtLesson, answer_of, units_of
+from bertsmith.recipes.distil.methods import lessons_of
 from bertsmith.recipes.distil.student import NewStudent
 from bertsmith.recipes.distil.teacher import TaughtRows, Wanted
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -34,6 +35,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
 
+METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
 CPU = torch.device("cpu")
 SETTINGS = FinetuneSettings(
     epochs=2, batch_size=4, learning_rate=1e-3, precision="fp32", dropout=0.1
@@ -211,3 +213,20 @@ def test_a_stopped_lesson_goes_on_to_the_same_end(
     assert len(kinds) == 3
     for mine, other in zip(model.parameters(), expected.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_the_steps_of_the_methods() -> None:
+    encoder = EncoderConfig(vocabulary=37, hidden=24, layers=4, heads=3, feed_forward=48)
+    student, teaching = replace(encoder, layers=2), TeachingConfig()
+    steps = {
+        method: lessons_of(method, encoder, student, teaching, "class", seed=0)
+        for method in METHODS
+    }
+    assert {name: each.steps for name, each in steps.items()} == {
+        "distilbert": (("soft_targets", "cosine", "labels"),),
+        "tinybert": (("attention_scores", "hidden_states"), ("soft_targets",)),
+        "minilm": (("relations",), ("soft_targets", "labels")),
+    }
+    assert steps["tinybert"].taps == Taps(states=frozenset({0, 2, 4}), qkv=frozenset({2, 4}))
+    assert steps["minilm"].taps == Taps(qkv=frozenset({4}))
+    assert steps["distilbert"].taps == Taps(states=frozenset({4}))

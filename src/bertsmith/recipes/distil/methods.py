@@ -132,6 +132,7 @@ def lessons_of(
         heads = teaching.relation_heads or relation_heads(teacher.hidden, student.hidden)
         terms[RELATIONS] = Relations(student.layers, of_teacher, heads=heads)
         inside = (RELATIONS,)
+        predictions = (*predictions, "labels")
         taps = Taps(qkv=frozenset({of_teacher}))
-    steps = (inside, predictions) if predictions else (inside,)
+    steps = (inside, predictions) if soft is not None else (inside,)
     return Lessons(terms=terms, steps=steps, taps=taps if terms else NO_TAPS)
