@@ -34,6 +34,7 @@ from bertsmith.tasks.task import Room
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import close_after_training, close_losses
 
 METHODS: tuple[Method, ...] = ("distilbert", "tinybert", "minilm")
 CPU = torch.device("cpu")
@@ -230,3 +231,25 @@ def test_the_steps_of_the_methods() -> None:
     assert steps["tinybert"].taps == Taps(states=frozenset({0, 2, 4}), qkv=frozenset({2, 4}))
     assert steps["minilm"].taps == Taps(qkv=frozenset({4}))
     assert steps["distilbert"].taps == Taps(states=frozenset({4}))
+
+
+def test_a_student_of_numbers_starts_in_the_units_of_training(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """What training makes of it is scaled back to the numbers themselves."""
+    prepared = prepared_rows("regression", tmp_path, tiny_tokenizer)
+    teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
+    _, new = lesson_of("minilm", teacher, prepared, None)
+    student, dropped, whole = new(0), new.dropped(), load_model(teacher)[0]
+    scores = np.array([100 + 7.5 * n for n in range(1, 13)])
+    assert dropped is not None
+    for name in ("heads.classify.weight", "heads.classify.bias"):
+        value = whole.get_parameter(name)
+        shift = scores.mean() if name.endswith("bias") else 0.0
+        close_losses(
+            student.get_parameter(name).sum(), (value.double().sum() - shift) / scores.std(), name
+        )
+        assert torch.equal(dropped.get_parameter(name), value)
+    prepared.task.learning.finish(student, prepared.data.train)
+    for name in ("heads.classify.weight", "heads.classify.bias"):
+        close_after_training(student.get_parameter(name), whole.get_parameter(name), name)
