@@ -12,12 +12,14 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.config import FillingConfig
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor
+from bertsmith.engine.words import before, choice_pieces
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.bpe import ByteRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.tokens.vocabulary import BYTE_SPECIALS, SPECIALS
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 
@@ -155,3 +157,22 @@ def test_impossible_fillings_are_refused(model: Model, tokenizer: Tokenizer) -> 
     ask(model, tokenizer, long, FillingConfig(most_pieces=2))
     with pytest.raises(ExampleError, match=r"memory:3: .* words of 2 pieces included"):
         ask(model, tokenizer, long, FillingConfig(most_pieces=2, joint=True))
+
+
+@pytest.mark.parametrize("takes_blank", [False, True], ids=["blank-kept", "blank-taken"])
+@pytest.mark.parametrize(
+    "text", ["a [MASK] b", "[MASK] a", "a ([MASK]) b", "([MASK] b", "a, [MASK]"]
+)
+def test_words_have_the_pieces_that_they_have_in_the_text(takes_blank: bool, text: str) -> None:
+    letters = "ab(),woOrd"
+    merges = (("w", "o"), ("wo", "r"), ("Ġ", "w"), ("Ġw", "or"))
+    vocabulary = (*BYTE_SPECIALS, "Ġ", *letters, *map("".join, merges))
+    tokenizer = Tokenizer(vocabulary, ByteRules(merges=merges, mask_takes_blank=takes_blank))
+    masked = text.replace("[MASK]", "<mask>")
+    (ids,) = tokenizer.encode([masked])
+    place = ids.tolist().index(tokenizer.mask_id)
+    for word in ("word", "worword", "wo rd"):
+        how = before(tokenizer, masked, masked.index("<mask>"), ids, place)
+        pieces = choice_pieces(tokenizer, word, how)
+        filled = [*ids[:place].tolist(), *pieces, *ids[place + 1 :].tolist()]
+        assert filled == tokenizer.encode([text.replace("[MASK]", word)])[0].tolist()

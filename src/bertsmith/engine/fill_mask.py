@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import torch
@@ -13,14 +15,17 @@ from bertsmith.batches.examples import (
     EncodedExamples,
     encode_examples,
 )
+from bertsmith.batches.fitting import Ids, Segments
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import FORWARD, Forward
 from bertsmith.engine.cloze import ROWS_PROJECTED, Cloze
 from bertsmith.engine.config import FillingConfig
 from bertsmith.engine.predictor import ROWS, Predictor, Request, text_length
 from bertsmith.engine.words import (
+    Before,
     Filling,
     Pieces,
+    before,
     best_first,
     choice_pieces,
     likely_words,
@@ -93,6 +98,41 @@ def fill_masks(
     return (answer.masks for answer in predictor(examples, rows=rows))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gaps:
+    """A sequence with masks, and what stands `before` each of them in the text."""
+
+    ids: Ids
+    segments: Segments
+    before: tuple[Before, ...]
+
+    @classmethod
+    def of(cls, request: Request[Example], tokenizer: Tokenizer) -> _Gaps:
+        """Return the sequence of a request."""
+        example, (ids,) = request.example, request.encoded.ids
+        texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
+        mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
+        written = [(text, each.start()) for text in texts for each in re.finditer(mask, text)]
+        places = np.flatnonzero(ids == tokenizer.mask_id).tolist()
+        # a text that was cut has more masks than its ids
+        found = [
+            before(tokenizer, text, at, ids, place)
+            for (text, at), place in zip(written, places, strict=False)
+        ]
+        assert len(found) == len(places)
+        return cls(ids=ids, segments=request.encoded.segments[0], before=tuple(found))
+
+    def cloze(self, place: int) -> Cloze:
+        """Return the cloze of a place."""
+        return Cloze(ids=self.ids, segments=self.segments, place=place)
+
+    def filled(self, mask: int, place: int, word: Pieces) -> _Gaps:
+        """Return the same with a word in place of a mask, given its number and place."""
+        cloze = with_pieces(self.cloze(place), word)
+        others = self.before[:mask] + self.before[mask + 1 :]
+        return _Gaps(ids=cloze.ids, segments=cloze.segments, before=others)
+
+
 class MaskFilling:
     """The answering by which a model fills masks.
 
@@ -113,13 +153,13 @@ class MaskFilling:
         self._config = config or FillingConfig()
         self._longest = model.config.encoder.longest
         self._choices = {
-            first: [self._spelled(choice, first=first) for choice in self._config.choices]
-            for first in (True, False)
+            place: [self._spelled(choice, place) for choice in self._config.choices]
+            for place in get_args(Before)
         }
 
-    def _spelled(self, choice: str, *, first: bool) -> Pieces:
+    def _spelled(self, choice: str, place: Before) -> Pieces:
         """Return the pieces of a choice; raises `ConfigError`."""
-        pieces = choice_pieces(self._tokenizer, choice, first=first)
+        pieces = choice_pieces(self._tokenizer, choice, place)
         if not pieces or self._tokenizer.unknown_id in pieces:
             what = f"the model's vocabulary cannot spell the choice {choice!r}"
             raise ConfigError(what, remedy="leave it out")
@@ -170,25 +210,27 @@ class MaskFilling:
         forward: Forward,
     ) -> list[Fillings]:
         """Return the likeliest fillings for each mask of each text."""
-        found = self._filled(model, [_cloze_of(request) for request in requests], forward)
+        texts = [_Gaps.of(request, self._tokenizer) for request in requests]
+        found = self._filled(model, texts, forward)
         if not self._config.joint:
             return [Fillings(masks=own) for own in found]
-        together = self._joint(model, requests, found, forward)
+        together = self._joint(model, texts, found, forward)
         return [
             Fillings(masks=own, joint=joint) for own, joint in zip(found, together, strict=True)
         ]
 
-    def _words(self, model: Model, texts: Sequence[Cloze], forward: Forward) -> list[Filled]:
+    def _words(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
         """Return words for each mask of some sequences, the best first."""
         masks = [self._masks(text) for text in texts]
-        clozes = [
-            Cloze(ids=text.ids, segments=text.segments, place=place)
+        asked = [
+            (text.cloze(place), written)
             for text, places in zip(texts, masks, strict=True)
-            for place in places
+            for place, written in zip(places, text.before, strict=True)
         ]
         if self._config.choices:
-            found = self._chosen(model, clozes, forward)
+            found = self._chosen(model, asked, forward)
         else:
+            clozes = [cloze for cloze, _ in asked]
             most = self._config.most_pieces
             found = likely_words(
                 model, self._tokenizer, clozes, forward, most_pieces=most, top=self._top
@@ -196,12 +238,14 @@ class MaskFilling:
         rest = iter(found)
         return [[next(rest) for _ in places] for places in masks]
 
-    def _masks(self, text: Cloze) -> list[int]:
+    def _masks(self, text: _Gaps) -> list[int]:
         return np.flatnonzero(text.ids == self._tokenizer.mask_id).tolist()
 
-    def _chosen(self, model: Model, clozes: Sequence[Cloze], forward: Forward) -> Filled:
+    def _chosen(
+        self, model: Model, masked: Sequence[tuple[Cloze, Before]], forward: Forward
+    ) -> Filled:
         """Return all choices for each mask, the best first."""
-        asked = [(cloze, self._choices[cloze.place == 1]) for cloze in clozes]
+        asked = [(cloze, self._choices[written]) for cloze, written in masked]
         scored = score_words(model, self._tokenizer, asked, forward)
         return [
             best_first(
@@ -214,7 +258,7 @@ class MaskFilling:
     def _joint(
         self,
         model: Model,
-        requests: Sequence[Request[Example]],
+        masked: Sequence[_Gaps],
         alone: Sequence[Filled],
         forward: Forward,
     ) -> list[JointFilling]:
@@ -222,25 +266,22 @@ class MaskFilling:
 
         `alone` are the fillings of each mask beside the others masked.
         """
-        texts = [_cloze_of(request) for request in requests]
+        texts = list(masked)
         found = [list(own) for own in alone]
         left = [list(range(len(own))) for own in alone]
-        words: list[dict[int, Filling]] = [{} for _ in requests]
+        words: list[dict[int, Filling]] = [{} for _ in texts]
         while True:
             for number, own in enumerate(found):
                 if own:
                     best = max(range(len(own)), key=lambda mask: own[mask][0].score)
                     place = self._masks(texts[number])[best]
-                    masked = Cloze(
-                        ids=texts[number].ids, segments=texts[number].segments, place=place
-                    )
-                    texts[number] = with_pieces(masked, own[best][0].ids)
+                    texts[number] = texts[number].filled(best, place, own[best][0].ids)
                     words[number][left[number].pop(best)] = own[best][0]
             open_ones = [number for number, own in enumerate(left) if own]
             if not open_ones:
                 break
             again = self._filled(model, [texts[number] for number in open_ones], forward)
-            found = [[] for _ in requests]
+            found = [[] for _ in texts]
             for number, own in zip(open_ones, again, strict=True):
                 found[number] = own
         return [
@@ -248,7 +289,7 @@ class MaskFilling:
             for own in words
         ]
 
-    def _filled(self, model: Model, texts: Sequence[Cloze], forward: Forward) -> list[Filled]:
+    def _filled(self, model: Model, texts: Sequence[_Gaps], forward: Forward) -> list[Filled]:
         """Return the likeliest fillings for each mask of some sequences, the others masked."""
         if self._config.choices or self._config.most_pieces > 1:
             return self._words(model, texts, forward)
@@ -266,12 +307,6 @@ class MaskFilling:
         """Return the fillings as they are."""
         del request
         return output
-
-
-def _cloze_of(request: Request[Example]) -> Cloze:
-    """Return the sequence of a request, with no place asked yet."""
-    encoded = request.encoded
-    return Cloze(ids=encoded.ids[0], segments=encoded.segments[0], place=0)
 
 
 def _fillings(

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
+from bertsmith.batches.fitting import Ids
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.cloze import Cloze, cloze_predictions, log_probabilities
 from bertsmith.network.model import Model
@@ -162,8 +164,29 @@ def _barred(tokenizer: Tokenizer, *, first: bool) -> torch.Tensor:
     return torch.from_numpy(barred | (tokenizer.continues == first))
 
 
-def choice_pieces(tokenizer: Tokenizer, choice: str, *, first: bool) -> Pieces:
-    """Return the pieces of a word that stands behind a mask, at the beginning of a text or not."""
-    text = choice.strip()
-    (ids,) = tokenizer.encode([text if first else f" {text}"], specials_in_text=False)
-    return tuple(ids.tolist())
+Before = Literal["start", "blank", "glued"]
+"""What stands before a word: nothing, a blank, or a sign without a blank between."""
+
+
+def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Before:
+    """Return what stands before the mask at a character of a text, and at a place of its ids.
+
+    A blank that is a piece of its own there belongs to no word.
+    """
+    if not text[:at].strip():
+        return "start"
+    last = int(ids[place - 1])
+    own = last not in tokenizer.special_ids and not tokenizer.decode([last]).strip()
+    return "blank" if text[at - 1].isspace() and not own else "glued"
+
+
+def choice_pieces(tokenizer: Tokenizer, choice: str, before: Before) -> Pieces:
+    """Return the pieces of a word by what stands before it; a bracket is taken for any sign.
+
+    Pieces of some vocabularies hold the blank before a word.
+    """
+    word = choice.strip()
+    text = {"start": word, "blank": f"( {word}", "glued": f"({word}"}[before]
+    encoded = tokenizer.encode_spans(text, specials_in_text=False)
+    bracket = 0 if before == "start" else 1
+    return tuple(encoded.ids[encoded.ends > bracket].tolist())
