@@ -73,12 +73,12 @@ def test_probes_read_what_is_there_and_nothing_else(known: list[ProbedSentence])
     found = probe(known, epochs=20)
     assert found.learned + found.measured == len(known)
     assert found.measured == 12
-    assert found.edges["attention"].task == 1.0
+    assert found.edges["attention"].task > 0.9
     assert found.edges["attention"].task > found.edges["distance and words"].task + 0.3
     # what only the word decides is learned from the word
     assert found.edges["distance and words"].control > found.edges["attention"].control + 0.2
     words, tags, trees = range(3)
-    assert found.tags[tags].task == 1.0
+    assert found.tags[tags].task > 0.95
     assert found.tags[tags].control < 0.6
     assert found.tags[words].task < 0.6
     assert found.tags[words].control > 0.95

@@ -78,6 +78,7 @@ def test_the_mixes_are_those_of_the_table(layers: int, count: int) -> None:
     assert torch.equal(found[f"frozen, layer {layers}"], states[-1].float())
     assert torch.allclose(found[MIX], states[1:].mean(0).float(), atol=1e-6)
     if layers >= 4:
-        assert torch.allclose(found["frozen, sum of the last four"], states[-4:].sum(0).float())
+        total = found["frozen, sum of the last four"]
+        assert torch.allclose(total, states[-4:].sum(0).float(), atol=1e-5)
         both = found["frozen, concatenation of the last four"]
         assert torch.equal(both, states[-4:].permute(1, 0, 2).flatten(1).float())
