@@ -80,6 +80,8 @@ class Load:
                 self.lost += 1
                 continue
             self.statuses[response.status_code] += 1
+            if response.status_code == 503:
+                await asyncio.sleep(int(response.headers["retry-after"]))
             if response.status_code == 200:
                 found = response.json()["answers"][0]["vector"]
                 self.wrong += found != pytest.approx(self.expected, abs=1e-5)
@@ -123,7 +125,8 @@ def test_all_workers_killed_are_replaced(server: Started) -> None:
         await load.until(100)
         load.ending = True
         await asking
-        assert set(load.statuses) <= {200, 503}
+        # what waits for a worker to be replaced may be late
+        assert set(load.statuses) <= {200, 503, 504}
         assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())

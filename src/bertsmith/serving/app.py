@@ -40,7 +40,7 @@ _INFERENCE = frozenset(
 _CLIENT_CLOSED = 499
 
 
-def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> App:
+def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) -> Limits:
     """Return the application that answers requests by a gateway."""
     service = Service(gateway=gateway, limits=config.limits)
     fixed = _fixed(service, config)

@@ -214,11 +214,18 @@ class Limits:
         self._hosts, self._keys = Hosts(config), keys
         self._bodies = Bodies(config.limits)
         self._seconds = config.limits.body_deadline
+        self._active = 0
+        self._latest = 0.0
+
+    def quiet(self, seconds: float) -> bool:
+        """Return whether there is no request, and was none in the last seconds."""
+        return not self._active and time.monotonic() - self._latest >= seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         assert scope["type"] == "http"
         began = time.perf_counter()
+        self._active += 1
         sending = Sending(send, self._seconds, close=self._around.leaving)
         body: Body | None = None
         try:
@@ -232,6 +239,8 @@ class Limits:
         finally:
             if body is not None:
                 body.close()
+            self._active -= 1
+            self._latest = time.monotonic()
             self._around.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,11 +23,13 @@ from bertsmith.serving.messages import ModelFacts
 
 if TYPE_CHECKING:
     from bertsmith.serving.gateway import Gateway
-    from bertsmith.serving.limits import Keys
+    from bertsmith.serving.limits import Keys, Limits
 
 _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
-# a response that is ready when the last request is answered has to leave the process
-_PARTING = 0.2
+# without a request, after which connections are closed; what is on its way then would be lost
+_QUIET = 0.3
+_LONGEST_PARTING = 5.0
+_TICK = 0.02
 
 
 def serve(config: ServeConfig) -> None:
@@ -159,7 +162,8 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
     asked = asyncio.Event()
     gateway = Gateway(config.limits, start, workers)
     with _signals(asked.set):
-        http = HttpServer(make_app(gateway, config, keys), listener, config.limits)
+        app = make_app(gateway, config, keys)
+        http = HttpServer(app, listener, config.limits)
         gateway.start()
         serving = asyncio.create_task(http.run())
         # it ends by itself only by a fault
@@ -175,7 +179,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
                 say(f"ready: {with_threads}")
                 await asked.wait()
                 assert not serving.done(), "the HTTP server has ended by itself"
-                await _drain(gateway, config, asked)
+                await _drain(gateway, app, config, asked)
         finally:
             gateway.stop()
             http.end()
@@ -193,22 +197,24 @@ async def _opened_or_asked(opened: asyncio.Future[None], asked: asyncio.Event) -
         opened.result()
 
 
-async def _drain(gateway: Gateway, config: ServeConfig, asked: asyncio.Event) -> None:
+async def _drain(gateway: Gateway, app: Limits, config: ServeConfig, asked: asyncio.Event) -> None:
     """Answer what is there; a second signal ends that at once."""
     gateway.leave()
     say(f"asked to end: {gateway.waiting} requests are being answered")
     asked.clear()
     again = asyncio.create_task(asked.wait())
-    ending = asyncio.create_task(_end(gateway, config))
+    ending = asyncio.create_task(_end(gateway, app, config))
     await asyncio.wait((again, ending), return_when=asyncio.FIRST_COMPLETED)
     for task in (again, ending):
         task.cancel()
 
 
-async def _end(gateway: Gateway, config: ServeConfig) -> None:
+async def _end(gateway: Gateway, app: Limits, config: ServeConfig) -> None:
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
-    await asyncio.sleep(_PARTING)
+    until = time.monotonic() + _LONGEST_PARTING
+    while not app.quiet(_QUIET) and time.monotonic() < until:
+        await asyncio.sleep(_TICK)
 
 
 @contextmanager
