@@ -25,6 +25,7 @@ import argparse
 import importlib.util
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,9 @@ SEPARATE: dict[str, Callable[[Bench], dict[str, Any]]] = {
 def main() -> None:
     """Run the parts, print the table, then the figures as one line of JSON."""
     options = parse()
+    # inherited by servers and clients, which have a connection for each other
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as place:
         bench = prepare(options, Path(place))
         with our_server(bench) as server:
