@@ -26,6 +26,7 @@ import importlib.util
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,8 @@ SEPARATE: dict[str, Callable[[Bench], dict[str, Any]]] = {
 def main() -> None:
     """Run the parts, print the table, then the figures as one line of JSON."""
     options = parse()
+    # ends the servers too, those that rest among them
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # inherited by servers and clients, which have a connection for each other
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
