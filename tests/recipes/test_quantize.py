@@ -53,7 +53,7 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: float = 0.0) -> None:
     """Let the precisions take these times, and int8 lose so many points more."""
-    measured = recipe._measured
+    measured = recipe.measure_precisions
 
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
@@ -68,7 +68,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: floa
             for each in measured(*values)
         ]
 
-    monkeypatch.setattr(recipe, "_measured", instead)
+    monkeypatch.setattr(recipe, "measure_precisions", instead)
 
 
 @needs_kernels

@@ -24,6 +24,7 @@ from bertsmith.recipes.config import (
     VocabularyConfig,
 )
 from bertsmith.recipes.distil.config import DistilConfig
+from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneConfig, GlueConfig
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig, ScoreConfig, WriteConfig
@@ -251,6 +252,18 @@ def quantize(config: QuantizeConfig) -> object:
     return _printed(recipe(config), config.json)
 
 
+def export(config: ExportConfig) -> object:
+    """Write a model for another runtime: ONNX, OpenVINO, torch.export, or transformers.js.
+
+    Every head of every family, for batches of any size and texts of any length, under the names of
+    inputs and outputs that transformers and optimum have. What was written is run beside the engine
+    before it takes its name, and refused where the two differ by more than 1e-5.
+    """
+    from bertsmith.recipes.export.recipe import export as recipe
+
+    return _printed(recipe(config), config.json)
+
+
 def embed(config: EmbedConfig) -> None:
     """Write the vectors of texts, of their words or of their tokens, to a file.
 
@@ -459,6 +472,16 @@ COMMANDS: dict[str, Command] = {
         config=QuantizeConfig,
         run=quantize,
         examples=("spam/model --calibrate texts.txt --dev dev.csv --out spam-int8",),
+    ),
+    "export": Command(
+        config=ExportConfig,
+        run=export,
+        examples=(
+            "spam/model --to onnx --out spam-onnx",
+            "spam/model --to transformers.js --out spam-web",
+            "spam/model --to onnx --precision int8 --calibrate texts.txt --dev dev.csv "
+            "--out spam-int8",
+        ),
     ),
     "embed": Command(
         config=EmbedConfig,

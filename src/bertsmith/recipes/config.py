@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,9 +14,26 @@ from bertsmith.tasks.config import Reading, TextLength
 from bertsmith.text.config import AUTO, HeaderOption, Layout, TextColumns, check_encoding
 from bertsmith.tokens.config import KindName
 
+_ADDRESS = re.compile(r"auto|local|[\w.-]{1,253}:\d{1,5}|\[[\da-fA-F:.]{2,45}\]:\d{1,5}")
+
 StripAccents = Literal["auto", "yes", "no"]
 SpecialsName = Literal["albert", "xlm-roberta"]
 Format = Literal["bertsmith", "tensorflow"]
+
+
+def check_cluster(address: str | None, device: str = "cpu") -> None:
+    """Raise `ConfigError` for what cannot be the address of a Ray cluster, or work on one."""
+    if address is None:
+        return
+    if not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            f"--ray is {address!r}", remedy="it can be auto, local, or host:port of a cluster"
+        )
+    if device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"--device {device} is for one machine, and --ray computes on processors",
+            remedy="leave one out",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +140,9 @@ class PrepareConfig(Config):
     """Folder for the store."""
     workers: int | None = None
     """Processes that encode; one a core if not given."""
+    ray: str | None = None
+    """Encode on a Ray cluster whose machines see the same files: auto for the one that this machine
+    is part of, local for processes of this machine, or its host:port."""
     held_out: float = 0.05
     """Share of the documents to measure with, never trained on."""
     fresh: bool = False
@@ -132,6 +153,11 @@ class PrepareConfig(Config):
     def __post_init__(self) -> None:
         check_least(self, {"workers": 1})
         check_range(self, ["held_out"], "[0, 1)")
+        check_cluster(self.ray)
+        if self.ray is not None and self.workers is not None:
+            raise ConfigError(
+                "--workers is for this machine, and --ray for a cluster", remedy="leave one out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,12 +222,18 @@ class EmbedConfig(Config):
     """Name of a prompt of a sentence-transformers folder, to be written before each text."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    ray: str | None = None
+    """Compute on a Ray cluster whose machines see the same model folder: auto for the one that this
+    machine is part of, local for processes of this machine, or its host:port."""
     features: FeatureConfig = field(default=FeatureConfig(), metadata=INLINE)
     """The vectors."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
     """How they are computed."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
     """The columns of the texts."""
+
+    def __post_init__(self) -> None:
+        check_cluster(self.ray, self.device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -24,6 +24,7 @@ from bertsmith.engine.config import Unit
 from bertsmith.engine.features import TextFeatures
 from bertsmith.engine.static import StaticVectors
 from bertsmith.hub.models import model_folder
+from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
 from bertsmith.recipes.config import EmbedConfig
 from bertsmith.recipes.predict.rows import Texts
 from bertsmith.tasks.opening import Embedder, open_embedder
@@ -241,35 +242,67 @@ def embed(config: EmbedConfig) -> None:
 
     Memory does not grow with the number of texts. How many were cut is told at the end.
     """
-    file, out = config.file, config.out
-    columns = Columns(**config.columns.to_dict())
-    check_kind(out)
-    if file != "-" and out.resolve() == Path(file).resolve():
+    check_kind(config.out)
+    if config.file != "-" and config.out.resolve() == Path(config.file).resolve():
         raise ConfigError("--out is the file of the texts", remedy="name another")
+    columns = Columns(**config.columns.to_dict())
     folder = model_folder(config.model)
     if is_static(folder):
         _embed_static(folder, config, columns)
-        return
-    embedder = open_embedder(
-        folder,
+    elif config.ray is not None:
+        with joined(config.ray) as cluster:
+            _embed(for_cluster(config), columns, cluster)
+    else:
+        _embed(config, columns, None)
+
+
+def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> None:
+    """Write the vectors of texts, computed here or on a cluster."""
+    file, out = config.file, config.out
+    embedder = _opened(config)
+    texts, told = Texts(file, columns), _Told(embedder)
+    reading = _Reading(texts)
+    if note := without_header(Path(file), columns):
+        say(note)
+    if cluster is None:
+        features = embedder.features(reading)
+    else:
+        features = _features_there(embedder, config, reading, cluster)
+    with (
+        vector_file(out, embedder.width, embedder.config.unit) as vectors,
+        progress("embedding", texts.total_bytes, "B") as bar,
+    ):
+        for each in features:
+            vectors.add(each)
+            told.count(each.tokens, each.left_out)
+            bar.move_to(reading.answered(each.example))
+    told.tell(out, texts)
+
+
+def _opened(config: EmbedConfig) -> Embedder:
+    return open_embedder(
+        config.model,
         config.features,
         prompt=config.prompt,
         engine=config.engine,
         device=config.device,
     )
-    texts, told = Texts(file, columns), _Told(embedder)
-    reading = _Reading(texts)
-    if note := without_header(Path(file), columns):
-        say(note)
-    with (
-        vector_file(out, embedder.width, embedder.config.unit) as vectors,
-        progress("embedding", texts.total_bytes, "B") as bar,
-    ):
-        for each in embedder.features(reading):
-            vectors.add(each)
-            told.count(each.tokens, each.left_out)
-            bar.move_to(reading.answered(each.example))
-    told.tell(out, texts)
+
+
+def _features_there(
+    embedder: Embedder, config: EmbedConfig, examples: Iterable[Example], cluster: Cluster
+) -> Iterator[TextFeatures]:
+    """Yield what `Embedder.features` does, computed on a cluster in the same windows."""
+    threads = config.engine.threads or 1
+    job = Job(open=_opened, given=config, work=features_of, threads=threads)
+    tell_cluster(cluster, threads)
+    for _, found in cluster.in_order(job, embedder.windows(examples)):
+        yield from found
+
+
+def features_of(embedder: Embedder, window: list[Example]) -> list[TextFeatures]:
+    """Return the features of a window of examples, in a process of a cluster."""
+    return list(embedder.features(window))
 
 
 def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, printable
 from bertsmith.hub.models import model_folder
+from bertsmith.recipes.cluster import Cluster, Job, Pending, joined
 from bertsmith.recipes.config import CorpusConfig, PrepareConfig
-from bertsmith.store.preparing import prepare_corpus
+from bertsmith.store.preparing import EncodedGroup, Group, GroupEncoder, prepare_corpus
 from bertsmith.store.store import HELD_OUT, StoreIndex, TokenStore
 from bertsmith.text.corpus.documents import Document
 from bertsmith.text.corpus.files import Corpus, shown_kinds
@@ -103,13 +106,17 @@ def prepare(config: PrepareConfig) -> TokenStore:
     out = config.out
     tokenizer = Tokenizer.load(model_folder(config.vocab, "vocabulary"))
     opened = open_corpus(config.text)
-    with progress("encoding", opened.total_bytes, "B") as bar:
+    with (
+        _on_cluster(config.ray, tokenizer) as (encoder, processes),
+        progress("encoding", opened.total_bytes, "B") as bar,
+    ):
         index = prepare_corpus(
             opened,
             tokenizer,
             out,
             held_out=config.held_out,
-            workers=config.workers or len(os.sched_getaffinity(0)),
+            workers=config.workers or processes,
+            encoder=encoder,
             fresh=config.fresh,
             moved=lambda position: bar.move_to(position.read),
         )
@@ -121,6 +128,36 @@ def prepare(config: PrepareConfig) -> TokenStore:
     pairs = " --sequences within_documents" if single else ""
     say(f"next: bertsmith pretrain {out} --out run --minutes 30{pairs}")
     return store
+
+
+@contextmanager
+def _on_cluster(
+    address: str | None, tokenizer: Tokenizer
+) -> Iterator[tuple[_ClusterEncoder | None, int]]:
+    """Return what encodes on a cluster and its processes; None and the cores without one."""
+    if address is None:
+        yield None, len(os.sched_getaffinity(0))
+        return
+    with joined(address) as cluster:
+        processes = cluster.processes()
+        say(f"cluster: {counted(processes, 'process', 'processes')}")
+        yield _ClusterEncoder(cluster, tokenizer), processes
+
+
+class _ClusterEncoder:
+    """Encodes on a cluster."""
+
+    def __init__(self, cluster: Cluster, tokenizer: Tokenizer) -> None:
+        self._submit = cluster.submit(Job(open=GroupEncoder, given=tokenizer, work=encode_group))
+
+    def submit(self, group: Group) -> Pending[EncodedGroup]:
+        """Have a group encoded."""
+        return self._submit(group)
+
+
+def encode_group(encoder: GroupEncoder, group: Group) -> EncodedGroup:
+    """Return a group encoded, in a process of a cluster."""
+    return encoder(group)
 
 
 def describe(store: TokenStore, unknown_name: str) -> str:

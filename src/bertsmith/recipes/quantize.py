@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import new_folder
 from bertsmith.engine.config import EngineConfig, Number
 from bertsmith.engine.native import cannot
-from bertsmith.engine.predictor import Request, split_requests
+from bertsmith.engine.predictor import Predictor, Request, split_requests
 from bertsmith.engine.prepared import Prepared, multiplies_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label
 from bertsmith.hub.models import model_folder
@@ -74,8 +74,8 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
         answering_of(loaded, tokenizer, options, where=config.model), config.model
     )
     rows = labelled_rows(loaded.config, answering, config.dev, config.reading)
-    asked = _requests(answering, loaded.config, config.calibrate)
-    engines = []
+    asked = calibration_requests(answering, loaded.config, config.calibrate)
+    engines: list[Prepared] = []
     precisions: tuple[Number, ...] = ("fp32", "bf16", "int8")
     for precision in precisions:
         if precision != "bf16" or multiplies_bf16():
@@ -83,8 +83,9 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
             engines.append(
                 prepare_model(fresh, EngineConfig(precision=precision, threads=config.threads))
             )
-    measured = _measured(engines, answering, rows, asked)
-    _show(measured, len(asked), len(rows))
+    predictors = {each.precision: each.predictor(answering) for each in engines}
+    measured = measure_precisions(predictors, answering, rows, asked)
+    show_measurements(measured, len(asked), len(rows))
     refuse_slow_or_worse(measured)
     figures = _figures(measured, engines, len(asked), len(rows))
     with new_folder(config.out) as fresh_folder:
@@ -94,7 +95,9 @@ def quantize(config: QuantizeConfig) -> dict[str, Any]:
     return {"precision": "int8", "measured": figures}
 
 
-def _requests(answering: TaskAnswering, config: ModelConfig, file: Path) -> list[Request[Any]]:
+def calibration_requests(
+    answering: TaskAnswering, config: ModelConfig, file: Path
+) -> list[Request[Any]]:
     """Return texts as the model is asked them."""
     _, asked = asked_of(config, answering, str(file), Reading())
     rows = [each.row for each in islice(asked, 8 * _TEXTS) if each.row is not None]
@@ -105,38 +108,43 @@ def _requests(answering: TaskAnswering, config: ModelConfig, file: Path) -> list
     return split_requests(chosen, answering.encode(chosen))
 
 
-def _measured(
-    engines: Sequence[Prepared],
+def measure_precisions(
+    predictors: Mapping[Number, Predictor[Any, Any]],
     answering: TaskAnswering,
     rows: Sequence[Any],
     asked: Sequence[Request[Any]],
 ) -> list[Measurement]:
-    """Measure all precisions, in turns so that other work on the machine slows all alike."""
-    predictors = [engine.predictor(answering) for engine in engines]
+    """Measure predictors, in turns so that other work on the machine slows all alike.
+
+    Their times are those of the requests, their scores those on the rows.
+    """
     encoded = answering.encode(rows)
-    scores = [measure(predictor, rows, encoded).scores for predictor in predictors]
-    seconds: list[list[float]] = [[] for _ in engines]
+    scores = [measure(each, rows, encoded).scores for each in predictors.values()]
+    seconds: list[list[float]] = [[] for _ in predictors]
     for turn in range(_TURNS + 1):
-        for own, predictor in zip(seconds, predictors, strict=True):
+        for own, predictor in zip(seconds, predictors.values(), strict=True):
             before = time.perf_counter()
             predictor.run(asked)
             if turn:
                 own.append(time.perf_counter() - before)
     return [
-        Measurement(precision=engine.precision, seconds=statistics.median(own), scores=dict(scored))
-        for engine, own, scored in zip(engines, seconds, scores, strict=True)
+        Measurement(precision=precision, seconds=statistics.median(own), scores=dict(scored))
+        for precision, own, scored in zip(predictors, seconds, scores, strict=True)
     ]
 
 
-def refuse_slow_or_worse(measured: Sequence[Measurement]) -> None:
-    """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32."""
+def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") -> None:
+    """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32.
+
+    `verb` is what the user is told to do with another precision.
+    """
     exact, *_, small = measured
     fastest = min(measured[:-1], key=lambda each: each.seconds)
     if small.seconds >= fastest.seconds:
         raise ConfigError(
             f"int8 is not faster here: {small.seconds / fastest.seconds:.2f} times the time of "
             f"{fastest.precision}",
-            remedy=f"answer with --precision {fastest.precision}",
+            remedy=f"{verb} with --precision {fastest.precision}",
         )
     name, lost = score_label(next(iter(small.scores))), exact.score - small.score
     if math.isnan(lost):
@@ -147,11 +155,11 @@ def refuse_slow_or_worse(measured: Sequence[Measurement]) -> None:
     if lost > MOST_LOST:
         raise ConfigError(
             f"int8 costs {lost:.2f} points of {name}, more than {MOST_LOST}",
-            remedy=f"answer with --precision {fastest.precision}",
+            remedy=f"{verb} with --precision {fastest.precision}",
         )
 
 
-def _show(measured: Sequence[Measurement], texts: int, rows: int) -> None:
+def show_measurements(measured: Sequence[Measurement], texts: int, rows: int) -> None:
     """Print the table."""
     names = list(measured[0].scores)
     table = Table("", f"{texts} texts, ms", *map(score_label, names), box=None)
@@ -165,12 +173,10 @@ def _show(measured: Sequence[Measurement], texts: int, rows: int) -> None:
 def _figures(
     measured: Sequence[Measurement], engines: Sequence[Prepared], texts: int, rows: int
 ) -> dict[str, Any]:
-    return {
-        "instructions": engines[-1].instructions,
-        "threads": engines[-1].threads,
-        "texts": texts,
-        "rows": rows,
-        "precisions": {
-            each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured
-        },
-    }
+    about = {"instructions": engines[-1].instructions, "threads": engines[-1].threads}
+    return about | {"texts": texts, "rows": rows, "precisions": by_precision(measured)}
+
+
+def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
+    """Return seconds and scores as plain JSON values."""
+    return {each.precision: {"seconds": each.seconds, "scores": each.scores} for each in measured}

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, compress
 from pathlib import Path
@@ -140,10 +140,18 @@ class GroupEncoder:
         return every
 
 
-class Encoder(Protocol):
-    """An encoder of groups, at once or in other processes."""
+class Pending(Protocol):
+    """A group that is being encoded."""
 
-    def submit(self, group: Group) -> Future[EncodedGroup]:
+    def result(self) -> EncodedGroup:
+        """Return the group, once it is encoded."""
+        ...
+
+
+class Encoder(Protocol):
+    """An encoder of groups: at once, in other processes or on other machines."""
+
+    def submit(self, group: Group) -> Pending:
         """Have a group encoded."""
         ...
 
@@ -258,14 +266,16 @@ def prepare_corpus(
     *,
     held_out: float = 0.05,
     workers: int = 1,
+    encoder: Encoder | None = None,
     fresh: bool = False,
     moved: Moved = lambda position: None,
 ) -> StoreIndex:
     """Encode a corpus as `prepare_store` does, or go on where that was interrupted.
 
     What is done stays in a folder beside `out`, named `out`.partial, from which the same call goes
-    on; `fresh` begins anew. Raises `StoreError` when that folder is another corpus's, vocabulary's
-    or was begun with other settings. Of a corpus of pipes nothing is kept.
+    on; `fresh` begins anew. An `encoder` has so many `workers` of its own. Raises `StoreError` when
+    that folder is another corpus's, vocabulary's or was begun with other settings. Of a corpus of
+    pipes nothing is kept.
     """
     source = _source(corpus, tokenizer, held_out) if corpus.lasting else None
     with unfinished_store(out, source, total=corpus.total_bytes, fresh=fresh) as work:
@@ -274,7 +284,7 @@ def prepare_corpus(
             say(f"going on with {work.folder}: {work.share()} is done")
             moved(start)
         with _Making(work, tokenizer, held_out) as making:
-            making.run(corpus.sections(start), workers, moved)
+            making.run(corpus.sections(start), workers, encoder, moved)
             return making.finish(_nothing(out) if making.documents else corpus.without_text())
 
 
@@ -362,11 +372,13 @@ class _Making:
         self,
         sections: Iterator[Section],
         workers: int,
+        encoder: Encoder | None = None,
         moved: Moved = lambda position: None,
     ) -> None:
         """Have all sections encoded, and write what comes of them."""
-        with encoders(self._tokenizer, workers) as encoder:
-            for position, encoded in _encoded(_groups(sections), encoder, workers):
+        opened = encoders(self._tokenizer, workers) if encoder is None else nullcontext(encoder)
+        with opened as encode:
+            for position, encoded in _encoded(_groups(sections), encode, workers):
                 self._append(encoded)
                 self._work.reached(self._progress(position), self._open_files())
                 moved(position)
@@ -431,7 +443,7 @@ def _encoded(
     groups: Iterator[Group], encoder: Encoder, workers: int
 ) -> Iterator[tuple[Position, EncodedGroup]]:
     """Encoded groups with where they end, in the order of the corpus, few in hand at a time."""
-    waiting: deque[tuple[Position, Future[EncodedGroup]]] = deque()
+    waiting: deque[tuple[Position, Pending]] = deque()
     for group in groups:
         waiting.append((group[-1].end, encoder.submit(group)))
         if len(waiting) > workers * _AHEAD:

@@ -16,7 +16,7 @@ from bertsmith.core.log import say
 from bertsmith.engine.config import FULL_PRECISION, EngineConfig, FeatureConfig
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.features import Features, TextFeatures, for_model, width
-from bertsmith.engine.predictor import ROWS, Predictor
+from bertsmith.engine.predictor import ROWS, Predictor, windows
 from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.pooling import Dense, UnitLength
@@ -57,6 +57,10 @@ class Embedder:
     def features(self, examples: Iterable[Example]) -> Iterator[TextFeatures]:
         """Yield the features of a stream of examples, as `engine.features.features` does."""
         return self.predictor(examples, rows=self._extraction.rows(ROWS))
+
+    def windows(self, examples: Iterable[Example]) -> Iterator[list[Example]]:
+        """Yield the examples that `features` computes together."""
+        return windows(examples, self._extraction.rows(ROWS), self._extraction.characters)
 
     @cached_property
     def _extraction(self) -> Features:

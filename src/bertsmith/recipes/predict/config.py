@@ -8,6 +8,7 @@ from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
 from bertsmith.engine.config import EngineConfig, Masking, WritingConfig
+from bertsmith.recipes.config import check_cluster
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 
 Format = Literal["table", "csv", "jsonl"]
@@ -26,12 +27,18 @@ class PredictConfig(Config):
     """A table to read; csv, or a JSON object a line (jsonl), for programs."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
+    ray: str | None = None
+    """Compute on a Ray cluster whose machines see the same model folder: auto for the one that this
+    machine is part of, local for processes of this machine, or its host:port."""
     answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
     """How texts are answered."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
     """How answers are computed."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """How the file is read."""
+
+    def __post_init__(self) -> None:
+        check_cluster(self.ray, self.device)
 
 
 @dataclass(frozen=True, kw_only=True)

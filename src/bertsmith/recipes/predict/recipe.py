@@ -12,10 +12,12 @@ import csv
 import json
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
@@ -23,9 +25,10 @@ from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
-from bertsmith.engine.prepared import prepare_model
+from bertsmith.engine.prepared import Prepared, prepare_model
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
+from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.rows import (
     Asked,
@@ -58,20 +61,32 @@ def predict(config: PredictConfig) -> None:
     continues texts. Memory does not grow with the number of rows. What is read of a text is as in
     training unless the options say otherwise; the number of longer texts is printed at the end.
     """
-    file, place = config.file, device_named(config.device)
-    folder = model_folder(config.model)
-    loaded, tokenizer = load_model(folder)
-    answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine, automatic=quantized_precision(folder))
-    predictor = prepared.predictor(answering)
-    reading, asked = asked_of(loaded.config, answering, file, config.reading)
+    if config.ray is not None:
+        with joined(config.ray) as cluster:
+            _predict(config, cluster)
+    else:
+        _predict(config, None)
+
+
+def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
+    """Write the answers to the rows of a file, computed here or on a cluster."""
+    file = config.file
+    config = config if cluster is None else for_cluster(config)
+    predictor, answering, prepared = open_predictor(config)
+    reading, asked = asked_of(prepared.model.config, answering, file, config.reading)
     # whoever types texts wants each answered at once
     rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
+    spread: Spread | None = None
+    if cluster is not None:
+        threads = config.engine.threads or 1
+        job = Job(open=_open_there, given=config, work=answer_window, threads=threads)
+        spread = partial(cluster.in_order, job)
+        tell_cluster(cluster, threads)
     task = answering.task if isinstance(answering, TaskAnswering) else None
     if note := _without_header(task, Path(file), reading):
         say(note)
     written, blank = Answers(config.format), 0
-    for each, record in answered(predictor, answering, asked, rows=rows):
+    for each, record in answered(predictor, answering, asked, rows=rows, spread=spread):
         if record is None:
             blank += 1
             written.blank(each.columns)
@@ -88,6 +103,22 @@ def predict(config: PredictConfig) -> None:
     say(f"engine: {prepared}")
 
 
+def open_predictor(
+    config: PredictConfig,
+) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
+    """Return the predictor of a model folder, its answering, and the model made ready to answer."""
+    place, folder = device_named(config.device), model_folder(config.model)
+    loaded, tokenizer = load_model(folder)
+    answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
+    prepared = prepare_model(loaded.to(place), config.engine, automatic=quantized_precision(folder))
+    return prepared.predictor(answering), answering, prepared
+
+
+def _open_there(config: PredictConfig) -> Predictor[Any, Any]:
+    """Return the predictor of a process of a cluster."""
+    return open_predictor(config)[0]
+
+
 def asked_of(
     config: ModelConfig, answering: Presented[Any], file: str, reading: Reading
 ) -> tuple[Reading, Iterator[Asked[Any]]]:
@@ -101,32 +132,59 @@ def asked_of(
     return reading, asked_of_task(answering.task, file, reading, pairs=alone)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Rows that are answered together, blank ones left out, the first of them with its number."""
+
+    first: int
+    rows: list[Any]
+
+
+Spread = Callable[[Iterable[Window]], Iterator[tuple[Window, tuple[list[Record], int]]]]
+"""Yields windows with the records of their answers and the number of long texts, in order."""
+
+
+def answer_window(predictor: Predictor[Any, Any], window: Window) -> tuple[list[Record], int]:
+    """Return the records of the answers to a window, and how many of its texts were long."""
+    requests = predictor.encode(window.rows, window.first)
+    answering = cast("Presented[Any]", predictor.answering)
+    records = [answering.record(answer) for answer in predictor.answer(requests)]
+    return records, sum(request.long for request in requests)
+
+
 def answered(
     predictor: Predictor[Any, Any],
     answering: Presented[Any],
     asked: Iterable[Asked[Any]],
     *,
     rows: int = ROWS,
+    spread: Spread | None = None,
 ) -> Iterator[tuple[Asked[Any], Record | None]]:
     """Yield rows with the records of their answers, None for blank ones, in constant memory.
 
-    The number of texts that were longer than what is read of them is printed at the end.
+    Windows are answered here, or by `spread` where that is given. The number of texts that were
+    longer than what is read of them is printed at the end.
     """
     count = long = 0
+    waiting: deque[list[Asked[Any]]] = deque()
 
     def length(each: Asked[Any]) -> int:
         return 0 if each.row is None else answering.characters(each.row)
 
-    for window in windows(asked, rows, length):
-        own = [each.row for each in window if each.row is not None]
-        requests = predictor.encode(own, count)
-        count, long = count + len(own), long + sum(request.long for request in requests)
-        answers = predictor.answer(requests)
-        for each in window:
-            yield (
-                each,
-                None if each.row is None else _as_written(each, answering.record(next(answers))),
-            )
+    def numbered() -> Iterator[Window]:
+        nonlocal count
+        for window in windows(asked, rows, length):
+            waiting.append(window)
+            own = [each.row for each in window if each.row is not None]
+            yield Window(first=count, rows=own)
+            count += len(own)
+
+    spread = spread or (lambda given: ((each, answer_window(predictor, each)) for each in given))
+    for _, (records, cut) in spread(numbered()):
+        long += cut
+        answers = iter(records)
+        for each in waiting.popleft():
+            yield each, None if each.row is None else _as_written(each, next(answers))
     if long and isinstance(answering, TaskAnswering):
         windowed = answering.task.answers.windowed
         became = "read in windows" if windowed else "--truncation says what is read of them"

@@ -1,0 +1,62 @@
+"""The options of exporting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
+from bertsmith.core.errors import ConfigError
+from bertsmith.tasks.config import Reading, TextLength
+
+Target = Literal["onnx", "openvino", "torch-export", "transformers.js"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(Config):
+    """The options of exporting a model."""
+
+    model: Path = field(metadata=POSITIONAL)
+    """Folder of a model, or hub:owner/name, or with @revision."""
+    to: Target
+    """onnx for ONNX Runtime and others, openvino, torch-export for a program of torch.export, or
+    transformers.js, a folder for browsers and node."""
+    out: Path
+    """Folder to write, which must not exist."""
+    precision: Literal["fp32", "int8"] = "fp32"
+    """int8 writes a second file with int8 products, where that is faster on this processor and as
+    good on --dev; for onnx and transformers.js."""
+    calibrate: Path | None = None
+    """With int8: texts as the model will be asked, one a line or in the columns of a table; speed
+    is measured at their lengths."""
+    dev: Path | None = None
+    """With int8: labelled examples, to measure what it costs."""
+    threads: int | None = None
+    """With int8: processor threads of the measurement; one a core if not given."""
+    json: bool = False
+    """Print the figures as one JSON object on standard output."""
+    length: TextLength = field(default=TextLength(), metadata=INLINE)
+    """With int8: how much of a text is read."""
+    reading: Reading = field(default=Reading(), metadata=INLINE)
+    """With int8: how the labelled examples are read."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"threads": 1})
+        given = self.calibrate is not None and self.dev is not None
+        if self.precision == "fp32":
+            if self.calibrate is not None or self.dev is not None:
+                raise ConfigError(
+                    "--calibrate and --dev are for int8", remedy="add --precision int8"
+                )
+            return
+        if self.to not in ("onnx", "transformers.js"):
+            raise ConfigError(
+                f"--precision int8 is not for {self.to}",
+                remedy="take --to onnx or transformers.js, or leave --precision out",
+            )
+        if not given:
+            raise ConfigError(
+                "--precision int8 wants texts and labels to be measured on",
+                remedy="give --calibrate TEXTS and --dev LABELLED",
+            )

@@ -1,0 +1,148 @@
+"""A padded model as a file: a program of torch.export, ONNX, or OpenVINO's representation."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from bertsmith.core.errors import MissingExtra
+from bertsmith.recipes.export.config import Target
+from bertsmith.recipes.export.graph import PaddedModel
+
+ONNX_FILE, TORCH_FILE, OPENVINO_FILE = "model.onnx", "model.pt2", "openvino_model.xml"
+QUANTISED_FILE = "model_quantized.onnx"
+DATA_SUFFIX = "_data"
+"""What the name of a file of external weights adds, as optimum and transformers.js name it."""
+OPSET = 18
+"""The version of ONNX's operations that is written; onnxruntime has it since 1.14."""
+# a protocol buffer holds 2 GiB; what is not weights is small
+_LARGEST = 2**31 - 2**26
+
+_PACKAGES: dict[Target, tuple[tuple[str, str], ...]] = {
+    "onnx": (("onnx", "export"), ("onnxscript", "export"), ("onnxruntime", "export")),
+    "torch-export": (),
+}
+_PACKAGES["transformers.js"] = _PACKAGES["onnx"]
+_PACKAGES["openvino"] = (*_PACKAGES["onnx"], ("openvino", "openvino"))
+
+
+def require_packages(target: Target) -> None:
+    """Raise `MissingExtra` where a package that writes or checks a target is not installed."""
+    for package, extra in _PACKAGES[target]:
+        if find_spec(package) is None:
+            raise MissingExtra(package, extra, f"--to {target}")
+
+
+def exported_program(model: PaddedModel) -> ExportedProgram:
+    """Return a program of a model for batches of any size and texts of any length it reads."""
+    choices = model.config.predicts == "choice"
+    # sizes of an example must differ from 1, and from each other, to be taken for free
+    shape = (2, 3, 5) if choices else (2, 5)
+    # one tensor for several inputs would become one input
+    example = {name: torch.ones(shape, dtype=torch.int64) for name in model.inputs}
+    axes = [Dim("batch", min=1), Dim("choices", min=1)][: len(shape) - 1]
+    axes.append(Dim("length", min=1, max=model.config.encoder.longest))
+    dynamic = {name: dict(enumerate(axes)) for name in model.inputs}
+    with quiet(), torch.no_grad():
+        program = torch.export.export(model.eval(), (), example, dynamic_shapes=dynamic)
+    for node in program.graph.nodes:
+        # paths of this machine, which differ from one to the next
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
+            node.meta.pop(key, None)
+    return program
+
+
+def write_torch(program: ExportedProgram, path: Path) -> None:
+    """Write a program of torch.export, which torch.export.load reads."""
+    with quiet():
+        torch.export.save(program, path)
+
+
+def write_onnx(program: ExportedProgram, model: PaddedModel, path: Path) -> bool:
+    """Write a program as ONNX; return True if its weights went to a second file.
+
+    That is done over 2 GB, which one file of ONNX cannot hold.
+    """
+    import onnx_ir
+
+    size = sum(each.numel() * each.element_size() for each in program.state_dict.values())
+    with quiet():
+        written = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            input_names=model.inputs,
+            output_names=model.outputs,
+            opset_version=OPSET,
+            optimize=True,
+            verbose=False,
+        )
+        assert written is not None
+        _tidy(written.model)
+        beside: bool = size > _LARGEST
+        data = f"{path.name}{DATA_SUFFIX}" if beside else None
+        onnx_ir.save(written.model, path, external_data=data)
+    return beside
+
+
+def _tidy(written: Any) -> None:  # noqa: ANN401
+    """Name the free axes, leave notes of the exporter out, and store matrices as they are read."""
+    graph = written.graph
+    axes = (
+        ("batch", "choices", "length") if len(graph.inputs[0].shape) == 3 else ("batch", "length")
+    )
+    names = {str(dim): axis for dim, axis in zip(graph.inputs[0].shape, axes, strict=True)}
+    values = [*graph.inputs]
+    for node in [*graph.all_nodes()]:
+        node.metadata_props.clear()
+        values += node.outputs
+        if node.op_type == "Transpose" and node.inputs[0].is_initializer():
+            _store_transposed(node.inputs[0], graph)
+    for value in values:
+        value.metadata_props.clear()
+        for number, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int):
+                value.shape[number] = names.get(str(dim))
+
+
+def _store_transposed(weight: Any, graph: Any) -> None:  # noqa: ANN401
+    """Store a matrix that is only read transposed as that: quantising looks for stored ones."""
+    import onnx_ir
+
+    nodes = [node for node, _ in weight.uses()]
+    if any(node.op_type != "Transpose" for node in nodes) or len(weight.shape) != 2:
+        return
+    turned = onnx_ir.tensor(weight.const_value.numpy().T.copy(), name=weight.name)
+    weight.const_value, weight.shape = turned, turned.shape
+    for node in nodes:
+        onnx_ir.convenience.replace_all_uses_with(node.outputs[0], weight)
+        graph.remove(node, safe=True)
+
+
+def write_openvino(onnx: Path, path: Path) -> None:
+    """Write OpenVINO's representation (.xml and .bin, in float32) of a file of ONNX."""
+    import openvino
+
+    openvino.save_model(openvino.convert_model(onnx), path, compress_to_fp16=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what the exporters say of themselves, and of packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

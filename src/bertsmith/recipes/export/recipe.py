@@ -1,0 +1,146 @@
+"""Exporting a model folder: written, compared with the engine, and refused where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bertsmith.core.errors import ConfigError
+from bertsmith.core.files import is_taken, write_json
+from bertsmith.core.log import say, short_number
+from bertsmith.core.ownership import new_folder
+from bertsmith.engine.config import FULL_PRECISION
+from bertsmith.engine.prepared import prepare_model
+from bertsmith.hub.models import model_folder
+from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model
+from bertsmith.recipes.export.card import card
+from bertsmith.recipes.export.checking import Comparison, compare
+from bertsmith.recipes.export.config import ExportConfig, Target
+from bertsmith.recipes.export.graph import PaddedModel
+from bertsmith.recipes.export.program import (
+    DATA_SUFFIX,
+    ONNX_FILE,
+    exported_program,
+    require_packages,
+    write_onnx,
+    write_openvino,
+    write_torch,
+)
+from bertsmith.recipes.export.quantised import add_int8
+from bertsmith.recipes.export.runtimes import open_exported, place
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.config_json import hub_config
+from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model
+from bertsmith.weights.formats.catalog import format_of
+from bertsmith.weights.sentence_folder import (
+    SentenceSettings,
+    read_sentence_folder,
+    write_sentence_files,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A model folder that has been read."""
+
+    model: Model
+    tokenizer: Tokenizer
+    sentence: SentenceSettings | None
+    network: Path
+
+    @classmethod
+    def read(cls, name: Path) -> Source:
+        """Return the model of a folder, or of `hub:owner/name`."""
+        folder = model_folder(name)
+        sentence = read_sentence_folder(folder)
+        network = folder if sentence is None else sentence.network
+        model, tokenizer = load_model(network)
+        if model.config.predicts is not None or model.config.pretraining_heads:
+            # what a head says is asked for, and not a vector
+            sentence = None
+        return cls(model=model, tokenizer=tokenizer, sentence=sentence, network=network)
+
+
+def export(config: ExportConfig) -> dict[str, Any]:
+    """Write a model for another runtime, and compare it with the engine before it takes its name.
+
+    Raises `ConfigError` for a name that is taken and for an int8 that is not faster or not as good,
+    `MissingExtra`, `ModelFolderError` for what differs from the engine by more than 1e-5, and what
+    `load_model` raises.
+    """
+    require_packages(config.to)
+    if is_taken(config.out):
+        raise ConfigError(f"--out is {config.out}, which exists", remedy="choose another name")
+    source = Source.read(config.model)
+    if reason := _no_class(source.model.config, config.to):
+        raise ConfigError(f"not for transformers.js: {reason}", remedy="take --to onnx")
+    padded = PaddedModel(source.model, source.sentence)
+    figures: dict[str, Any] = {"to": config.to, "outputs": padded.outputs}
+    with new_folder(config.out) as fresh:
+        _write(padded, config.to, fresh)
+        comparison = _compared(source, config.to, fresh, padded.outputs)
+        if config.precision == "int8":
+            model = source.model.config
+            figures["int8"] = add_int8(config, model, source.tokenizer, place(fresh, config.to))
+        _write_settings(source, config.to, fresh)
+        text = card(source.model.config, config.to, padded.outputs, comparison)
+        (fresh / CARD_FILE).write_text(text, encoding="utf-8")
+        sizes = {
+            path.relative_to(fresh).as_posix(): path.stat().st_size
+            for path in sorted(fresh.rglob("*"))
+            if path.is_file()
+        }
+    for name, size in sizes.items():
+        say(f"  {name:<40} {short_number(size)}B")
+    say(
+        f"{config.out}: {', '.join(padded.outputs)}, at most {comparison.difference:.1e} from the "
+        f"engine's in {comparison.batches} batches of up to {comparison.longest:,} tokens"
+    )
+    return figures | {"difference": comparison.difference, "files": sizes}
+
+
+def _no_class(config: ModelConfig, target: Target) -> str | None:
+    """Return why no class of transformers.js loads a model; None where one does."""
+    if target != "transformers.js" or format_of(config) != "bertsmith":
+        return None
+    return "its wiring is no published family's, and the type of its config is bertsmith"
+
+
+def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
+    """Write the file of a target into a folder that is being made."""
+    path = place(folder, target)
+    path.parent.mkdir(exist_ok=True)
+    program = exported_program(padded)
+    if target == "torch-export":
+        write_torch(program, path)
+    elif target == "openvino":
+        with TemporaryDirectory(dir=folder) as between:
+            write_onnx(program, padded, Path(between) / ONNX_FILE)
+            write_openvino(Path(between) / ONNX_FILE, path)
+    else:
+        write_onnx(program, padded, path)
+
+
+def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[str]) -> Comparison:
+    """Compare what was written with the engine, which is given a model of its own."""
+    engine = prepare_model(load_model(source.network)[0], FULL_PRECISION).model
+    runtime = open_exported(place(folder, target), target, outputs)
+    return compare(runtime, engine, source.tokenizer, source.sentence)
+
+
+def _write_settings(source: Source, target: Target, folder: Path) -> None:
+    """Write config.json and the tokenizer's files, and those of a sentence-transformers folder."""
+    model, tokenizer = source.model.config, source.tokenizer
+    tokenizer.save(folder, longest=model.encoder.longest)
+    ends = (tokenizer.cls_id, tokenizer.sep_id)
+    settings = hub_config(model, pad_id=tokenizer.pad_id, ends=ends)
+    beside = place(folder, target)
+    if target == "transformers.js" and beside.with_name(beside.name + DATA_SUFFIX).exists():
+        settings["transformers.js_config"] = {"use_external_data_format": {ONNX_FILE: True}}
+    write_json(folder / CONFIG_FILE, settings)
+    if source.sentence is not None:
+        write_sentence_files(folder, source.sentence, hidden=model.encoder.hidden)

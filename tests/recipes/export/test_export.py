@@ -1,0 +1,106 @@
+"""Exported folders, asked through the runtimes they are made for and beside `transformers`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith.cli.main import main
+from bertsmith.core.errors import ModelFolderError
+from bertsmith.network.batch import pack
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.export.checking import compare
+from bertsmith.recipes.export.config import ExportConfig, Target
+from bertsmith.recipes.export.recipe import export
+from bertsmith.recipes.export.runtimes import Arrays
+from bertsmith.weights.folder import save_model
+from bounds import close_to_transformers
+from families import MODELS, TOKENIZERS
+
+LENGTHS = (13, 1, 23, 7)
+
+
+def varied(case: str, **changes: Any) -> Model:  # noqa: ANN401
+    """A model none of whose weights is what it starts as."""
+    config = replace(MODELS[case], encoder=replace(MODELS[case].encoder, **changes))
+    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def saved(folder: Path, case: str, **changes: Any) -> None:  # noqa: ANN401
+    model = varied(case, **changes)
+    save_model(folder, model, TOKENIZERS[model.config.encoder.family])
+
+
+def test_onnx_gives_the_logits_of_transformers(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    saved(tmp_path / "model", "bert-class", layers=1)
+    out = tmp_path / "out"
+    assert main(["export", str(tmp_path / "model"), "--to", "onnx", "--out", str(out)]) == 0
+    session = onnxruntime.InferenceSession(out / "model.onnx")
+    ids = torch.from_numpy(np.random.default_rng(0).integers(5, 99, (len(LENGTHS), 23)))
+    mask = (torch.arange(23) < torch.tensor(LENGTHS)[:, None]).long()
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+    (found,) = session.run(["logits"], {name: each.numpy() for name, each in inputs.items()})
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    with torch.no_grad():
+        close_to_transformers(found, theirs(**inputs).logits)
+    settings = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    assert settings["id2label"]["1"] == "spam"
+    assert [dim for each in session.get_inputs() for dim in each.shape] == ["batch", "length"] * 3
+    # neither paths of this machine nor a second copy of the weights
+    written = (out / "model.onnx").read_bytes()
+    assert b".py" not in written
+    assert main(["export", str(tmp_path / "model"), "--to", "onnx", "--out", str(out)]) == 2
+
+
+def test_what_differs_from_the_engine_is_refused() -> None:
+    model = varied("bert-class")
+
+    def wrong(inputs: Any) -> Arrays:  # noqa: ANN401
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        rows = [row[own > 0] for row, own in zip(ids, mask, strict=True)]
+        with torch.no_grad():
+            # the segments are left out
+            batch = pack(rows, [np.zeros_like(row) for row in rows])
+            return {"logits": model.classify(model.encoder(batch), batch).numpy()}
+
+    with pytest.raises(ModelFolderError, match="logits of what was exported is"):
+        compare(wrong, model, TOKENIZERS["bert"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--to", "onnx", "--precision", "int8"], "give --calibrate TEXTS and --dev"),
+        (["--to", "onnx", "--dev", "dev.csv"], "add --precision int8"),
+        (["--to", "openvino", "--precision", "int8"], "--precision int8 is not for openvino"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "model", "--out", "out", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("target", ["onnx", "openvino", "torch-export"])
+@pytest.mark.parametrize("case", MODELS)
+def test_every_family_and_head_in_every_runtime(tmp_path: Path, case: str, target: Target) -> None:
+    for package in {"onnx": ["onnxruntime"], "openvino": ["openvino"]}.get(target, []):
+        pytest.importorskip(package)
+    saved(tmp_path / "model", case)
+    figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
+    assert figures["difference"] <= 1e-5

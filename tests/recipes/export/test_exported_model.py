@@ -1,0 +1,126 @@
+"""The answers of a task through an exported file, and the gate of int8 that measures them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertsmith
+from bertsmith.cli.main import main
+from bertsmith.engine.predictor import Predictor
+from bertsmith.network.model import Model, build_model
+from bertsmith.recipes import quantize
+from bertsmith.recipes.export import quantised
+from bertsmith.recipes.export.graph import PaddedModel
+from bertsmith.recipes.export.quantised import ExportedModel
+from bertsmith.recipes.export.runtimes import Arrays, open_onnx
+from bertsmith.recipes.predict.recipe import answered, asked_of
+from bertsmith.recipes.quantize import Measurement
+from bertsmith.tasks.answering import TaskAnswering, answering_of
+from bertsmith.tasks.config import AnsweringConfig, Reading
+from bertsmith.weights.folder import save_model
+from families import MODELS, TOKENIZERS
+
+WORDS = [f"word{number}" for number in range(20)]
+TEXTS = [{"text": text} for text in ("word1 word2", "word3", " ".join(WORDS))]
+ASKED: dict[str, list[Any]] = {
+    "bert-class": TEXTS,
+    "modernbert-classes": TEXTS,
+    "roberta-number": TEXTS,
+    "albert-tags": [{"tokens": WORDS}, {"tokens": WORDS[:3]}],
+    "electra-span": [{"question": "word1", "context": " ".join(WORDS)}],
+    "bert-choice": [
+        {"text": "word3", "choices": WORDS[:3]},
+        {"text": "word4", "choices": ["a", "b"]},
+    ],
+}
+
+
+def in_torch(model: Model) -> Any:  # noqa: ANN401
+    """What a runtime does, by the padded model itself."""
+    graph = PaddedModel(model)
+
+    def run(inputs: Any) -> Arrays:  # noqa: ANN401
+        with torch.no_grad():
+            found = graph(**{name: torch.from_numpy(each) for name, each in inputs.items()})
+        return {name: each.numpy() for name, each in zip(graph.outputs, found, strict=True)}
+
+    return run
+
+
+def rounded(value: Any) -> Any:  # noqa: ANN401
+    """A record with numbers that rounding leaves equal."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_task_is_answered_through_a_file(tmp_path: Path, case: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in ASKED[case]), encoding="utf-8")
+    model = build_model(MODELS[case], seed=7).eval()
+    tokenizer = TOKENIZERS[model.config.encoder.family]
+    answering = answering_of(model, tokenizer, AnsweringConfig(), where="model")
+    assert isinstance(answering, TaskAnswering)
+    stand_in = ExportedModel(model.config, in_torch(model), pad_id=tokenizer.pad_id)
+    mine, other = (
+        [
+            record
+            for _, record in answered(
+                Predictor(model=each, answering=answering),
+                answering,
+                asked_of(model.config, answering, str(file), Reading())[1],
+            )
+        ]
+        for each in (stand_in, model)
+    )
+    assert len(mine) == len(ASKED[case])
+    assert mine == rounded(other)
+
+
+@pytest.mark.faults
+def test_int8_is_written_where_it_is_faster_and_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript")
+    tokenizer, config = TOKENIZERS["bert"], MODELS["bert-class"]
+    encoder = replace(config.encoder, layers=1, hidden=64, feed_forward=128, initial_std=0.3)
+    config = replace(config, encoder=encoder)
+    save_model(tmp_path / "model", build_model(config, seed=2), tokenizer)
+    texts = [" ".join(WORDS[first : first + 5]) for first in range(15)]
+    given = bertsmith.load(tmp_path / "model", precision="fp32").predict(texts)
+    rows = [f"{text},{each['label']}" for text, each in zip(texts, given, strict=True)]
+    (tmp_path / "dev.csv").write_text("\n".join(["text,label", *rows, ""]), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join([*texts, ""]), encoding="utf-8")
+    options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt")]
+    options += ["--dev", str(tmp_path / "dev.csv"), "--threads", "1"]
+    command = ["export", str(tmp_path / "model"), "--to", "transformers.js", *options, "--out"]
+    measure = quantize.measure_precisions
+
+    def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
+        exact, small = measure(*values)
+        # of labels that this model barely tells apart some change
+        return [replace(exact, seconds=3.0), replace(small, seconds=seconds, scores=exact.scores)]
+
+    monkeypatch.setattr(quantised, "measure_precisions", timed)
+    seconds = 4.0
+    assert main([*command, str(tmp_path / "slow")]) == 2
+    assert "int8 is not faster here: 1.33" in capsys.readouterr().err
+    assert not (tmp_path / "slow").exists()
+    seconds = 1.0
+    assert main([*command, str(tmp_path / "out")]) == 0
+    # its products are of int8, and its answers near
+    runtime = open_onnx(tmp_path / "out" / "onnx" / "model_quantized.onnx")
+    assert b"MatMulInteger" in (tmp_path / "out/onnx/model_quantized.onnx").read_bytes()
+    ids = torch.randint(5, 99, (3, 9)).numpy()
+    inputs = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids % 2}
+    exact = open_onnx(tmp_path / "out" / "onnx" / "model.onnx")(inputs)["logits"]
+    assert abs(runtime(inputs)["logits"] - exact).max() < 0.1 * abs(exact).max()

@@ -1,0 +1,130 @@
+"""The padded model against the network, which reads sequences end to end: every family and head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.network.batch import Batch, pack
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model, build_model
+from bertsmith.network.pooling import POOLINGS, Dense, UnitLength
+from bertsmith.recipes.export.checking import engine_outputs
+from bertsmith.recipes.export.graph import PaddedModel, input_names
+from bertsmith.recipes.export.runtimes import padded_inputs
+from bertsmith.weights.sentence_folder import SentenceSettings
+from bounds import close_when_regrouped
+from families import ENCODERS, MODELS
+
+LENGTHS = (13, 1, 23, 7, 19, 2)
+
+
+def varied(config: ModelConfig) -> Model:
+    """A model none of whose weights is what it starts as."""
+    model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def sequences(*lengths: int) -> Batch:
+    random = np.random.default_rng(5)
+    ids = [random.integers(5, 99, length) for length in lengths]
+    return pack(ids, [random.integers(0, 2, length) for length in lengths])
+
+
+def padded(model: Model, batch: Batch) -> dict[str, Tensor]:
+    choices = 3 if model.config.predicts == "choice" else None
+    found = padded_inputs(batch, input_names(model.config), pad_id=0, choices=choices)
+    return {name: torch.from_numpy(each) for name, each in found.items()}
+
+
+def own(**changes: Any) -> EncoderConfig:  # noqa: ANN401
+    return replace(ENCODERS["bert"], **changes)
+
+
+CAUSAL = own(causal=True, pooled="last")
+OTHERS: dict[str, ModelConfig] = {
+    "causal-masked_lm": ModelConfig(encoder=own(causal=True), masked_lm=True, pooler=False),
+    "causal-class": ModelConfig(encoder=CAUSAL, predicts="number", labels=("a", "b")),
+    "causal-tags": ModelConfig(
+        encoder=own(causal=True), predicts="tags", labels=("a", "b"), pooler=False
+    ),
+    "rotary": ModelConfig(encoder=own(positions="rotary", segments=0)),
+    "window": ModelConfig(encoder=own(window=6, global_every=2)),
+    "before": ModelConfig(
+        encoder=own(norm="before", gated=True, positions="sinusoidal"), masked_lm=True
+    ),
+    "no-order": ModelConfig(encoder=own(positions="none", biases=False, pooled="mean")),
+}
+"""Wirings of our own."""
+
+
+@torch.no_grad()
+def agrees(model: Model, inputs: dict[str, Tensor], batch: Batch, real: Tensor) -> None:
+    """Every output is the network's."""
+    graph = PaddedModel(model)
+    expected, found = engine_outputs(model, batch), graph(**inputs)
+    assert list(expected) == graph.outputs
+    for mine, (name, other) in zip(found, expected.items(), strict=True):
+        if len(other) == batch.tokens != batch.sequences:
+            close_when_regrouped(mine[real], other, name)
+        else:
+            close_when_regrouped(mine.flatten() if other.dim() == 1 else mine, other, name)
+
+
+@pytest.mark.parametrize("case", [*MODELS, *OTHERS])
+def test_padding_changes_nothing(case: str) -> None:
+    model, batch = varied((MODELS | OTHERS)[case]), sequences(*LENGTHS)
+    inputs = padded(model, batch)
+    real = inputs["attention_mask"].bool()
+    agrees(model, inputs, batch, real)
+    if model.config.predicts != "choice":
+        left = {name: each.flip(1) for name, each in padded(model, _reversed(batch)).items()}
+        agrees(model, left, batch, real.flip(1))
+    alone = sequences(*([9] * 3 if model.config.predicts == "choice" else [9]))
+    inputs = padded(model, alone)
+    agrees(model, inputs, alone, inputs["attention_mask"].bool())
+
+
+def _reversed(batch: Batch) -> Batch:
+    """Every sequence from its end, so that flipped and padded it stands as it was."""
+    parts = [batch.ids.split(list(batch.lengths)), batch.segments.split(list(batch.lengths))]
+    ids, segments = ([each.flip(0).numpy() for each in part] for part in parts)
+    return pack(ids, segments)
+
+
+@torch.no_grad()
+def test_a_row_of_padding_leaves_the_others_alone() -> None:
+    for case in ("bert-class", "modernbert-tags", "bert-none"):
+        model, batch = varied(MODELS[case]), sequences(5, 3)
+        inputs = padded(model, batch)
+        more = {name: torch.cat([each, each[:1] * 0]) for name, each in inputs.items()}
+        graph = PaddedModel(model)
+        for one, other in zip(graph(**inputs), graph(**more), strict=True):
+            assert bool(other.isfinite().all())
+            close_when_regrouped(other[:2], one)
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+@torch.no_grad()
+def test_sentence_vectors_are_the_folders(kind: Any) -> None:  # noqa: ANN401
+    generator = torch.Generator().manual_seed(1)
+    weight, bias = torch.randn(17, 64, generator=generator), torch.randn(17, generator=generator)
+    settings = SentenceSettings(
+        network=Path(), pool=(kind, "mean"), after=(Dense(weight, bias, "GELU"), UnitLength())
+    )
+    model, batch = varied(MODELS["bert-none"]), sequences(*LENGTHS)
+    graph = PaddedModel(model, settings)
+    assert graph.outputs == ["last_hidden_state", "sentence_embedding"]
+    expected = engine_outputs(model, batch, settings)["sentence_embedding"]
+    close_when_regrouped(graph(**padded(model, batch))[1], expected)
+    flipped = {name: each.flip(1) for name, each in padded(model, _reversed(batch)).items()}
+    close_when_regrouped(graph(**flipped)[1], expected)
