@@ -241,7 +241,8 @@ def _show_claims(rows: list[dict[str, Any]], console: Console, turns: int) -> No
     engine = EngineConfig().precision
     table = Table(
         title=f"claims; {_LONG} tokens a sequence, {torch.get_num_threads()} threads, precision "
-        f"{engine}, medians of {turns} turns"
+        f"{engine}, medians of {turns} turns",
+        box=None,
     )
     for column in (
         "model", "beside", "M", "smaller: said", "is", "faster: said", "operations", "together",
@@ -269,7 +270,7 @@ def _scores(asked: argparse.Namespace, kept: Path, console: Console) -> list[dic
         for student in asked.student or ("3/384", "2/384"):
             outcome = _student(name, data, kept, teacher, student, asked)
             rows += _gaps(name, student, outcome)
-    table = Table(title=f"scores on dev, {asked.seeds} seeds")
+    table = Table(title=f"scores on dev, {asked.seeds} seeds", box=None)
     for column in (
         "data", "student", "method", "teacher", "plain", "taught", "95 % of the difference",
         "of the gap", "texts/s, x",
