@@ -135,7 +135,7 @@ def probed_sentences(model: Model, parsed: Sequence[Parsed]) -> list[ProbedSente
     return [found[unit] for unit in sorted(found)]
 
 
-def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 30) -> ProbeFigures:
+def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigures:
     """Train and measure all probes; the sentences are divided in a fixed way."""
     order = permuted(np.arange(len(sentences)), len(sentences), stream(Purpose.PROBE_SPLIT))
     count = round(len(sentences) * _TEST_SHARE)
