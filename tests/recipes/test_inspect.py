@@ -102,6 +102,12 @@ def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_
         wanted = (each["dependent"], each["head"])
         asked = wanted[1] if det["direction"] == "to head" else wanted[0]
         assert each["right"] == (each["found"] == asked)
+    assert found["probes"] is None
+    trees.write_text("\n".join(6 * [*lines, "", *lines, ""]) + "\n", encoding="utf-8")
+    probed = inspect(base_folder, str(trees), out=out, control=False, probes=10)["probes"]
+    assert (probed["sentences_learned"], probed["sentences_measured"]) == (7, 3)
+    assert len(probed["tags_by_layer"]) == len(probed["structure_by_layer"]) == 3
+    assert "What probes read" in out.read_text(encoding="utf-8")
     alone = inspect(base_folder, str(trees), out=out, limit=1, control=False)
     assert (alone["texts"], alone["control_relations"]) == (1, [])
     with pytest.raises(ExampleError, match="holds nothing that can be read"):
@@ -136,6 +142,8 @@ def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) 
 def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"name a page: page\.html"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.json")
+    with pytest.raises(ConfigError, match="--probes learn from a treebank"):
+        inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", probes=100)
     with pytest.raises(ConfigError, match="sample is 1"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)
 

@@ -80,8 +80,7 @@ def _probe_numbers(probes: ProbeFigures) -> dict[str, Any]:
         "commonest_tag": round(probes.commonest_tag, 6),
         "tag_of_word": round(probes.tag_of_word, 6),
         "structure_by_layer": [
-            {"uuas": plain(np.array(edges)), "spearman": plain(np.array(ranks))}
-            for edges, ranks in probes.structure
+            {"uuas": edges, "spearman": ranks} for edges, ranks in plain(np.array(probes.structure))
         ],
     }
 
