@@ -1,0 +1,102 @@
+"""The verbs `score` and `write`, and their like in Python."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import bertsmith
+from bertsmith.core.errors import ConfigError, ModelFolderError
+from bertsmith.engine.config import WritingConfig
+from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
+from bertsmith.recipes.predict.score import score
+from bertsmith.recipes.predict.write import write
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model, start_from
+
+TEXTS = ["word1 good word2", "bad", "word3 word4"]
+PAIRS = [("word1 good", "good word1"), ("bad word2 word3", "word4"), ("word5", "word6 word7")]
+
+
+@pytest.fixture(scope="module")
+def loaded(base_folder: Path) -> bertsmith.LoadedModel:
+    return bertsmith.load(base_folder)
+
+
+def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
+    loaded: bertsmith.LoadedModel,
+    base_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = loaded.score([*TEXTS, "", *PAIRS])
+    assert expected[3] == dict.fromkeys(expected[0])
+    totals = [each["score"] for each in expected[:3]]
+    for text, each in zip(TEXTS, expected, strict=False):
+        assert [piece for piece, _ in each["token_scores"]] == text.split()
+        assert sum(value for _, value in each["token_scores"]) == pytest.approx(each["score"])
+    alone = [loaded.score(list(pair)) for pair in PAIRS]
+    for each, (one, other) in zip(expected[4:], alone, strict=True):
+        assert each["scores"] == pytest.approx([one["score"], other["score"]], abs=1e-5)
+        assert each["better"] == ("first" if one["score"] > other["score"] else "second")
+    file = tmp_path / "texts.txt"
+    lines = [*TEXTS, "", *("\t".join(pair) for pair in PAIRS)]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    figures = score(ScoreConfig(model=base_folder, file=str(file), json=True))
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == figures
+    assert figures["texts"] == 3
+    assert figures["mean_score"] == pytest.approx(sum(totals) / 3, abs=1e-5)
+    assert figures["perplexity"] == pytest.approx(math.exp(-sum(totals) / 6), rel=1e-5)
+    right = sum(each["better"] == "first" for each in expected[4:])
+    assert figures["accuracy"]["value"] == right / 3
+    assert figures["accuracy"]["low"] <= right / 3 <= figures["accuracy"]["high"]
+    score(ScoreConfig(model=base_folder, file=str(file)))
+    printed = capsys.readouterr()
+    assert f"{totals[0]:>9.2f}  {TEXTS[0]}" in printed.out.splitlines()
+    assert "3 pairs: the first text scores higher in" in printed.err
+    assert "fp32" in printed.err
+    table = tmp_path / "pairs.csv"
+    rows = [f"{one},{other}" for one, other in PAIRS]
+    table.write_text("\n".join(["text,text_pair", *rows]) + "\n", encoding="utf-8")
+    score(ScoreConfig(model=base_folder, file=str(table), format="csv"))
+    header, *found = capsys.readouterr().out.splitlines()
+    assert header.startswith("text,text_pair,better,difference,scores")
+    assert [line.split(",")[2] for line in found] == [each["better"] for each in expected[4:]]
+
+
+def test_text_is_written_and_passes_are_counted(
+    loaded: bertsmith.LoadedModel, base_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = WritingConfig(length=5, how="gibbs", passes=7, seed=3)
+    config = {"model": base_folder, "prompt": "word1  good", "samples": 2, "writing": how}
+    figures = write(WriteConfig(**config, json=True))  # type: ignore[arg-type]
+    assert json.loads(capsys.readouterr().out)["texts"] == figures["texts"]
+    assert (figures["passes"], figures["tokens"]) == (14, 10)
+    assert all(text.startswith("word1 good ") for text in figures["texts"])
+    assert (
+        loaded.write("word1  good", samples=2, length=5, how="gibbs", passes=7, seed=3)
+        == (figures["texts"])
+    )
+    write(WriteConfig(**config))  # type: ignore[arg-type]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == figures["texts"]
+    assert "14 passes for 5 tokens of 2 texts" in printed.err
+
+
+def test_models_without_a_head_for_tokens_are_refused(
+    loaded: bertsmith.LoadedModel, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, labels=("a", "b"), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    with pytest.raises(ModelFolderError, match="no head that predicts tokens"):
+        score(ScoreConfig(model=tmp_path / "model"))
+    with pytest.raises(ModelFolderError, match="no head that predicts tokens"):
+        write(WriteConfig(model=tmp_path / "model"))
+    with pytest.raises(ConfigError, match="samples is 0"):
+        loaded.write(samples=0)
+    with pytest.raises(ConfigError, match="masking is 'words'"):
+        loaded.score(["word1"], masking="words")
