@@ -440,7 +440,7 @@ public:
     Packing(bs_encoder& encoder)
         : encoder_(encoder), shape_(encoder.shape), arena_(encoder.arena), w_(encoder.shape) {}
 
-    bool run(const bs_block* blocks) {
+    bool run(const bs_block* blocks, bs_block_done done) {
         const bs_ends& ends = encoder_.ends;
         const int width = shape_.embedding ? shape_.embedding : shape_.hidden;
         encoder_.embedding_norm = packed_norm(arena_, ends.norm, width);
@@ -456,7 +456,10 @@ public:
             plain_sources(width);
             encoder_.widen = packed(w_.hidden_panels, up_to(width, LANES));
         }
-        for (int i = 0; i < shape_.blocks; i++) encoder_.blocks[i] = block(blocks[i]);
+        for (int i = 0; i < shape_.blocks; i++) {
+            encoder_.blocks[i] = block(blocks[i]);
+            if (done) done(i);
+        }
         return !arena_.failed;
     }
 
@@ -547,9 +550,9 @@ auto by_precision(int32_t precision, Use&& use) {
     return use(float{});
 }
 
-static bool prepare(bs_encoder& encoder, const bs_block* blocks) {
+static bool prepare(bs_encoder& encoder, const bs_block* blocks, bs_block_done done) {
     return by_precision(encoder.shape.precision, [&](auto kind) {
-        return Packing<decltype(kind)>(encoder).run(blocks);
+        return Packing<decltype(kind)>(encoder).run(blocks, done);
     });
 }
 

@@ -253,6 +253,32 @@ def test_a_forked_process_makes_threads_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
 
 
+PACKED = """
+import resource, torch
+from bertsmith.engine.config import EngineConfig
+from bertsmith.engine.prepared import prepare_model
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import Model
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+config = EncoderConfig(vocabulary=99, hidden=512, layers=8, heads=8, feed_forward=2048)
+with torch.no_grad():
+    model = Model(ModelConfig(encoder=config))
+torch.ones(100, 100) @ torch.ones(100, 100)
+before = peak()
+prepared = prepare_model(model, EngineConfig(precision="fp32"), backend="native")
+print(peak() - before, sum(each.numel() for each in model.parameters()) * 4 / 2**20)
+"""
+
+
+def test_no_more_than_a_block_is_held_twice() -> None:
+    shown = subprocess.check_output([sys.executable, "-c", PACKED], text=True, timeout=60)
+    grown, left = map(float, shown.split())
+    # of 96 MiB in blocks of 12
+    assert grown < 40
+    assert left < 4
+
+
 @pytest.mark.parametrize(("asked", "found"), [("avx2", "avx2"), ("none", "None")])
 def test_the_environment_chooses_lower_instructions(asked: str, found: str) -> None:
     script = "from bertsmith.engine.native import instruction_set; print(instruction_set())"

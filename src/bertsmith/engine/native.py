@@ -34,7 +34,7 @@ _LIBRARY = Path(__file__).with_name("_kernels.so")
 _INSTRUCTION_SETS = {1: "avx2", 2: "avx512", 3: "avx512-bf16"}
 _FAILED_TEST = -1
 # BS_INTERFACE of kernels/bertsmith_kernels.h
-_INTERFACE = 1
+_INTERFACE = 2
 _PRECISIONS: tuple[KernelPrecision, ...] = ("fp32", "bf16", "int8")
 # sums of int8 products are 32-bit numbers
 _WIDEST_INT8 = 2**31 // (255 * 127)
@@ -90,6 +90,9 @@ class _Call(Structure):
     ]  # fmt: skip
 
 
+_BLOCK_DONE = ctypes.CFUNCTYPE(None, c_int32)
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
     """Return the library, None where it was not built or cannot be used."""
@@ -114,7 +117,9 @@ def _library() -> ctypes.CDLL | None:
     if found not in _INSTRUCTION_SETS:
         return None
     library.bs_encoder_new.restype = c_void_p
-    library.bs_encoder_new.argtypes = [POINTER(_Shape), POINTER(_Ends), POINTER(_Block)]
+    library.bs_encoder_new.argtypes = [
+        POINTER(_Shape), POINTER(_Ends), POINTER(_Block), _BLOCK_DONE
+    ]  # fmt: skip
     library.bs_encoder_free.restype = None
     library.bs_encoder_free.argtypes = [c_void_p]
     library.bs_encoder_forward.restype = c_int32
@@ -179,16 +184,19 @@ class NativeEncoder(nn.Module):
         precision: KernelPrecision,
         threads: int,
         instructions: str | None = None,
+        release: bool = False,
     ) -> None:
         """Pack an encoder's weights; `threads` are those of a forward pass, at most.
 
-        `instructions` is a lower instruction set than that of the processor.
+        `instructions` is a lower instruction set than that of the processor. With `release` each
+        block of the encoder loses its weights when they are packed, so that no more than one is
+        held twice.
         """
         super().__init__()
         assert cannot(encoder.config, precision, instructions) is None
         self.config, self.embeddings = encoder.config, encoder.embeddings
         self.threads = threads
-        self._handle = _Handle(encoder, precision, instructions)
+        self._handle = _Handle(encoder, precision, instructions, release)
 
     def forward(self, batch: Batch, *, at: Places | None = None, taps: Taps = NO_TAPS) -> Encoded:
         """Return what `Encoder.forward` does; of taps only those of states are possible.
@@ -224,7 +232,11 @@ class _Handle:
     """The library's encoder, released with this object."""
 
     def __init__(
-        self, encoder: Encoder, precision: KernelPrecision, instructions: str | None
+        self,
+        encoder: Encoder,
+        precision: KernelPrecision,
+        instructions: str | None,
+        release: bool,
     ) -> None:
         self._address: int | None = None
         library = _library()
@@ -237,11 +249,19 @@ class _Handle:
         turns = [_turns(encoder.config, theta) for theta in _thetas(encoder.config)]
         ends, self._kept = _ends(encoder, turns)
         blocks = (_Block * len(encoder.blocks))()
-        copies: list[Tensor] = []
-        for to, block in zip(blocks, encoder.blocks, strict=True):
+        read: list[list[Tensor]] = [[] for _ in blocks]
+        for to, block, kept in zip(blocks, encoder.blocks, read, strict=True):
             assert isinstance(block, Block)
-            _fill(to, block, copies)
-        self._address = library.bs_encoder_new(shape, ends, blocks)
+            _fill(to, block, kept)
+
+        @_BLOCK_DONE
+        def done(number: int) -> None:
+            read[number].clear()
+            if release:
+                for parameter in encoder.blocks[number].parameters():
+                    parameter.data = parameter.new_empty(0)
+
+        self._address = library.bs_encoder_new(shape, ends, blocks, done)
         if not self._address:
             raise MemoryError("no memory for the packed weights")
 

@@ -90,7 +90,9 @@ def prepare_model(
     encoder: nn.Module = model.encoder
     with torch.no_grad():
         if backend == "native":
-            encoder = NativeEncoder(model.encoder, precision=precision, threads=threads)
+            encoder = NativeEncoder(
+                model.encoder, precision=precision, threads=threads, release=True
+            )
         elif backend == "torch":
             assert precision != "int8"
             encoder = PackedEncoder(model.encoder, precision=precision)
