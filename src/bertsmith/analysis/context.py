@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.metrics import silhouette_score
 
 from bertsmith.analysis.sampling import Sample
 from bertsmith.analysis.states import States, word_states
@@ -140,6 +138,10 @@ def mean_cosines(vectors: States) -> NDArray[np.float64]:
 
 def _clusters(cosines: Vectors) -> tuple[NDArray[np.int64], float]:
     """Return the number of clusters with the best silhouette, the largest cluster first."""
+    # importing it sets variables of the environment
+    from sklearn.cluster import AgglomerativeClustering
+    from sklearn.metrics import silhouette_score
+
     apart = np.clip(1 - cosines, 0, None)
     np.fill_diagonal(apart, 0)
     best: tuple[NDArray[np.int64], float] = (np.zeros(len(apart), np.int64), -1.0)

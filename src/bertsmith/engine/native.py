@@ -254,14 +254,13 @@ class _Handle:
             assert isinstance(block, Block)
             _fill(to, block, kept)
 
-        @_BLOCK_DONE
         def done(number: int) -> None:
             read[number].clear()
             if release:
                 for parameter in encoder.blocks[number].parameters():
                     parameter.data = parameter.new_empty(0)
 
-        self._address = library.bs_encoder_new(shape, ends, blocks, done)
+        self._address = library.bs_encoder_new(shape, ends, blocks, _BLOCK_DONE(done))
         if not self._address:
             raise MemoryError("no memory for the packed weights")
 
