@@ -69,7 +69,7 @@ def test_node_gives_the_engines_answers(packages: str, tmp_path: Path) -> None:
         "text-classification": {"predicts": "class", "labels": LABELS},
         "token-classification": {
             "predicts": "tags",
-            "labels": ("O", "B-X", "I-X"),
+            "labels": TAGS,
             "pooler": False,
         },
         "fill-mask": {"masked_lm": True, "pooler": False},
