@@ -61,7 +61,7 @@ class UseCollector:
 
     def __init__(self, words: Sequence[str], texts: int) -> None:
         self._uses: dict[str, Sample[Use]] = {
-            word: Sample(MOST_USES, Purpose.INSPECTED_TEXTS) for word in words
+            word: Sample(MOST_USES, Purpose.CONTEXT_USES) for word in words
         }
         self._texts: Sample[tuple[str, ...]] = Sample(texts)
 
@@ -122,7 +122,7 @@ def anisotropy(
     count = sum(each.shape[1] for each in states)
     if count < 2:
         return None
-    chosen = permuted(np.arange(count), count, stream(Purpose.INSPECTED_TEXTS, 1))[:_ANY_WORDS]
+    chosen = permuted(np.arange(count), count, stream(Purpose.CONTEXT_WORDS))[:_ANY_WORDS]
     return mean_cosines(np.concatenate(states, 1)[:, np.sort(chosen)])
 
 

@@ -49,7 +49,7 @@ def compare_layers(
     count = sum(a.shape[1] for a, _ in pairs)
     if count < 3:
         return None
-    chosen = permuted(np.arange(count), count, stream(Purpose.INSPECTED_TEXTS, 0))[:MOST_WORDS]
+    chosen = permuted(np.arange(count), count, stream(Purpose.COMPARED_WORDS))[:MOST_WORDS]
     order = np.sort(chosen)
     first, second = (
         np.concatenate([pair[side] for pair in pairs], 1)[:, order].astype(np.float64)

@@ -87,14 +87,17 @@ class Purpose(Enum):
     FROZEN_ROWS = 40
     """Examples that models on frozen vectors learn from."""
     LAYER_MIX = 41
-    """Weights of the linear model that learns a mix of frozen layers; of words, the order in which
-    it learns from them: epoch."""
+    """Weights of the linear model that learns a mix of frozen layers."""
     TFIDF_ROWS = 42
     """Examples that TF-IDF learns from where all would take too long."""
     FOLDS = 43
     """Folds of cross-validation."""
     FOLD_ROWS = 44
     """Examples that cross-validation uses where all would take too long."""
+    FROZEN_WORDS = 45
+    """Words that models on frozen vectors learn from."""
+    WORD_ORDER = 46
+    """Order in which a mix of frozen layers learns from words: epoch."""
 
     # measuring
     BOOTSTRAP = 50
@@ -115,6 +118,8 @@ class Purpose(Enum):
     """Weights that a probe starts from, and the order of what it learns from: layer."""
     PROBE_SPLIT = 58
     """Sentences on which probes are measured."""
+    COMPARED_WORDS = 59
+    """Words whose vectors two models are compared by."""
 
     # demo
     DEMO_MODULES = 60
@@ -127,6 +132,12 @@ class Purpose(Enum):
     """Order in which sentences are tried for a missing word."""
     DEMO_PLACES = 64
     """Places beside the true one of a missing word: number of the sentence."""
+
+    # words in context
+    CONTEXT_USES = 65
+    """Uses of a word that are looked at: number of the use."""
+    CONTEXT_WORDS = 66
+    """Words of the corpus that any two are compared of."""
 
     # inference
     CONTINUATION = 70

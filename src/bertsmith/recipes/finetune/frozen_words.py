@@ -145,7 +145,7 @@ def _fewer(prepared: Prepared, size: int) -> EncodedExamples:
     count = len(prepared.data.train)
     if most >= count:
         return train
-    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_ROWS))[: max(1, most)]
+    chosen = permuted(np.arange(count), count, stream(Purpose.FROZEN_WORDS))[: max(1, most)]
     return prepared.fewer(np.sort(chosen)).train
 
 
@@ -188,7 +188,7 @@ def _fitted(
     steps, step = _EPOCHS * -(-count // _BATCH), 0
     rates = [group["lr"] for group in optimiser.param_groups]
     for epoch in range(_EPOCHS):
-        order = permuted(np.arange(count), count, stream(Purpose.LAYER_MIX, epoch))
+        order = permuted(np.arange(count), count, stream(Purpose.WORD_ORDER, epoch))
         for at in torch.from_numpy(order).split(_BATCH):
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * (1 - step / steps)
