@@ -121,6 +121,9 @@ class Purpose(Enum):
     COMPARED_WORDS = 59
     """Words whose vectors two models are compared by."""
 
+    EXPORT_CHECK = 67
+    """Token ids that an exported model is compared on."""
+
     # demo
     DEMO_MODULES = 60
     """Modules whose text is for measuring."""

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, forward_only
@@ -78,7 +79,7 @@ def compare(
 
 def _batches(config: ModelConfig, tokenizer: Tokenizer) -> Iterator[Batch]:
     """Yield batches of sequences as the tokenizer frames them, short ones and long ones."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(int(stream(Purpose.EXPORT_CHECK)))
     limit, share = min(config.encoder.longest, _LONGEST), 2
     if config.masked_lm:
         limit, share = max(2, min(limit, _LOGITS // config.encoder.vocabulary)), 6
