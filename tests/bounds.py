@@ -51,6 +51,11 @@ def close_in_float64(found: Numbers, expected: Numbers, what: object = "") -> No
     check(found, expected, 1e-6, what)
 
 
+def close_statistics(found: Numbers, expected: Numbers, what: object = "") -> None:
+    """Statistics and shares, sums of many float32 numbers, against the formula or other batches."""
+    check(found, expected, 1e-5, what)
+
+
 def close_after_training(found: Numbers, expected: Numbers, what: object = "") -> None:
     """Weights after a few steps whose gradients were added up in another order, in float32."""
     check(found, expected, 2e-5, what)

@@ -27,6 +27,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
+from bounds import close_statistics, close_unit_vectors
 
 MASK = 4
 TOKENIZER = Tokenizer(
@@ -125,7 +126,7 @@ def test_a_linear_function_is_shared_out_exactly() -> None:
         lambda points: (points * weight).sum((1, 2)), inputs, baseline, tolerance=1e-3
     )
     expected = ((inputs - baseline).double() * weight.double()).sum(-1)
-    np.testing.assert_allclose(found.shares, expected, atol=1e-5)
+    close_statistics(found.shares, expected)
     assert found.steps == 16
     # the path integral of a product of two inputs is known too
     found = integrate(
@@ -133,7 +134,7 @@ def test_a_linear_function_is_shared_out_exactly() -> None:
     )
     (a, b), (c, d) = ((float(each[0, 0]), float(each[1, 0])) for each in (inputs, baseline))
     expected = torch.tensor([(a - c) * (b + d) / 2, (b - d) * (a + c) / 2] + [0.0] * 5)
-    np.testing.assert_allclose(found.shares, expected, atol=1e-5)
+    close_statistics(found.shares, expected)
 
 
 def test_more_steps_are_taken_until_the_shares_add_up() -> None:
@@ -176,7 +177,7 @@ def test_gradient_times_input_is_that_of_transformers(case: tuple[Model, Subject
     found = Explainer(model=model, inventory=TOKENIZER).gradient_times_input(subject)
     point = embeddings(reference, subject, subject.ids).detach().requires_grad_(True)
     (gradient,) = torch.autograd.grad(logit(reference, subject, point).sum(), point)
-    np.testing.assert_allclose(found, (point * gradient)[0].sum(-1).detach(), atol=1e-5)
+    close_statistics(found, (point * gradient)[0].sum(-1))
 
 
 def test_leaving_a_word_out_is_what_a_text_with_masks_gives(
@@ -209,7 +210,7 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
         expected = (0.5 * layer[0].mean(0).numpy() + 0.5 * np.eye(length)) @ expected
     rows = expected[list(subject.target.places)].mean(0)
     found = attention_rollout(model, subject)
-    np.testing.assert_allclose(found, rows, atol=1e-6)
+    close_unit_vectors(found, rows)
     assert found.sum() == pytest.approx(1)
     assert np.ptp(rows) > 1e-3
 

@@ -21,6 +21,7 @@ from bertsmith.reports import drawing, inspection, layers
 from bertsmith.reports.drawing import Drawing
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
+from bounds import close_statistics
 
 HOSTILE = "word1 </script><script>alert(1)</script> \u202e word2 good"
 DRAWINGS = (
@@ -125,8 +126,9 @@ def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) 
         words=["Word3", "nowhere"], sample=20,
     )  # fmt: skip
     # the same model has not moved
-    np.testing.assert_allclose(np.diag(found["similarity"]["cka"]), 1, atol=1e-5)
-    np.testing.assert_allclose(np.diag(found["similarity"]["rsa"]), 1, atol=1e-5)
+    for name in ("cka", "rsa"):
+        own = np.diag(found["similarity"][name])
+        close_statistics(own, np.ones_like(own), name)
     assert np.array(found["similarity"]["cka"]).shape == (3, 3)
     assert found["similarity"]["words"] == 120
     (uses,) = found["words"]

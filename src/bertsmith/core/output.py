@@ -13,8 +13,9 @@ import math
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any
 
 from rich.console import Console
@@ -83,6 +84,46 @@ def flush() -> None:
     """Hand on what was written; raises as `print_line`."""
     with _written():
         sys.stdout.flush()
+
+
+@contextmanager
+def output_of_this_thread() -> Iterator[None]:
+    """Let what other threads print on standard output go to standard error, not amid the answers.
+
+    A library's thread may print what it likes.
+    """
+    with redirect_stdout(_OneThread(sys.stdout, sys.stderr)):
+        yield
+
+
+class _OneThread(io.TextIOBase):
+    """Standard output for the thread that made this, standard error for all others."""
+
+    def __init__(self, output: Any, others: Any) -> None:  # noqa: ANN401
+        self._output, self._others = output, others
+        self._thread = threading.get_ident()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of standard output."""
+        return str(self._output.encoding)
+
+    def write(self, text: str) -> int:
+        """Write text; returns its length."""
+        own = threading.get_ident() == self._thread
+        return int((self._output if own else self._others).write(text))
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        self._output.flush()
+
+    def isatty(self) -> bool:
+        """Return whether standard output is a terminal."""
+        return bool(self._output.isatty())
+
+    def fileno(self) -> int:
+        """Return the descriptor of standard output."""
+        return int(self._output.fileno())
 
 
 @contextmanager

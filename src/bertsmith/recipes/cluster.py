@@ -12,11 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import count
@@ -25,6 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ConfigError, MissingExtra, WorkerDied
 from bertsmith.core.log import say
+from bertsmith.core.output import output_of_this_thread
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig
 
@@ -197,9 +196,8 @@ def joined(address: str) -> Iterator[Cluster]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    answers = _OneThread(sys.stdout, sys.stderr)
     if ray.is_initialized():
-        with redirect_stdout(answers):
+        with output_of_this_thread():
             yield Cluster()
         return
     settings = {"include_dashboard": False} if address == "local" else {}
@@ -221,26 +219,7 @@ def joined(address: str) -> Iterator[Cluster]:
             remedy="start one with: ray start --head, and give --ray auto on a machine of it",
         ) from error
     try:
-        with redirect_stdout(answers):
+        with output_of_this_thread():
             yield Cluster()
     finally:
         ray.shutdown()
-
-
-class _OneThread:
-    """Standard output for the thread that made this, standard error for all others.
-
-    A thread of Ray prints on standard output that a process was killed, amid the answers.
-    """
-
-    def __init__(self, output: Any, others: Any) -> None:  # noqa: ANN401
-        self._output, self._others = output, others
-        self._thread = threading.get_ident()
-
-    def write(self, text: str) -> int:
-        """Write text; returns its length."""
-        own = threading.get_ident() == self._thread
-        return int((self._output if own else self._others).write(text))
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._output, name)

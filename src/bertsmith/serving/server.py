@@ -6,10 +6,9 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,6 @@ def serve(config: ServeConfig) -> None:
     with listening(config) as listener:
         asyncio.run(_serve(config, keys, listener))
     # granian's threads may call Python for a moment yet, and abort where it is being torn down
-    with suppress(OSError, ValueError):
-        sys.stderr.flush()
     os._exit(0)
 
 

@@ -18,6 +18,7 @@ from bertsmith.tasks.task import Room
 from bertsmith.text.examples.tagged import Tagged, joined
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
+from bounds import close_to_float64
 
 
 def sentence(number: int) -> Tagged:
@@ -76,9 +77,9 @@ def test_the_mixes_are_those_of_the_table(layers: int, count: int) -> None:
     assert len(found) == count
     assert torch.equal(found["frozen, embeddings"], states[0].float())
     assert torch.equal(found[f"frozen, layer {layers}"], states[-1].float())
-    assert torch.allclose(found[MIX], states[1:].mean(0).float(), atol=1e-6)
+    close_to_float64(found[MIX], states[1:].mean(0))
     if layers >= 4:
         total = found["frozen, sum of the last four"]
-        assert torch.allclose(total, states[-4:].sum(0).float(), atol=1e-5)
+        close_to_float64(total, states[-4:].sum(0))
         both = found["frozen, concatenation of the last four"]
         assert torch.equal(both, states[-4:].permute(1, 0, 2).flatten(1).float())
