@@ -225,6 +225,9 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
             assert int(refused.headers["retry-after"]) >= 1
             other = await rig.post("/predict", {"inputs": "x" * 130})
             assert (other.status_code, other.json()["error_type"]) == (429, "overloaded")
+            # what is like it is not even read, as long as there is no room
+            unread = await rig.post("/answer", {"wrong": ["x" * 160]})
+            assert unread.status_code == 429
             too_large = await rig.post("/answer", {"inputs": ["x" * 130] * 3})
             assert too_large.status_code == 413
             link.held = False
@@ -232,6 +235,7 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
             link.release()
             for response in await asyncio.gather(*accepted):
                 assert response.status_code == 200
+            assert (await rig.post("/answer", {"wrong": ["x" * 160]})).status_code == 400
 
     run(test)
 

@@ -65,7 +65,10 @@ def browser() -> Iterator[Pipes]:
     program = chromium()
     if program is None:
         pytest.skip("there is no Chromium")
-    with tempfile.TemporaryDirectory() as profile, started(program, Path(profile)) as pipes:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        started(program, Path(profile)) as pipes,
+    ):
         yield pipes
 
 

@@ -129,7 +129,10 @@ def test_a_person_asks_every_model_on_the_page(server: RunningServer) -> None:
     program = chromium()
     if program is None:
         pytest.skip("there is no Chromium")
-    with tempfile.TemporaryDirectory() as profile, started(program, Path(profile)) as pipes:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        started(program, Path(profile)) as pipes,
+    ):
         tab = Page(pipes)
         tab.open(f"http://{server.address}/")
         asked = 0

@@ -73,7 +73,12 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
         },
     )
     app.router.redirect_slashes = False
-    around = Around(refuse=_refusing, watch=metrics.count, leaving=lambda: gateway.leaving)
+    around = Around(
+        refuse=_refusing,
+        watch=metrics.count,
+        leaving=lambda: gateway.leaving,
+        check_room=gateway.check_room,
+    )
     return Limits(app, config, keys or Keys(()), around)
 
 
@@ -123,7 +128,11 @@ def _asked(service: Service, endpoint: Endpoint) -> Callable[[Request], Awaitabl
         except ClientDisconnect:
             return Response(status_code=_CLIENT_CLOSED)
         asked = parsed(body, endpoint.body, service.limits.max_inputs)
-        found = await _while_connected(request.receive, endpoint.run(service, asked))
+        try:
+            found = await _while_connected(request.receive, endpoint.run(service, asked))
+        except Overloaded as refusal:
+            service.gateway.note_refused(len(body), refusal.tokens)
+            raise
         return Response(status_code=_CLIENT_CLOSED) if found is None else found
 
     return run

@@ -55,6 +55,8 @@ _WAITING = 0.5
 _LONGEST_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
+# times the bytes of a request that was refused, up to which others are like it
+_AS_LARGE = 2
 
 Group = tuple[int, Kind]
 
@@ -195,6 +197,8 @@ class Gateway:
         self._workers: list[_Worker] = []
         self._speeds: list[_Speed] = []
         self._pace = _Pace()
+        # bytes and tokens of the smallest request refused since there was room last
+        self._no_room: tuple[int, int] | None = None
         self._jobs: set[_Job] = set()
         self._idle = asyncio.Event()
         self._number = 0
@@ -288,7 +292,7 @@ class Gateway:
         ]
 
     def _add(self, job: _Job, model: int, task: Kind, inputs: Sequence[Input]) -> None:
-        if self._seconds_to_wait(self.queue.tokens) > self.limits.deadline * _WAITING:
+        if self._waits_too_long():
             raise self._overloaded()
         speed, facts = self._speeds[model], self.models[model]
         most = facts.max_input_length
@@ -302,19 +306,42 @@ class Gateway:
         try:
             job.entries = self.queue.add((model, task), contents, deadline=deadline)
         except QueueFull:
-            raise self._overloaded() from None
+            raise self._overloaded(sum(tokens for _, tokens in contents)) from None
         except TooLarge as large:
             message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
             raise TooMuch(message) from None
+
+    def check_room(self, size: int) -> None:
+        """Raise `Overloaded` for a request of so many bytes where one like it was just refused.
+
+        Under load most requests are refused, and this costs a fraction of reading them.
+        """
+        if self._no_room is None:
+            return
+        least, tokens = self._no_room
+        # one that is far larger may be too large for an empty queue, and is told so
+        if not least <= size <= _AS_LARGE * least:
+            return
+        if self._waits_too_long() or self.queue.tokens + tokens > self.queue.most:
+            raise self._overloaded(tokens)
+        self._no_room = None
+
+    def note_refused(self, size: int, tokens: int) -> None:
+        """Take note of a request of so many bytes that there was no room for."""
+        if self._no_room is None or size < self._no_room[0]:
+            self._no_room = (size, tokens)
+
+    def _waits_too_long(self) -> bool:
+        return self._seconds_to_wait(self.queue.tokens) > self.limits.deadline * _WAITING
 
     def _seconds_to_wait(self, tokens: int) -> float:
         """Return the seconds in which tokens that wait will be computed, by the pace so far."""
         return tokens * self._pace.seconds / max(len(self._workers), 1)
 
-    def _overloaded(self) -> Overloaded:
+    def _overloaded(self, wanted: int = 0) -> Overloaded:
         tokens = self.queue.tokens
         seconds = max(1, math.ceil(self._seconds_to_wait(tokens)))
-        return Overloaded(f"{tokens:,} tokens wait already", seconds)
+        return Overloaded(f"{tokens:,} tokens wait already", seconds, wanted)
 
     def _cancel(self, job: _Job) -> None:
         sent: dict[int, tuple[_Worker, list[int]]] = {}

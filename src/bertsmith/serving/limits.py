@@ -204,6 +204,8 @@ class Around:
     """Takes the path, the status and the seconds of each request."""
     leaving: Callable[[], bool]
     """Returns whether the server is about to end, so that connections should not be kept."""
+    check_room: Callable[[int], None]
+    """Raises `Overloaded` for a request of so many bytes that there is no room for."""
 
 
 class Limits:
@@ -231,7 +233,10 @@ class Limits:
         try:
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._check(scope["path"], headers)
-            body = self._bodies.receiver(receive, _declared(headers))
+            declared = _declared(headers)
+            body = self._bodies.receiver(receive, declared)
+            if declared:
+                await self._check_room(declared, body)
             await self._app(scope, body.receive, sending.send)
         except Refusal as refusal:
             if sending.status is None:
@@ -242,6 +247,16 @@ class Limits:
             self._active -= 1
             self._latest = time.monotonic()
             self._around.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+
+    async def _check_room(self, declared: int, body: Body) -> None:
+        """Raise `Overloaded` where there is no room; the body is read, so that others follow."""
+        try:
+            self._around.check_room(declared)
+        except Overloaded:
+            while (message := await body.receive())["type"] == "http.request":
+                if not message.get("more_body", False):
+                    break
+            raise
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"")

@@ -54,9 +54,10 @@ class Overloaded(Refusal):
 
     status, code = 429, "overloaded"
 
-    def __init__(self, message: str, retry_after: int) -> None:
+    def __init__(self, message: str, retry_after: int, tokens: int = 0) -> None:
+        """`tokens` are those that there was no room for."""
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after, self.tokens = retry_after, tokens
 
 
 class TimedOut(Refusal):

@@ -39,6 +39,8 @@ from bertsmith.serving.served import ServedModel, open_models
 # seconds after which a thread that computes in Python lets another one go on
 _SWITCH = 0.001
 _KEPT_CANCELLATIONS = 100_000
+# so that requests are taken, and refused, at once while all cores compute
+_NICENESS = 5
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
 
@@ -167,6 +169,8 @@ def main(connection: socket.socket) -> None:
     for number in STOPPING:
         # the parent ends its workers itself
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH)
     stream = connection.makefile("rb")
     config, threads = read_frame(stream)
