@@ -240,6 +240,27 @@ def test_above_the_bound_requests_are_refused_at_once() -> None:
     run(test)
 
 
+def test_more_requests_at_once_than_connections_are_refused() -> None:
+    # granian bounds connections, and forgets those whose clients hang up
+    async def test() -> None:
+        async with running(connections=2) as rig:
+            link = rig.links[0]
+            link.held = True
+            asked = [asyncio.create_task(rig.post("/answer", {"inputs": ["a"]})) for _ in range(2)]
+            await until(lambda: rig.gateway.waiting == 2)
+            refused = await rig.post("/answer", {"inputs": ["a"]})
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert (await rig.client.get("/health")).status_code == 200
+            link.held = False
+            link.release()
+            link.release()
+            for response in await asyncio.gather(*asked):
+                assert response.status_code == 200
+            assert (await rig.post("/answer", {"inputs": ["a"]})).status_code == 200
+
+    run(test)
+
+
 def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
     async def test() -> None:
         async with running(deadline=30) as rig:

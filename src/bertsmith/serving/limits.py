@@ -216,6 +216,7 @@ class Limits:
         self._hosts, self._keys = Hosts(config), keys
         self._bodies = Bodies(config.limits)
         self._seconds = config.limits.body_deadline
+        self._most = config.limits.connections
         self._active = 0
         self._latest = 0.0
 
@@ -231,6 +232,9 @@ class Limits:
         sending = Sending(send, self._seconds, close=self._around.leaving)
         body: Body | None = None
         try:
+            if self._active > self._most and scope["path"] not in OPEN_PATHS:
+                # clients that ask, hang up and ask again are otherwise all that is served
+                raise Overloaded("too many requests are under way", retry_after=1)
             headers: dict[bytes, bytes] = dict(scope["headers"])
             self._check(scope["path"], headers)
             declared = _declared(headers)
