@@ -180,7 +180,7 @@ def _claims(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
     measured = {
         claim: config for claim, config in networks.items() if sizes[claim] <= 1e6 * asked.largest
     }
-    speeds = _speeds(measured, turns, 16 if asked.quick else 32)
+    engine, speeds = _speeds(measured, turns, 16 if asked.quick else 32)
     rows = []
     for claim in claims:
         size, vocabulary = BESIDE[claim.beside]
@@ -198,14 +198,14 @@ def _claims(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
                 "milliseconds": {n: 1000 * v for n, v in speeds[claim].items()}
             }
         rows.append(row)
-    _show_claims(rows, console, turns)
+    _show_claims(rows, console, turns, engine)
     return rows
 
 
 def _speeds(
     networks: dict[Claim, ModelConfig], turns: int, sequences: int
-) -> dict[Claim, dict[str, float]]:
-    """Return the median seconds of each model, in turns: together, one alone, one short alone."""
+) -> tuple[str, dict[Claim, dict[str, float]]]:
+    """Return the engine, and each model's median seconds: together, one alone, one short alone."""
     engines = {
         claim: prepare_model(build_model(config, seed=0), EngineConfig())
         for claim, config in networks.items()
@@ -225,10 +225,11 @@ def _speeds(
                 class_probabilities(engine.model, load, engine.forward)
                 if turn:
                     seconds[claim][name].append(time.perf_counter() - began)
-    return {
+    medians = {
         claim: {name: statistics.median(each) for name, each in found.items()}
         for claim, found in seconds.items()
     }
+    return str(next(iter(engines.values()))), medians
 
 
 def _sequences(count: int, length: int) -> EncodedExamples:
@@ -237,11 +238,9 @@ def _sequences(count: int, length: int) -> EncodedExamples:
     return EncodedExamples.of(ids, [np.zeros(length, np.int8) for _ in range(count)])
 
 
-def _show_claims(rows: list[dict[str, Any]], console: Console, turns: int) -> None:
-    engine = EngineConfig().precision
+def _show_claims(rows: list[dict[str, Any]], console: Console, turns: int, engine: str) -> None:
     table = Table(
-        title=f"claims; {_LONG} tokens a sequence, {torch.get_num_threads()} threads, precision "
-        f"{engine}, medians of {turns} turns",
+        title=f"claims; {_LONG} tokens a sequence, {engine}, medians of {turns} turns",
         box=None,
     )
     for column in (

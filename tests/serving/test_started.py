@@ -49,8 +49,8 @@ def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> Non
     with openai.OpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=0) as client:
         assert [each.id for each in client.models.list()] == ["mine"]
         # by itself it asks for base64
-        ways: tuple[dict[str, str], ...] = ({}, {"encoding_format": "float"})
-        for how in ways:
+        handlers: tuple[dict[str, str], ...] = ({}, {"encoding_format": "float"})
+        for how in handlers:
             found = client.embeddings.create(model="mine", input=texts, **how)
             close_unit_vectors(np.array([each.embedding for each in found.data]), expected)
         with pytest.raises(openai.BadRequestError, match="42 tokens, and the model reads 23"):

@@ -12,9 +12,11 @@ card), so that no caller can forget it. JSON stays exact: its own escapes do the
 from __future__ import annotations
 
 import json
+import os
 import re
 import unicodedata
 from html import escape
+from pathlib import Path
 
 LONGEST = 200
 """Characters shown of one string."""
@@ -137,3 +139,12 @@ def _escape(character: str) -> str:
     if _FIRST_BYTE <= code <= _LAST_BYTE:
         return f"\\x{code - 0xDC00:02x}"
     return ascii(character)[1:-1]
+
+
+def model_name(model: str | Path) -> str:
+    """Return the name of a folder, of its run's where it is called "model", or of a repository."""
+    if str(model).startswith("hub:"):
+        return str(model).removeprefix("hub:").partition("@")[0]
+    # a link is called by its own name
+    path = Path(os.path.abspath(model))
+    return path.parent.name if path.name == "model" and path.parent.name else path.name

@@ -41,7 +41,7 @@ _JOBS = count()
 
 @dataclass(frozen=True, kw_only=True)
 class Job(Generic[State, Item, Result]):
-    """What is done with every item, in a process that has opened what it takes.
+    """The work on every item, in a process that has opened what it takes.
 
     Both functions are importable ones, `given` can be pickled. Paths are those of the folder that
     this process works in, which the machines of a cluster share.
@@ -58,7 +58,7 @@ class AnsweringOptions(Protocol):
 
     @property
     def engine(self) -> EngineConfig:
-        """How answers are computed."""
+        """The settings of the engine."""
         ...
 
     @property

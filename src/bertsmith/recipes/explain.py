@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from bertsmith.analysis.attribution import Attribution, Explainer, Method
@@ -14,7 +13,7 @@ from bertsmith.analysis.subjects import Subject, subjects_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Table, progress, say
 from bertsmith.core.output import print_json, print_line, print_table
-from bertsmith.core.printable import counted, printable
+from bertsmith.core.printable import counted, model_name, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.evaluation.metrics import percent
 from bertsmith.hub.models import model_folder
@@ -219,7 +218,7 @@ def _page(
     deletion: Mapping[Method, Sequence[DeletionFigures]],
 ) -> Report:
     """Return the page of shaded words."""
-    title = f"Why? Answers of {printable(Path(config.model).name)}"
+    title = f"Why? Answers of {printable(model_name(config.model))}"
     subtitle = f"{counted(len(explained.answers), 'answer')}: {', '.join(config.methods)}"
     report = Report(title, subtitle)
     if deletion:
@@ -252,7 +251,8 @@ def _note(found: Mapping[Method, Attribution]) -> str:
     own = found.get("integrated-gradients")
     if own is None or own.difference is None or own.gap is None:
         return ""
+    side = "above" if own.difference >= 0 else "below"
     return (
-        f"The logit of the answer is {own.difference:+.3f} above that of masks alone; the shares "
+        f"The answer's output is {abs(own.difference):.3f} {side} that of masks alone; the shares "
         f"of integrated gradients add up to it within {own.gap:.1e}, after {own.steps} steps."
     )

@@ -1,6 +1,6 @@
 """Models behind HTTP: one process that speaks it, and worker processes that compute.
 
-A request's way: `limits` bounds what a client may send; a `dialect` (OpenAI, text-embeddings-
+A request's handler: `limits` bounds what a client may send; a `dialect` (OpenAI, text-embeddings-
 inference, our own) checks it against a `schema` and turns it into `messages.Input`s; `gateway`
 puts these into the `queue` and hands batches to workers (`workers`); a worker (`worker`) encodes a
 batch while the engine computes the one before, and answers. `served` is what a worker makes of a

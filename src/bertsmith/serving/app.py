@@ -19,17 +19,17 @@ from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.dialects import inference, openai, ours
 from bertsmith.serving.dialects.service import Endpoint, Service, reply
 from bertsmith.serving.gateway import Gateway
-from bertsmith.serving.limits import App, Around, Keys, Limits, Receive, Scope
+from bertsmith.serving.limits import App, Hooks, Keys, Limits, Receive, Scope
 from bertsmith.serving.metrics import CONTENT_TYPE, Metrics
 from bertsmith.serving.openapi import described
 from bertsmith.serving.page import page_routes
 from bertsmith.serving.refusals import (
-    Failed,
-    NotThere,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
     Overloaded,
     Refusal,
     Unavailable,
-    WrongMethod,
 )
 from bertsmith.serving.schema import parsed
 
@@ -73,13 +73,13 @@ def make_app(gateway: Gateway, config: ServeConfig, keys: Keys | None = None) ->
         },
     )
     app.router.redirect_slashes = False
-    around = Around(
+    hooks = Hooks(
         refuse=_refusing,
         watch=metrics.count,
         leaving=lambda: gateway.leaving,
         check_room=gateway.check_room,
     )
-    return Limits(app, config, keys or Keys(()), around)
+    return Limits(app, config, keys or Keys(()), hooks)
 
 
 def _fixed(
@@ -216,14 +216,14 @@ async def _handle_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        refusal: Refusal = WrongMethod(f"this path is asked with {allowed}")
+        refusal: Refusal = MethodNotAllowed(f"this path is asked with {allowed}")
         response = refusal_response(request.url.path, refusal)
         response.headers["allow"] = allowed
         return response
-    return refusal_response(request.url.path, NotThere("there is nothing at this path"))
+    return refusal_response(request.url.path, NotFound("there is nothing at this path"))
 
 
 async def _handle_fault(request: Request, error: Exception) -> Response:
     # the message of an error may quote a text
     say(f"fault: {type(error).__name__} at {request.url.path}")
-    return refusal_response(request.url.path, Failed("the answer cannot be computed"))
+    return refusal_response(request.url.path, InternalError("the answer cannot be computed"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import model_name
 from bertsmith.engine.config import EngineConfig
 
 _HIGHEST_PORT = 65_535
@@ -98,13 +98,4 @@ class ServeConfig(Config):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the models in requests."""
-        return self.name or tuple(map(_usual_name, self.models))
-
-
-def _usual_name(model: str) -> str:
-    """Return the name of a folder, of its run's where it is called "model", or of a repository."""
-    if model.startswith("hub:"):
-        return model.removeprefix("hub:").partition("@")[0]
-    # a link is called by its own name
-    path = Path(os.path.abspath(model))
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
+        return self.name or tuple(map(model_name, self.models))

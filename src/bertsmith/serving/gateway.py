@@ -3,7 +3,7 @@
 It runs in one event loop and knows no HTTP. Requests are refused at once where more tokens wait
 than may, or than can be computed in half the deadline by the pace so far. Each worker has at most
 two batches: one that it computes, and one that it encodes meanwhile. A batch is as large as is
-computed in `_BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
+computed in `pace.BATCH_SECONDS`, by what was measured so far; larger texts are computed alone, and
 never by all workers at once.
 """
 
@@ -30,26 +30,23 @@ from bertsmith.serving.messages import (
     Outcome,
     Refused,
 )
+from bertsmith.serving.pace import ModelPace, ServerPace
 from bertsmith.serving.queue import Entry, QueueFull, TokenQueue, TooLarge
 from bertsmith.serving.refusals import (
-    Failed,
-    Malformed,
+    ContextTooLong,
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
     Overloaded,
+    PayloadTooLarge,
     Refusal,
-    TimedOut,
-    TooLong,
-    TooMuch,
     Unavailable,
 )
 from bertsmith.serving.workers import Link, Listener
 
-_BATCH_SECONDS = 0.05
-_LEAST_BATCH, _MOST_BATCH, _FIRST_BATCH = 512, 16_384, 2048
 _DEPTH = 2
 # tokens that are encoded in the time in which one is computed, about
 _ENCODED_FOR_ONE = 16
-# share of what was known before in each estimate
-_MEMORY, _LONG_MEMORY = 0.9, 0.98
 # of the deadline, that may be spent waiting
 _WAITING = 0.5
 _LONGEST_PAUSE = 5.0
@@ -124,53 +121,9 @@ class _Worker:
         return any(batch.long for batch in self.batches)
 
 
-@dataclass(slots=True)
-class _Speed:
-    """What was learned of a model's texts: tokens for each byte, seconds for each token."""
-
-    tokens_per_byte: float = 0.3
-    seconds_per_token: float = _BATCH_SECONDS / _FIRST_BATCH
-
-    @property
-    def budget(self) -> int:
-        """The tokens of a batch."""
-        return max(_LEAST_BATCH, min(_MOST_BATCH, int(_BATCH_SECONDS / self.seconds_per_token)))
-
-    def learn(self, size: int, tokens: int, computed: int, seconds: float) -> None:
-        """Take note of a batch: the tokens of so many bytes, the seconds of all that was computed.
-
-        Texts that were truncated are of no use for the first.
-        """
-        if tokens and size:
-            ratio = min(max(tokens / size, 0.01), 4.0)
-            self.tokens_per_byte += (1 - _MEMORY) * (ratio - self.tokens_per_byte)
-        if computed:
-            pace = max(seconds / computed, 1e-8)
-            self.seconds_per_token += (1 - _MEMORY) * (pace - self.seconds_per_token)
-
-
-@dataclass(slots=True)
-class _Pace:
-    """The seconds that a worker computes for each token, of all models as they are asked."""
-
-    computed: float = _BATCH_SECONDS
-    tokens: float = _FIRST_BATCH
-
-    @property
-    def seconds(self) -> float:
-        """Seconds for each token."""
-        return self.computed / self.tokens
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        """Take note of a batch."""
-        if tokens:
-            self.computed = _LONG_MEMORY * self.computed + seconds
-            self.tokens = _LONG_MEMORY * self.tokens + tokens
-
-
 @dataclass
 class Counts:
-    """What has happened so far, for the metrics."""
+    """Counts of all that has happened so far, for the metrics."""
 
     tokens: int = 0
     batches: int = 0
@@ -195,8 +148,8 @@ class Gateway:
         self.queue: TokenQueue[Group, _Part] = TokenQueue(limits.queue_tokens)
         self._start, self._count = start, count
         self._workers: list[_Worker] = []
-        self._speeds: list[_Speed] = []
-        self._pace = _Pace()
+        self._speeds: list[ModelPace] = []
+        self._pace = ServerPace()
         # bytes and tokens of the smallest request refused since there was room last
         self._no_room: tuple[int, int] | None = None
         self._jobs: set[_Job] = set()
@@ -277,7 +230,9 @@ class Gateway:
             async with asyncio.timeout(self.limits.deadline):
                 await job.done
         except TimeoutError:
-            raise TimedOut(f"not answered within {self.limits.deadline:g} seconds") from None
+            raise DeadlineExceeded(
+                f"not answered within {self.limits.deadline:g} seconds"
+            ) from None
         finally:
             if job.left:
                 self._cancel(job)
@@ -309,7 +264,7 @@ class Gateway:
             raise self._overloaded(sum(tokens for _, tokens in contents)) from None
         except TooLarge as large:
             message = f"the request has about {large.tokens:,} tokens, and {large.most:,} may wait"
-            raise TooMuch(message) from None
+            raise PayloadTooLarge(message) from None
 
     def check_room(self, size: int) -> None:
         """Raise `Overloaded` for a request of so many bytes where one like it was just refused.
@@ -365,7 +320,9 @@ class Gateway:
             )
             for entry in taken.expired:
                 self.counts.expired += 1
-                entry.content.job.fail(TimedOut("the deadline passed before it was its turn"))
+                entry.content.job.fail(
+                    DeadlineExceeded("the deadline passed before it was its turn")
+                )
             if not taken.batch:
                 return
             self._send(worker, taken.batch)
@@ -419,7 +376,7 @@ class Gateway:
                 own.opened, self._failures = True, 0
                 if not self.models:
                     self.models = message.models
-                    self._speeds = [_Speed() for _ in self.models]
+                    self._speeds = [ModelPace() for _ in self.models]
                 if not self.opened.done():
                     self.opened.set_result(None)
             case Refused():
@@ -514,10 +471,10 @@ def _checked(outcome: Outcome | None, which: str) -> Outcome:
         case None:
             return outcome
         case "too_long":
-            raise TooLong(which + outcome.message)
+            raise ContextTooLong(which + outcome.message)
         case "invalid":
-            raise Malformed(which + outcome.message)
+            raise InvalidRequest(which + outcome.message)
         case "expired":
-            raise TimedOut("the deadline passed before it was its turn")
+            raise DeadlineExceeded("the deadline passed before it was its turn")
         case "failed":
-            raise Failed(outcome.message)
+            raise InternalError(outcome.message)

@@ -23,14 +23,14 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import printable
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.refusals import (
-    Foreign,
-    Malformed,
+    InvalidRequest,
+    MisdirectedRequest,
     Overloaded,
+    PayloadTooLarge,
     Refusal,
-    Slow,
-    TooMuch,
-    Unallowed,
-    Unsupported,
+    RequestTimeout,
+    Unauthorized,
+    UnsupportedMediaType,
 )
 
 Scope = MutableMapping[str, Any]
@@ -60,22 +60,22 @@ class Hosts:
         self._names = {name.lower() for name in (*local, own, *config.allowed_hosts)}
 
     def check(self, host: str) -> None:
-        """Raise `Foreign` for a host that is not known."""
+        """Raise `MisdirectedRequest` for a host that is not known."""
         name = host.lower()
         if not name.endswith("]"):
             head, colon, port = name.rpartition(":")
             name = head if colon and port.isdecimal() else name
         if not ("*" in self._names or name in self._names or _is_address(name)):
-            raise Foreign(
+            raise MisdirectedRequest(
                 f"the host {printable(name, 60)!r} is not served here; "
                 "--allowed-hosts would name it"
             )
 
     def check_origin(self, origin: str, host: str) -> None:
-        """Raise `Foreign` for a request of a page that is neither ours nor of an allowed host."""
+        """Raise `MisdirectedRequest` for a page that is neither ours nor of an allowed host."""
         site = origin.partition("://")[2].lower()
         if site != host.lower() and not {"*", site, site.partition(":")[0]} & self._allowed:
-            raise Foreign("the request comes from a page of another site")
+            raise MisdirectedRequest("the request comes from a page of another site")
 
 
 def _is_address(name: str) -> bool:
@@ -107,7 +107,7 @@ class Keys:
         return cls(lines)
 
     def check(self, header: bytes) -> None:
-        """Raise `Unallowed` for a header without a valid key, in the same time for any."""
+        """Raise `Unauthorized` for a header without a valid key, in the same time for any."""
         if not self._digests:
             return
         scheme, _, key = header.partition(b" ")
@@ -115,7 +115,7 @@ class Keys:
         for digest in self._digests:
             valid |= hmac.compare_digest(given, digest)
         if not (valid and scheme.lower() == b"bearer"):
-            raise Unallowed("a valid key is needed: Authorization: Bearer KEY")
+            raise Unauthorized("a valid key is needed: Authorization: Bearer KEY")
 
 
 def _digest(key: bytes) -> bytes:
@@ -134,7 +134,7 @@ class Bodies:
         return self._held
 
     def receiver(self, receive: Receive, declared: int | None) -> Body:
-        """Return a body that is about to be received; raises `TooMuch`."""
+        """Return a body that is about to be received; raises `PayloadTooLarge`."""
         if declared is not None and declared > self._limits.max_body:
             raise self._too_much()
         return Body(self, self._limits, receive)
@@ -149,11 +149,11 @@ class Bodies:
         """Count bytes that are no longer held."""
         self._held -= size
 
-    def _too_much(self) -> TooMuch:
-        return TooMuch(f"the body has more than {self._limits.max_body:,} bytes")
+    def _too_much(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
 
     def check(self, size: int) -> None:
-        """Raise `TooMuch` for a body of so many bytes or more."""
+        """Raise `PayloadTooLarge` for a body of so many bytes or more."""
         if size > self._limits.max_body:
             raise self._too_much()
 
@@ -176,12 +176,14 @@ class Body:
             async with asyncio.timeout(self._end - time.monotonic()):
                 message = await self._receive()
         except TimeoutError:
-            raise Slow(f"the body did not arrive within {self._seconds:g} seconds") from None
+            raise RequestTimeout(
+                f"the body did not arrive within {self._seconds:g} seconds"
+            ) from None
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
             self._pieces += 1
             if self._pieces > _MOST_PIECES:
-                raise TooMuch("the body comes in too many pieces")
+                raise PayloadTooLarge("the body comes in too many pieces")
             self._bodies.check(self._size + size)
             self._bodies.add(size)
             self._size += size
@@ -195,8 +197,8 @@ class Body:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
-    """What the layer asks and tells the application."""
+class Hooks:
+    """The functions of the application that the layer calls."""
 
     refuse: Refuse
     """Makes an application that says why a request is refused."""
@@ -211,8 +213,8 @@ class Around:
 class Limits:
     """The layer of ASGI."""
 
-    def __init__(self, app: App, config: ServeConfig, keys: Keys, around: Around) -> None:
-        self._app, self._around = app, around
+    def __init__(self, app: App, config: ServeConfig, keys: Keys, hooks: Hooks) -> None:
+        self._app, self._hooks = app, hooks
         self._hosts, self._keys = Hosts(config), keys
         self._bodies = Bodies(config.limits)
         self._seconds = config.limits.body_deadline
@@ -229,10 +231,10 @@ class Limits:
         assert scope["type"] == "http"
         began = time.perf_counter()
         self._active += 1
-        sending = Sending(send, self._seconds, close=self._around.leaving)
+        sending = Sending(send, self._seconds, close=self._hooks.leaving)
         body: Body | None = None
         try:
-            if self._active > self._most and scope["path"] not in OPEN_PATHS:
+            if self._active > self._most and scope["method"] == "POST":
                 # clients that ask, hang up and ask again are otherwise all that is served
                 raise Overloaded("too many requests are under way", retry_after=1)
             headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -244,18 +246,18 @@ class Limits:
             await self._app(scope, body.receive, sending.send)
         except Refusal as refusal:
             if sending.status is None:
-                await self._around.refuse(scope, refusal)(scope, receive, sending.send)
+                await self._hooks.refuse(scope, refusal)(scope, receive, sending.send)
         finally:
             if body is not None:
                 body.close()
             self._active -= 1
             self._latest = time.monotonic()
-            self._around.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
+            self._hooks.watch(scope["path"], sending.status or 0, time.perf_counter() - began)
 
     async def _check_room(self, declared: int, body: Body) -> None:
         """Raise `Overloaded` where there is no room; the body is read, so that others follow."""
         try:
-            self._around.check_room(declared)
+            self._hooks.check_room(declared)
         except Overloaded:
             while (message := await body.receive())["type"] == "http.request":
                 if not message.get("more_body", False):
@@ -271,7 +273,7 @@ class Limits:
         if path not in OPEN_PATHS and not path.startswith("/page/"):
             self._keys.check(headers.get(b"authorization", b""))
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise Unsupported("the body is compressed; send it as it is")
+            raise UnsupportedMediaType("the body is compressed; send it as it is")
 
 
 def _declared(headers: dict[bytes, bytes]) -> int | None:
@@ -279,7 +281,7 @@ def _declared(headers: dict[bytes, bytes]) -> int | None:
     if length is None:
         return None
     if not length.isdigit():
-        raise Malformed("Content-Length is no number")
+        raise InvalidRequest("Content-Length is no number")
     return int(length)
 
 
@@ -287,7 +289,7 @@ class Sending:
     """The response to one request: in pieces, so that a client that does not read is noticed."""
 
     def __init__(self, send: Send, seconds: float, *, close: Callable[[], bool]) -> None:
-        """Where `close` is true, the client is told not to keep the connection."""
+        """Tell the client not to keep the connection where `close` returns true."""
         self._send, self._seconds, self._close = send, seconds, close
         self.status: int | None = None
 

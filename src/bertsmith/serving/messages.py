@@ -21,7 +21,7 @@ Kind = Literal[
     "token-vectors",
     "tokens",
 ]
-"""What is asked of a model; the last two are ways to look inside, no answers."""
+"""What is asked of a model; the last two are for looking inside, no answers."""
 
 MASK = "[MASK]"
 """How clients may write a mask, whatever the vocabulary calls it."""
@@ -53,7 +53,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What is known of an opened model."""
+    """The properties of an opened model that clients may ask for."""
 
     name: str
     kind: Kind

@@ -1,14 +1,20 @@
 """Why a request is not answered; each dialect says it in its own words.
 
 Refusal
-├── Malformed        the request is not as it should be
-├── TooLong          a text has more tokens than the model reads
-├── TooMuch          the body is too large, or has too many inputs
-├── Unknown          there is no such model, or it does no such thing
-├── Overloaded       too much waits already
-├── TimedOut         the deadline has passed
-├── Unavailable      no model is open, or the worker has died
-└── Failed           the answer cannot be computed
+├── InvalidRequest        the request is not as it should be
+├── ContextTooLong        a text has more tokens than the model reads
+├── PayloadTooLarge       the body is too large, or has too many inputs
+├── ModelNotFound         there is no such model, or it does no such thing
+├── Overloaded            too much waits already
+├── DeadlineExceeded      the deadline has passed
+├── Unavailable           no model is open, or the worker has died
+├── InternalError         the answer cannot be computed
+├── RequestTimeout        the body does not arrive
+├── Unauthorized          there is no valid key
+├── MisdirectedRequest    the request is addressed to another host
+├── UnsupportedMediaType  the body is in a form that is not read
+├── NotFound              there is no such page
+└── MethodNotAllowed      the page is asked in another way
 """
 
 from __future__ import annotations
@@ -25,25 +31,25 @@ class Refusal(Exception):
         self.message, self.parameter = message, parameter
 
 
-class Malformed(Refusal):
+class InvalidRequest(Refusal):
     """The request is not as it should be."""
 
     status, code = 400, "invalid_request"
 
 
-class TooLong(Refusal):
+class ContextTooLong(Refusal):
     """A text has more tokens than the model reads."""
 
     status, code = 400, "context_length_exceeded"
 
 
-class TooMuch(Refusal):
+class PayloadTooLarge(Refusal):
     """The body is too large, or has too many inputs."""
 
     status, code = 413, "request_too_large"
 
 
-class Unknown(Refusal):
+class ModelNotFound(Refusal):
     """There is no such model, or it does no such thing."""
 
     status, code = 404, "model_not_found"
@@ -60,7 +66,7 @@ class Overloaded(Refusal):
         self.retry_after, self.tokens = retry_after, tokens
 
 
-class TimedOut(Refusal):
+class DeadlineExceeded(Refusal):
     """The deadline has passed."""
 
     status, code = 504, "deadline_exceeded"
@@ -72,43 +78,43 @@ class Unavailable(Refusal):
     status, code = 503, "unavailable"
 
 
-class Failed(Refusal):
+class InternalError(Refusal):
     """The answer cannot be computed."""
 
     status, code = 500, "internal_error"
 
 
-class Slow(Refusal):
+class RequestTimeout(Refusal):
     """The body does not arrive."""
 
     status, code = 408, "request_timeout"
 
 
-class Unallowed(Refusal):
+class Unauthorized(Refusal):
     """There is no valid key."""
 
     status, code = 401, "invalid_api_key"
 
 
-class Foreign(Refusal):
+class MisdirectedRequest(Refusal):
     """The request is addressed to another host."""
 
     status, code = 421, "misdirected_request"
 
 
-class Unsupported(Refusal):
+class UnsupportedMediaType(Refusal):
     """The body is in a form that is not read."""
 
     status, code = 415, "unsupported_media_type"
 
 
-class NotThere(Refusal):
+class NotFound(Refusal):
     """There is no such page."""
 
     status, code = 404, "not_found"
 
 
-class WrongMethod(Refusal):
+class MethodNotAllowed(Refusal):
     """The page is asked in another way."""
 
     status, code = 405, "method_not_allowed"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bertsmith.core.printable import printable
 from bertsmith.serving.messages import Kind
-from bertsmith.serving.refusals import Malformed, TooMuch
+from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
 
 B = TypeVar("B", bound="Asked")
 
@@ -161,14 +161,14 @@ class TokenizeRequest(Asked):
 def parsed(body: bytes, kind: type[B], most: int) -> B:
     """Return the body of a request as a kind of it; `most` inputs may be in it.
 
-    Raises `Malformed` for what is no JSON, or not of that kind, and `TooMuch`.
+    Raises `InvalidRequest` for what is no JSON, or not of that kind, and `PayloadTooLarge`.
     """
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Malformed(f"the body is no JSON: {printable(error.msg)}") from None
+        raise InvalidRequest(f"the body is no JSON: {printable(error.msg)}") from None
     if not isinstance(content, Mapping):
-        raise Malformed("the body is no JSON object")
+        raise InvalidRequest("the body is no JSON object")
     _check_counts(content, most)
     try:
         return kind.model_validate(content)
@@ -177,22 +177,22 @@ def parsed(body: bytes, kind: type[B], most: int) -> B:
 
 
 def _check_counts(content: Mapping[str, Any], most: int) -> None:
-    """Raise `TooMuch` for lists of too many inputs, before they are looked at one by one."""
+    """Raise `PayloadTooLarge` for lists of too many inputs, before each is looked at."""
     for name in _LISTS:
         value = content.get(name)
         if isinstance(value, Mapping):
             _check_counts(value, most)
         elif isinstance(value, list) and len(value) > most:
-            raise TooMuch(f"{name} has {len(value):,} items, and {most:,} are allowed")
+            raise PayloadTooLarge(f"{name} has {len(value):,} items, and {most:,} are allowed")
 
 
-def _malformed(error: ValidationError) -> Malformed:
+def _malformed(error: ValidationError) -> InvalidRequest:
     """Return what is wrong, without the texts."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # between the names of fields stand those of types that were tried
     place = ".".join(str(each) for each in first["loc"] if _FIELD.fullmatch(str(each)))
     message = f"{printable(place)}: {printable(first['msg'])}" if place else printable(first["msg"])
-    return Malformed(message, parameter=printable(place) or None)
+    return InvalidRequest(message, parameter=printable(place) or None)
 
 
 KINDS: tuple[Kind, ...] = Task.__args__  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A model folder as a worker serves it: its kind, and the ways in which it answers."""
+"""A model folder as a worker serves it: its kind, and its handlers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.serving.config import ServeConfig
-from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
-from bertsmith.serving.ways import (
+from bertsmith.serving.handlers import (
     EXAMPLES,
     KINDS,
     MOST_CANDIDATES,
     PairAnswering,
     ServedFilling,
-    Way,
+    TaskHandler,
     blank_text_of,
     masked_of,
     pair_of,
@@ -30,6 +29,7 @@ from bertsmith.serving.ways import (
     present_vector,
     text_of,
 )
+from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.tasks.answering import TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tasks.opening import open_embedder, open_model
@@ -39,10 +39,10 @@ from bertsmith.weights.sentence_folder import read_sentence_folder
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """An opened model: what is known of it, and its ways of answering."""
+    """An opened model: what is known of it, and its handlers, by kind."""
 
     facts: ModelFacts
-    ways: dict[Kind, Way]
+    handlers: dict[Kind, TaskHandler]
     tokenizer: Tokenizer
 
     def tokens(self, asked: Input, number: int) -> Outcome:
@@ -83,18 +83,18 @@ def open_served(
     engine = config.engine.override(threads=threads)
     prepared, tokenizer = open_model(folder, device, engine)
     network = prepared.model.config
-    ways: dict[Kind, Way] = {}
+    handlers: dict[Kind, TaskHandler] = {}
     width = 0
     if network.predicts is not None:
-        kind, way = _task_way(prepared, tokenizer, name, config)
-        ways[kind] = way
+        kind, handler = _task_handler(prepared, tokenizer, name, config)
+        handlers[kind] = handler
     else:
-        vectors, width = _vector_ways(prepared, tokenizer, model)
-        other = _pretraining_ways(prepared, tokenizer)
+        vectors, width = _vector_handlers(prepared, tokenizer, model)
+        other = _pretraining_handlers(prepared, tokenizer)
         is_sentences = read_sentence_folder(folder) is not None
-        ways = vectors | other if is_sentences or not other else other | vectors
-    kinds = [kind for kind in ways if kind != "token-vectors"]
-    first = ways[kinds[0]]
+        handlers = vectors | other if is_sentences or not other else other | vectors
+    kinds = [kind for kind in handlers if kind != "token-vectors"]
+    first = handlers[kinds[0]]
     trained = network.preprocessing
     facts = ModelFacts(
         name=name,
@@ -108,14 +108,14 @@ def open_served(
         family=network.encoder.family,
         width=width,
         pairs=bool(trained and trained.pairs) or kinds[0] == "ranking",
-        mask=tokenizer.vocabulary[tokenizer.mask_id] if "fill-mask" in ways else None,
+        mask=tokenizer.vocabulary[tokenizer.mask_id] if "fill-mask" in handlers else None,
     )
-    return ServedModel(facts=facts, ways=ways, tokenizer=tokenizer)
+    return ServedModel(facts=facts, handlers=handlers, tokenizer=tokenizer)
 
 
-def _task_way(
+def _task_handler(
     prepared: Prepared, tokenizer: Tokenizer, name: str, config: ServeConfig
-) -> tuple[Kind, Way]:
+) -> tuple[Kind, TaskHandler]:
     """Return what a model with a head for a task does."""
     network = prepared.model.config
     answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
@@ -124,7 +124,7 @@ def _task_way(
     windowed = answering.task.answers.windowed or kind == "tags" or answering.room.long == "windows"
     trained = network.preprocessing
     pairs = True if kind == "ranking" else trained.pairs if trained else None
-    way = Way(
+    handler = TaskHandler(
         predictor=prepared.predictor(answering),
         example=EXAMPLES.get(kind, partial(text_of, pairs=pairs)),
         present=partial(present_for_task, answering),
@@ -132,16 +132,16 @@ def _task_way(
         limit=config.limits.max_tokens if windowed else answering.room.longest,
         windowed=windowed,
     )
-    return kind, way
+    return kind, handler
 
 
-def _pretraining_ways(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, Way]:
+def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, TaskHandler]:
     """Return what the heads of pre-training do."""
     model = prepared.model
     network, limit = model.config, model.config.encoder.longest
-    ways: dict[Kind, Way] = {}
+    handlers: dict[Kind, TaskHandler] = {}
     if network.masked_lm and not continues(network):
-        ways["fill-mask"] = Way(
+        handlers["fill-mask"] = TaskHandler(
             predictor=prepared.predictor(ServedFilling(model, tokenizer, top=MOST_CANDIDATES)),
             example=partial(masked_of, tokenizer),
             present=partial(present_fillings, tokenizer),
@@ -149,21 +149,21 @@ def _pretraining_ways(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, Wa
             limit=limit,
         )
     if network.next_sentence:
-        ways["next-sentence"] = Way(
+        handlers["next-sentence"] = TaskHandler(
             predictor=prepared.predictor(PairAnswering(tokenizer, limit)),
             example=pair_of,
             present=present_score,
             tokenizer=tokenizer,
             limit=limit,
         )
-    return ways
+    return handlers
 
 
-def _vector_ways(
+def _vector_handlers(
     prepared: Prepared, tokenizer: Tokenizer, model: str
-) -> tuple[dict[Kind, Way], int]:
-    """Return the ways to vectors of texts, and of tokens where there are any, and their width."""
-    ways: dict[Kind, Way] = {}
+) -> tuple[dict[Kind, TaskHandler], int]:
+    """Return the handlers for vectors of texts and, if there are any, of tokens; and the width."""
+    handlers: dict[Kind, TaskHandler] = {}
     width = 0
     pools: tuple[tuple[Kind, str], ...] = (("vectors", "auto"), ("token-vectors", "token"))
     for kind, pool in pools:
@@ -177,14 +177,14 @@ def _vector_ways(
             continue
         width = width or embedder.width
         longest = prepared.model.config.encoder.longest
-        ways[kind] = Way(
+        handlers[kind] = TaskHandler(
             predictor=predictor,
             example=blank_text_of,
             present=present_vector,
             tokenizer=tokenizer,
             limit=min(embedder.config.max_length or longest, longest),
         )
-    return ways, width
+    return handlers, width
 
 
 def sample(facts: ModelFacts) -> Input:

@@ -121,13 +121,13 @@ class Computing:
         """Return answers; one by one where something goes wrong, so that it befalls one alone."""
         if not asked:
             return []
-        way = self._models[batch.model].ways[batch.task]
+        handler = self._models[batch.model].handlers[batch.task]
         if len(asked) > 1:
             try:
-                return way.answers(asked)
+                return handler.answers(asked)
             except Exception as error:
                 _tell(error)
-        return [_guarded(lambda: way.answers([each])[0], each[0]) for each in asked]  # noqa: B023
+        return [_guarded(lambda: handler.answers([each])[0], each[0]) for each in asked]  # noqa: B023
 
     def _gone(self, number: int, deadline: float) -> Outcome | None:
         """Return the outcome of a text that nobody waits for any more."""
@@ -141,7 +141,7 @@ def _encoded(
 ) -> tuple[Request[Any], bool] | Outcome:
     if batch.task == "tokens":
         return model.tokens(asked, number)
-    return model.ways[batch.task].encode(asked, number)
+    return model.handlers[batch.task].encode(asked, number)
 
 
 def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401

@@ -38,7 +38,7 @@ main(socket.socket(fileno=int(sys.argv[1])))
 
 
 class Listener(Protocol):
-    """What is told of a worker."""
+    """The receiver of a worker's messages."""
 
     def heard(self, worker: Link, message: Opened | Refused | Done) -> None:
         """A worker has sent a message."""

@@ -17,8 +17,8 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil import general
 from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings, StudentConfig
-from bertsmith.recipes.distil.general import GeneralOutcome
 from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def options(store: Path, teachers: dict[str, Path], tmp_path: Path) -> dict[str,
 
 def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     outcome = distil(DistilConfig(**options))
-    assert isinstance(outcome, GeneralOutcome)
+    assert isinstance(outcome, PretrainOutcome)
     assert set(outcome.held_out) >= {"soft_targets_loss", "cosine_loss", "masked_lm_accuracy"}
     saved, _ = load_model(options["out"] / "model")
     encoder = saved.config.encoder
@@ -102,8 +102,8 @@ def test_a_narrow_student_goes_on_to_the_same_end(
             distil(DistilConfig(**options))
     resumed = distil(DistilConfig(**options))
     whole = distil(DistilConfig(**options | {"out": tmp_path / "whole"}))
-    assert isinstance(resumed, GeneralOutcome)
-    assert isinstance(whole, GeneralOutcome)
+    assert isinstance(resumed, PretrainOutcome)
+    assert isinstance(whole, PretrainOutcome)
     assert resumed.state.step == whole.state.step == 4
     assert resumed.held_out == whole.held_out
     assert not resumed.model.config.masked_lm

@@ -2,7 +2,7 @@
 
 `recipe` tells a store from labelled examples. `general` teaches a student on a store, with the
 machinery of pre-training; `task` teaches it on labelled examples, as trainings of a fine-tuning run
-with another lesson. A `student` is a size, with the teacher's layers where it is as wide; `methods`
-say what of the teacher is read and which terms are trained; `teacher` runs it, or reads what it
-said before from the disk. `comparison` measures score and speed, and `report` shows both.
+with another supervision. A `student` is a size, with the teacher's layers where it is as wide;
+`methods` say what of the teacher is read and which terms are trained; `teacher` runs it, or reads
+what it said before from the disk. `comparison` measures score and speed, and `report` shows both.
 """

@@ -124,11 +124,6 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
-def parameters_of(model: Model) -> int:
-    """Return the number of a model's parameters."""
-    return sum(each.numel() for each in model.parameters())
-
-
 def header(entrants: Sequence[Entrant]) -> tuple[str, ...]:
     """Return the header of the table."""
     score = score_label(next(iter(entrants[0].scores[0])))

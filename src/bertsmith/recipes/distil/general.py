@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -32,13 +31,19 @@ from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Losses, Objective, Term
 from bertsmith.objectives.pretraining import MaskedLM
 from bertsmith.recipes.distil.config import DistilConfig, Method, TeachingConfig
-from bertsmith.recipes.distil.lesson import LABELS_STEP, with_targets
-from bertsmith.recipes.distil.methods import Lessons, check_method, lessons_of
-from bertsmith.recipes.distil.student import chosen_layers, student_encoder, take_layers
+from bertsmith.recipes.distil.methods import MethodTerms, check_method, method_terms
+from bertsmith.recipes.distil.student import (
+    can_take_layers,
+    chosen_layers,
+    student_encoder,
+    take_layers,
+)
+from bertsmith.recipes.distil.supervision import LABELS_STEP, with_targets
 from bertsmith.recipes.distil.teacher import Wanted, outputs_of
 from bertsmith.recipes.pretrain.config import Parent, PretrainRun, PretrainSettings, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time
 from bertsmith.recipes.pretrain.preflight import check_room
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.pretrain.report import (
     evaluate_held_out,
     measure_held_out,
@@ -78,18 +83,7 @@ class GeneralRun(Config):
     """The store, the budget, and the settings of the training."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GeneralOutcome:
-    """The result of a finished run."""
-
-    model: Model
-    tokenizer: Tokenizer
-    state: State
-    held_out: dict[str, float]
-    folder: Path
-
-
-def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> GeneralOutcome:
+def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> PretrainOutcome:
     """Teach a student on a store, or resume the run in `out`, and save it in `out`/model.
 
     Raises `UserError` children before anything is written, what `fit` raises, and `Interrupted`
@@ -142,9 +136,7 @@ def _resolved(config: DistilConfig, store: TokenStore, place: torch.device) -> G
     encoder = student_encoder(teacher.encoder, *config.student.size, config.student)
     check_method(method, teacher.encoder, encoder, config.teaching)
     encoder = replace(_as_published(method, encoder), dropout=0.1, attention_dropout=0.1)
-    alike = ("hidden", "heads", "feed_forward")
-    same = all(getattr(encoder, name) == getattr(teacher.encoder, name) for name in alike)
-    start = config.student.start if same else "new"
+    start = config.student.start if can_take_layers(encoder, teacher.encoder) else "new"
     return GeneralRun(
         teacher=identify(config.teacher),
         student=ModelConfig(encoder=encoder, pooler=False, masked_lm=method == "distilbert"),
@@ -201,7 +193,7 @@ def _training(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtText:
+class TeacherText:
     """Batches of a store with what a teacher gives for them; it is no part of the training."""
 
     batches: PretrainingBatches
@@ -226,7 +218,7 @@ class _Measured:
     """An objective that has the teacher run for each batch."""
 
     objective: Objective
-    text: TaughtText
+    text: TeacherText
 
     def __call__(self, model: Model, batch: Batch) -> Losses:
         return self.objective(model, self.text.taught(batch))
@@ -234,7 +226,7 @@ class _Measured:
 
 def _carry_out(
     run: GeneralRun, store: TokenStore, folder: RunFolder, place: torch.device, clock: Clock
-) -> GeneralOutcome:
+) -> PretrainOutcome:
     """Train, evaluate on held-out text, save the student and the report."""
     training, settings, tokenizer = run.training, run.training.settings, store.tokenizer()
     torch.set_num_threads(training.threads)
@@ -246,13 +238,13 @@ def _carry_out(
     if run.layers:
         take_layers(model, teacher, run.layers)
     model.to(place)
-    lessons, objective = _lessons(run, teacher)
+    taught, objective = _terms(run, teacher)
     wanted = Wanted(
-        taps=lessons.taps,
-        answer="masked_lm" if lessons.logits else None,
+        taps=taught.taps,
+        answer="masked_lm" if taught.logits else None,
         precision=settings.precision,
     )
-    text = TaughtText(batches=batches, teacher=teacher, wanted=wanted, names=lessons.steps[0])
+    text = TeacherText(batches=batches, teacher=teacher, wanted=wanted, names=taught.steps[0])
     measured = _Measured(objective=objective, text=text)
     parameters = sum(each.numel() for each in model.parameters())
     say(
@@ -281,20 +273,20 @@ def _carry_out(
     )
     _finish(run, folder, model, tokenizer, store, state, held_out)
     say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
-    return GeneralOutcome(
+    return PretrainOutcome(
         model=model, tokenizer=tokenizer, state=state, held_out=held_out, folder=folder.path
     )
 
 
-def _lessons(run: GeneralRun, teacher: Model) -> tuple[Lessons, Objective]:
+def _terms(run: GeneralRun, teacher: Model) -> tuple[MethodTerms, Objective]:
     soft: Answer | None = "masked_lm" if run.student.masked_lm else None
     encoders = teacher.config.encoder, run.student.encoder
     seed = run.training.settings.seed
-    lessons = lessons_of(run.method, *encoders, run.teaching, soft, seed=seed)
-    terms: dict[str, Term] = dict(lessons.terms)
-    if LABELS_STEP in lessons.steps[0]:
+    taught = method_terms(run.method, *encoders, run.teaching, soft, seed=seed)
+    terms: dict[str, Term] = dict(taught.terms)
+    if LABELS_STEP in taught.steps[0]:
         terms["masked_lm"] = MaskedLM()
-    return lessons, Objective(terms)
+    return taught, Objective(terms)
 
 
 def _finish(

@@ -35,7 +35,7 @@ OF_TOKENS = (COSINE, STATES, SCORES, RELATIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
+class MethodTerms:
     """What is read of a teacher, by steps of a training, and the terms that are trained."""
 
     terms: Mapping[str, Term]
@@ -93,7 +93,7 @@ def check_method(
         )
 
 
-def lessons_of(
+def method_terms(
     method: Method,
     teacher: EncoderConfig,
     student: EncoderConfig,
@@ -102,7 +102,7 @@ def lessons_of(
     *,
     seed: int,
     units: tuple[float, float] = (0.0, 1.0),
-) -> Lessons:
+) -> MethodTerms:
     """Return what a method teaches; `soft` are the answers taught, None for none.
 
     `units` are mean and spread of the numbers that a teacher of numbers gives.
@@ -118,7 +118,7 @@ def lessons_of(
     if method == "distilbert":
         terms[COSINE] = HiddenCosine(teacher.layers, weight=0.5)
         taps = Taps(states=frozenset({teacher.layers}))
-        return Lessons(terms=terms, steps=((*terms, "labels"),), taps=taps)
+        return MethodTerms(terms=terms, steps=((*terms, "labels"),), taps=taps)
     if method == "tinybert":
         layers = followed_layers(teacher.layers, student.layers)
         pairs = tuple(enumerate(layers, 1))
@@ -135,4 +135,4 @@ def lessons_of(
         predictions = (*predictions, "labels")
         taps = Taps(qkv=frozenset({of_teacher}))
     steps = (inside, predictions) if soft is not None else (inside,)
-    return Lessons(terms=terms, steps=steps, taps=taps if terms else NO_TAPS)
+    return MethodTerms(terms=terms, steps=steps, taps=taps if terms else NO_TAPS)

@@ -52,6 +52,12 @@ def _heads(teacher: EncoderConfig, width: int) -> int:
     return max(1, width // size) if width % size == 0 else teacher.heads
 
 
+def can_take_layers(student: EncoderConfig, teacher: EncoderConfig) -> bool:
+    """Return whether a teacher's layers fit into a student."""
+    sizes = ("hidden", "heads", "feed_forward")
+    return all(getattr(student, size) == getattr(teacher, size) for size in sizes)
+
+
 def chosen_layers(teacher: int, student: int, start: StartLayers) -> tuple[int, ...]:
     """Return the teacher's layers, from 1, that a student's layers start from; () for none.
 

@@ -40,16 +40,20 @@ from bertsmith.recipes.distil.comparison import (
     asked_of,
     folder_bytes,
     measure_speeds,
-    parameters_of,
     show,
 )
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
-from bertsmith.recipes.distil.lesson import TaughtLesson, answer_of, units_of
-from bertsmith.recipes.distil.methods import check_method, lessons_of
+from bertsmith.recipes.distil.methods import check_method, method_terms
 from bertsmith.recipes.distil.report import conclusions, write_card, write_report
 from bertsmith.recipes.distil.sizing import choose_student
-from bertsmith.recipes.distil.student import NewStudent, check_vocabulary, chosen_layers
-from bertsmith.recipes.distil.teacher import TaughtRows, Wanted
+from bertsmith.recipes.distil.student import (
+    NewStudent,
+    can_take_layers,
+    check_vocabulary,
+    chosen_layers,
+)
+from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
+from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
 from bertsmith.recipes.finetune.baselines import Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
@@ -63,7 +67,7 @@ from bertsmith.recipes.finetune.inputs import (
 from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe, hash_of
 from bertsmith.recipes.finetune.tfidf import tfidf_rival
-from bertsmith.recipes.finetune.trial import DEV, LABELS, Lesson, Trial, TrialResult
+from bertsmith.recipes.finetune.trial import DEV, LABELS, Supervision, Trial, TrialResult
 from bertsmith.recipes.finetune.trials import (
     Machine,
     ParallelTrials,
@@ -73,7 +77,7 @@ from bertsmith.recipes.finetune.trials import (
 )
 from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.predict.evaluate import check_known
-from bertsmith.recipes.resources import free_memory
+from bertsmith.recipes.resources import free_memory, parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
 from bertsmith.text.examples.example import Example
@@ -205,10 +209,9 @@ def _student(
         ModelConfig(encoder=encoder, pooler=False).with_head(prepared.task.head, teacher.labels),
         classifier_dropout=teacher.classifier_dropout,
     )
-    alike = named is None and encoder.hidden == teacher.encoder.hidden
-    alike = alike and encoder.feed_forward == teacher.encoder.feed_forward
-    alike = alike and encoder.heads == teacher.encoder.heads
-    layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start) if alike else ()
+    layers: tuple[int, ...] = ()
+    if named is None and can_take_layers(encoder, teacher.encoder):
+        layers = chosen_layers(teacher.encoder.layers, encoder.layers, asked.start)
     mean, spread = units_of(prepared.data)
     return NewStudent(
         teacher=config.teacher, config=head, layers=layers, device=place, folder=named,
@@ -317,23 +320,23 @@ class _Distillation:
     def _train(self) -> dict[str, list[TrialResult]]:
         seeds = range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
         prepared = self._augmented()
-        lessons = self._lessons(prepared)
+        supervisions = self._supervisions(prepared)
         trials = [
-            replace(self._trial(method, seed, number, lesson), prepared=prepared)
-            for method, lesson in lessons.items()
+            replace(self._trial(method, seed, number, supervision), prepared=prepared)
+            for method, supervision in supervisions.items()
             for number, seed in enumerate(seeds, 1)
         ]
         found = self.trials.train(trials, keep_best=True)
         results = {
             method: found[len(seeds) * number :][: len(seeds)]
-            for number, method in enumerate(lessons)
+            for number, method in enumerate(supervisions)
         }
         if self.run.plain:
             plain = [self._trial(PLAIN, seed, n, LABELS) for n, seed in enumerate(seeds, 1)]
             results[PLAIN] = self.trials.train(plain)
         return results
 
-    def _trial(self, name: str, seed: int, number: int, lesson: Lesson) -> Trial:
+    def _trial(self, name: str, seed: int, number: int, supervision: Supervision) -> Trial:
         return Trial(
             place=f"{name}/seed-{seed}",
             title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
@@ -341,7 +344,7 @@ class _Distillation:
             seed=seed,
             make_model=self.new,
             prepared=self.prepared,
-            lesson=lesson,
+            supervision=supervision,
         )
 
     def _augmented(self) -> Prepared:
@@ -365,20 +368,20 @@ class _Distillation:
             for n in range(self.run.seeds)
         )
 
-    def _lessons(self, prepared: Prepared) -> dict[str, Lesson]:
-        """Return the lesson of each method; the teacher's outputs are made, if they are kept."""
+    def _supervisions(self, prepared: Prepared) -> dict[str, Supervision]:
+        """Return the supervision of each method; outputs of the teacher that are kept are made."""
         answer, config = answer_of(self.prepared.task), self.config
         encoders = self.teacher.encoder, self.new.config.encoder
         wanted = Wanted(taps=NO_TAPS, answer=answer, precision=config.settings.precision)
         for method in config.method:
-            lessons = lessons_of(method, *encoders, config.teaching, answer, seed=0)
-            wanted = wanted | replace(wanted, taps=lessons.taps)
-        taught = TaughtRows(config.teacher, prepared.train, wanted, self.device)
+            terms = method_terms(method, *encoders, config.teaching, answer, seed=0)
+            wanted = wanted | replace(wanted, taps=terms.taps)
+        taught = TeacherRows(config.teacher, prepared.train, wanted, self.device)
         if not self._taught():
             place = config.teaching.cache or self.folder.path / _OUTPUTS
             taught = taught.keep(place.resolve(), config.teaching.cache_gigabytes)
         return {
-            method: TaughtLesson(
+            method: TeacherSupervision(
                 method=method, teaching=config.teaching, teacher=encoders[0], student=encoders[1],
                 taught=taught, answer=answer,
             )
@@ -432,7 +435,7 @@ class _Distillation:
                 name="teacher",
                 scores=(rivals["teacher"],),
                 shape=f"{encoder.layers}/{encoder.hidden}",
-                parameters=parameters_of(load_model(self.config.teacher)[0]),
+                parameters=parameters(self.teacher),
                 bytes=folder_bytes(self.config.teacher),
                 speed=speeds["teacher"],
             )
@@ -442,7 +445,7 @@ class _Distillation:
             name="",
             scores=(),
             shape=f"{encoder.layers}/{encoder.hidden}",
-            parameters=parameters_of(build_model(self.new.config, seed=0)),
+            parameters=parameters(self.new.config),
             bytes=folder_bytes(self.folder.model),
             speed=speeds["student"],
         )

@@ -75,7 +75,7 @@ def outputs_of(teacher: Model, batch: Batch, wanted: Wanted) -> Outputs:
 
 
 @dataclass
-class TaughtRows:
+class TeacherRows:
     """What a teacher gives for units of the training rows.
 
     Sent to the processes that train: they open the arrays, or the teacher, when first asked.
@@ -122,7 +122,7 @@ class TaughtRows:
                 self._opened[name] = array, begin.tolist()
         return self._opened
 
-    def keep(self, place: Path, most: float) -> TaughtRows:
+    def keep(self, place: Path, most: float) -> TeacherRows:
         """Return the same with arrays on the disk, made now unless they are there.
 
         Where they would take more than `most` gigabytes, the teacher goes on computing.
@@ -143,7 +143,7 @@ class TaughtRows:
         if not (kept / "rows.json").exists():
             place.mkdir(parents=True, exist_ok=True)
             self._write(kept)
-        return TaughtRows(self.folder, self.rows, self.wanted, self.device, kept)
+        return TeacherRows(self.folder, self.rows, self.wanted, self.device, kept)
 
     def _key(self) -> str:
         """Return the hash of the teacher, the rows, and what is read."""

@@ -144,7 +144,7 @@ class TrialResult:
         return cls(**data | {"losses": losses})
 
 
-class Lesson:
+class Supervision:
     """What a training learns from its rows: by default their labels.
 
     Sent to the processes that train, so it must be picklable.
@@ -174,7 +174,7 @@ class Lesson:
         return prepared.train.target
 
 
-LABELS = Lesson()
+LABELS = Supervision()
 
 
 def run_trial(
@@ -184,7 +184,7 @@ def run_trial(
     seed: int,
     folder: RunFolder | None = None,
     title: str = "",
-    lesson: Lesson = LABELS,
+    supervision: Supervision = LABELS,
 ) -> tuple[TrialResult, Measured, Model]:
     """Train the model that `make_model` returns for a seed, and evaluate it on dev.
 
@@ -199,17 +199,17 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    objective = lesson.objective(prepared, config, seed)
+    objective = supervision.objective(prepared, config, seed)
     watched = _Watched(objective, every=max(1, steps // POINTS))
     with _training_rows(model, prepared, config) as examples:
         fitting = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
-            lesson.fit(config, steps, seed),
+            supervision.fit(config, steps, seed),
             model,
             watched,
-            lesson.batches(batches, prepared, config),
-            enter=lesson.enter,
+            supervision.batches(batches, prepared, config),
+            enter=supervision.enter,
             measure=_dev_measure(prepared, config) if config.patience else None,
             folder=folder,
             session=Session(title=title),
@@ -227,7 +227,9 @@ def run_trial(
         seed=seed,
         scores=measured.scores,
         constant=task.measuring.constant(measured.answers),
-        losses=watched.points() if folder is None else _logged(folder, lesson.target(prepared)),
+        losses=watched.points()
+        if folder is None
+        else _logged(folder, supervision.target(prepared)),
         seconds=state.seconds,
         tokens=state.tokens,
         # the state includes the time of earlier sessions
@@ -338,7 +340,7 @@ class Trial:
     seed: int
     make_model: Callable[[int], Model]
     prepared: Prepared
-    lesson: Lesson = LABELS
+    supervision: Supervision = LABELS
 
 
 def carry_out(
@@ -353,7 +355,7 @@ def carry_out(
     with _watched(place, run) if tensorboard else nullcontext():
         result, measured, model = run_trial(
             trial.make_model, trial.prepared, trial.settings, trial.seed, place, trial.title,
-            trial.lesson,
+            trial.supervision,
         )  # fmt: skip
     if others is not None and all(result.rank > other.rank for other in others):
         save_model(place.model, model, trial.prepared.tokenizer)

@@ -25,7 +25,7 @@ from bertsmith.core.signals import Interrupted, interruptions
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
-from bertsmith.recipes.finetune.trial import Lesson, Trial, TrialResult, carry_out
+from bertsmith.recipes.finetune.trial import Supervision, Trial, TrialResult, carry_out
 from bertsmith.training.processes import Failed, Gone, Worker, failure, pickled, receive
 
 # at most this often, so that progress messages take no time from training
@@ -41,11 +41,11 @@ class Workplace(NamedTuple):
 
 
 class Material(NamedTuple):
-    """The model, the data and the lesson of the trainings that follow, as in a `Trial`."""
+    """The model, the data and the supervision of the trainings that follow, as in a `Trial`."""
 
     make_model: Callable[[int], Model]
     prepared: Prepared
-    lesson: Lesson
+    supervision: Supervision
 
 
 class Work(NamedTuple):
@@ -116,7 +116,7 @@ def _done(
         seed=work.seed,
         make_model=material.make_model,
         prepared=material.prepared,
-        lesson=material.lesson,
+        supervision=material.supervision,
     )
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -287,10 +287,10 @@ class Trainers:
     def _pack(self, trial: Trial) -> tuple[Material, bytes]:
         """Return the material of a training, pickled once for all that share it."""
         if self._packed is not None:
-            known, own = self._packed[0], (trial.make_model, trial.prepared, trial.lesson)
+            known, own = self._packed[0], (trial.make_model, trial.prepared, trial.supervision)
             if all(one is other for one, other in zip(known, own, strict=True)):
                 return self._packed
-        material = Material(trial.make_model, trial.prepared, trial.lesson)
+        material = Material(trial.make_model, trial.prepared, trial.supervision)
         self._packed = material, pickled(material)
         return self._packed
 

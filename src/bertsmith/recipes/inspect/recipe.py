@@ -15,7 +15,7 @@ from bertsmith.core.files import made_folder
 from bertsmith.core.log import Table, progress, say
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import new_file
-from bertsmith.core.printable import counted, json_text
+from bertsmith.core.printable import counted, json_text, model_name
 from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model, build_model
@@ -66,7 +66,9 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
             uses=list(_uses(model, tokenizer, config.words, passing)),
             anisotropy=anisotropy(model, tokenizer, passing.texts),
         )
-    page = InspectionPage(found, model=_title(config.model), file=_name(config.file), notes=notes)
+    page = InspectionPage(
+        found, model=model_name(config.model), file=_name(config.file), notes=notes
+    )
     content = {"model": str(config.model), "file": config.file, **as_json(found)}
     if config.against is not None:
         content["against"] = str(config.against)
@@ -104,12 +106,6 @@ def _uses(
             say(f"{word!r} has {counted(len(uses), 'use')} in the texts: too few to compare")
         else:
             yield figures
-
-
-def _title(model: Path) -> str:
-    """Return the name of a model; that of its run where the folder is called model."""
-    own = model.resolve() if model.exists() else model
-    return f"{own.parent.name}/{own.name}" if own.name == "model" else own.name
 
 
 def _name(file: str) -> str:

@@ -25,7 +25,7 @@ from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import printable
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Predictor, windows
-from bertsmith.engine.prepared import Prepared, prepare_model
+from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.cluster import Cluster, Job, for_cluster, joined, tell_cluster
@@ -39,11 +39,10 @@ from bertsmith.recipes.predict.rows import (
 )
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import Reading
+from bertsmith.tasks.opening import open_model
 from bertsmith.tasks.task import Record, Task
 from bertsmith.text.examples.reading import without_header
 from bertsmith.text.examples.tagged import Tagged
-from bertsmith.weights.folder import load_model
-from bertsmith.weights.quantized import quantized_precision
 
 Format = Literal["table", "csv", "jsonl"]
 Columns = Mapping[str, Any]
@@ -108,9 +107,8 @@ def open_predictor(
 ) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
     """Return the predictor of a model folder, its answering, and the model made ready to answer."""
     place, folder = device_named(config.device), model_folder(config.model)
-    loaded, tokenizer = load_model(folder)
-    answering = answering_of(loaded, tokenizer, config.answering, where=config.model)
-    prepared = prepare_model(loaded.to(place), config.engine, automatic=quantized_precision(folder))
+    prepared, tokenizer = open_model(folder, place, config.engine)
+    answering = answering_of(prepared.model, tokenizer, config.answering, where=config.model)
     return prepared.predictor(answering), answering, prepared
 
 

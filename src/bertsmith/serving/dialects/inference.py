@@ -22,7 +22,7 @@ from bertsmith.serving.dialects.service import (
     vector,
 )
 from bertsmith.serving.messages import Input, ModelFacts, Outcome
-from bertsmith.serving.refusals import Malformed
+from bertsmith.serving.refusals import InvalidRequest
 from bertsmith.serving.schema import (
     EmbedRequest,
     PredictRequest,
@@ -55,11 +55,11 @@ async def embed_all(service: Service, asked: EmbedRequest) -> Response:
 
 def _texts(chosen: Chosen, asked: EmbedRequest) -> list[Input]:
     if asked.dimensions not in (None, chosen.facts.width):
-        raise Malformed(f"dimensions is {asked.dimensions}, not {chosen.facts.width}")
+        raise InvalidRequest(f"dimensions is {asked.dimensions}, not {chosen.facts.width}")
     if asked.prompt_name is not None:
-        raise Malformed("prompts are not chosen by request", parameter="prompt_name")
+        raise InvalidRequest("prompts are not chosen by request", parameter="prompt_name")
     if asked.truncate and asked.truncation_direction.lower() == "left":
-        raise Malformed("texts are truncated at their end", parameter="truncation_direction")
+        raise InvalidRequest("texts are truncated at their end", parameter="truncation_direction")
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     return [Input(text, truncate=bool(asked.truncate)) for text in texts]
 
@@ -68,7 +68,7 @@ async def predict(service: Service, asked: PredictRequest) -> Response:
     """Return the labels of each text or pair with their scores, the likeliest first."""
     chosen = service.choose(asked.model, "classes", "multi-label", "regression", "ranking")
     if asked.raw_scores and chosen.kind not in ("regression", "ranking"):
-        raise Malformed("there are probabilities only, no raw scores", parameter="raw_scores")
+        raise InvalidRequest("there are probabilities only, no raw scores", parameter="raw_scores")
     given = asked.inputs
     # as there: a list of two texts is a pair only where it is the whole input
     alone = isinstance(given, str) or (len(given) == 2 and all(isinstance(x, str) for x in given))

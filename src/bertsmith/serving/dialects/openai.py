@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from bertsmith.serving.dialects.service import Endpoint, Service, reply, tokens, unit, vector
 from bertsmith.serving.messages import Input, ModelFacts
-from bertsmith.serving.refusals import Malformed
+from bertsmith.serving.refusals import InvalidRequest
 from bertsmith.serving.schema import EmbeddingsRequest
 
 
@@ -17,7 +17,7 @@ async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:
     """Return vectors of length 1, as numbers or as their bytes in base64."""
     chosen = service.choose(asked.model, "vectors")
     if asked.dimensions not in (None, chosen.facts.width):
-        raise Malformed(
+        raise InvalidRequest(
             f"dimensions is {asked.dimensions}, and the vectors have {chosen.facts.width}",
             parameter="dimensions",
         )

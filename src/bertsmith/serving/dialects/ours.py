@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from bertsmith.serving.dialects.service import OBJECT, Endpoint, Service, reply, tokens, vector
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
-from bertsmith.serving.refusals import Malformed
+from bertsmith.serving.refusals import InvalidRequest
 from bertsmith.serving.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 
 Item = str | TextInput | QuestionInput | RankingInput
@@ -63,7 +63,7 @@ def _inputs(item: Item, kind: Kind, number: int) -> list[Input]:
             return [Input(item.text, item.text_pair)]
         case str() if kind not in ("ranking", "spans", "choices"):
             return [Input(item)]
-    raise Malformed(f"input {number} is not of the form {_FORMS[kind]}", parameter="inputs")
+    raise InvalidRequest(f"input {number} is not of the form {_FORMS[kind]}", parameter="inputs")
 
 
 _PAIR = 'a text, or {"text": ..., "text_pair": ...}'

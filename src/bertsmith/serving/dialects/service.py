@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import orjson
@@ -15,7 +15,7 @@ from bertsmith.core.printable import printable
 from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.gateway import Gateway
 from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
-from bertsmith.serving.refusals import Malformed, TooMuch, Unavailable, Unknown
+from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
 from bertsmith.serving.schema import Asked
 
 _MOST_MARKS = 1000
@@ -44,7 +44,8 @@ class Service:
     def choose(self, name: str | None, *kinds: Kind) -> Chosen:
         """Return the model of a name, or the first one that does one of `kinds`.
 
-        Without `kinds`, whatever it is for. Raises `Unknown`, `Malformed` and `Unavailable`.
+        Without `kinds`, whatever it is for. Raises `ModelNotFound`, `InvalidRequest` and
+        `Unavailable`.
         """
         models = self.gateway.models
         if not models:
@@ -58,20 +59,20 @@ class Service:
         if name is not None:
             if name not in (facts.name for facts in models):
                 known = ", ".join(facts.name for facts in models)
-                raise Unknown(f"there is no model {printable(name)!r}; there is: {known}")
+                raise ModelNotFound(f"there is no model {printable(name)!r}; there is: {known}")
             able = [chosen for chosen in able if chosen.facts.name == name]
         if not able:
             which = "no model" if name is None else f"not the model {printable(name)!r}"
-            raise Malformed(f"{which} answers with {' or '.join(kinds)}", parameter="model")
+            raise InvalidRequest(f"{which} answers with {' or '.join(kinds)}", parameter="model")
         return able[0]
 
     def check_size(self, items: int, numbers: int) -> None:
-        """Raise `TooMuch` where an answer would have many items that are large as so many numbers.
+        """Raise `PayloadTooLarge` for an answer of too many items of so many numbers each.
 
         A short request may ask for an answer that does not fit into memory.
         """
         if items * numbers > _LARGEST_ANSWER:
-            raise TooMuch(
+            raise PayloadTooLarge(
                 f"the answer would have about {items:,} items, and {_LARGEST_ANSWER // numbers:,} "
                 "are given at once; ask for fewer"
             )
@@ -80,11 +81,13 @@ class Service:
         """Return the outcomes for inputs, in their order; raises `Refusal`."""
         most = self.limits.max_inputs
         if len(inputs) > most:
-            raise TooMuch(f"the request has {len(inputs):,} inputs, and {most:,} are allowed")
+            raise PayloadTooLarge(
+                f"the request has {len(inputs):,} inputs, and {most:,} are allowed"
+            )
         for number, asked in enumerate(inputs):
             longest = max(map(len, asked.texts))
             if longest > self.limits.max_characters:
-                raise TooMuch(
+                raise PayloadTooLarge(
                     f"input {number} has {longest:,} characters, and "
                     f"{self.limits.max_characters:,} are read"
                 )
@@ -105,10 +108,6 @@ class Endpoint:
     run: Callable[[Service, Any], Awaitable[Response]]
     answer: Any
     """An example of the answer, for the description."""
-
-
-Style = Literal["openai", "tei"]
-"""The forms of errors."""
 
 
 def reply(content: object, outcomes: Sequence[Outcome] = ()) -> Response:

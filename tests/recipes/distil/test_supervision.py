@@ -21,10 +21,10 @@ from bertsmith.network.encoded import NO_TAPS, Taps
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.distil.config import Method, TeachingConfig
-from bertsmith.recipes.distil.lesson import TaughtLesson, answer_of, units_of
-from bertsmith.recipes.distil.methods import lessons_of
+from bertsmith.recipes.distil.methods import method_terms
 from bertsmith.recipes.distil.student import NewStudent
-from bertsmith.recipes.distil.teacher import TaughtRows, Wanted
+from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
+from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trial import run_trial
@@ -85,9 +85,9 @@ def taught_folder(base: Path, prepared: Prepared, folder: Path) -> Path:
     return folder
 
 
-def lesson_of(
+def supervision_of(
     method: Method, teacher: Path, prepared: Prepared, kept: Path | None, layers: int = 2
-) -> tuple[TaughtLesson, NewStudent]:
+) -> tuple[TeacherSupervision, NewStudent]:
     config = load_model(teacher)[0].config
     student = replace(config, encoder=replace(config.encoder, layers=layers))
     mean, spread = units_of(prepared.data)
@@ -96,16 +96,16 @@ def lesson_of(
         spread=spread,
     )  # fmt: skip
     answer = answer_of(prepared.task)
-    lesson = TaughtLesson(
+    supervision = TeacherSupervision(
         method=method, teaching=TeachingConfig(), teacher=config.encoder, student=student.encoder,
-        taught=TaughtRows(
+        taught=TeacherRows(
             teacher, prepared.train, Wanted(taps=NO_TAPS, answer=answer, precision="fp32"), CPU
         ),
         answer=answer,
     )  # fmt: skip
-    lessons = lesson.lessons(0, prepared.data)
-    taught = replace(lesson.taught, wanted=replace(lesson.taught.wanted, taps=lessons.taps))
-    return replace(lesson, taught=taught.keep(kept, 1.0) if kept else taught), new
+    taps, taught = supervision.terms(0, prepared.data).taps, supervision.taught
+    taught = replace(taught, wanted=replace(taught.wanted, taps=taps))
+    return replace(supervision, taught=taught.keep(kept, 1.0) if kept else taught), new
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -123,12 +123,12 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(
         ("distilbert", None), ("tinybert", None), ("tinybert", tmp_path / "kept"), ("minilm", None),
     ]  # fmt: skip
     for method, kept in ways:
-        lesson, new = lesson_of(method, teacher, prepared, kept)
-        source = lesson.batches(units, prepared, settings)
-        whole = lesson.objective(prepared, settings, 0)
+        supervision, new = supervision_of(method, teacher, prepared, kept)
+        source = supervision.batches(units, prepared, settings)
+        whole = supervision.objective(prepared, settings, 0)
         objective = Objective({n: t for n, t in whole.terms.items() if n != prepared.train.target})
         model = new(0).eval()
-        for phase in range(len(lesson.lessons(0, prepared.data).steps)):
+        for phase in range(len(supervision.terms(0, prepared.data).steps)):
             batch, _ = source.next_batch(DataPosition(phase=phase))
             losses = objective(model, batch).parts
             assert losses
@@ -142,10 +142,10 @@ def test_another_student_has_much_to_learn(
 ) -> None:
     prepared = prepared_rows("classify", tmp_path, tiny_tokenizer)
     teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
-    lesson, new = lesson_of("distilbert", teacher, prepared, None, layers=1)
+    supervision, new = supervision_of("distilbert", teacher, prepared, None, layers=1)
     batches = ExampleBatches(prepared.train, units_per_batch=12, seed=0)
-    batch, _ = lesson.batches(batches, prepared, SETTINGS).next_batch(DataPosition())
-    losses = lesson.objective(prepared, SETTINGS, 0)(new(0).eval(), batch).parts
+    batch, _ = supervision.batches(batches, prepared, SETTINGS).next_batch(DataPosition())
+    losses = supervision.objective(prepared, SETTINGS, 0)(new(0).eval(), batch).parts
     assert set(losses) == {"soft_targets", "cosine", "classify"}
     assert losses["soft_targets"].sum > 0.01
     assert losses["cosine"].sum > 0.01
@@ -156,20 +156,20 @@ def test_outputs_on_the_disk_are_made_once(
 ) -> None:
     prepared = prepared_rows("tag", tmp_path, tiny_tokenizer)
     teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
-    lesson, _ = lesson_of("tinybert", teacher, prepared, tmp_path / "kept")
+    supervision, _ = supervision_of("tinybert", teacher, prepared, tmp_path / "kept")
     (folder,) = (tmp_path / "kept").iterdir()
     made = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    again, _ = lesson_of("tinybert", teacher, prepared, tmp_path / "kept")
+    again, _ = supervision_of("tinybert", teacher, prepared, tmp_path / "kept")
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == made
     units = np.array([5, 0, 11])
-    computed = replace(lesson.taught, kept=None).of(units)
+    computed = replace(supervision.taught, kept=None).of(units)
     for name, value in again.taught.of(units).items():
         assert np.abs(value.numpy() - computed[name].numpy()).max() < 1e-4, name
     # no room: the teacher computes
-    assert replace(lesson.taught, kept=None).keep(tmp_path / "none", 1e-9).kept is None
+    assert replace(supervision.taught, kept=None).keep(tmp_path / "none", 1e-9).kept is None
     assert not (tmp_path / "none").exists()
     # other rows have a folder of their own
-    lesson_of("tinybert", teacher, prepared.fewer(np.arange(6)), tmp_path / "kept")
+    supervision_of("tinybert", teacher, prepared.fewer(np.arange(6)), tmp_path / "kept")
     assert len(list((tmp_path / "kept").iterdir())) == 2
 
 
@@ -189,7 +189,7 @@ def test_a_stopped_lesson_goes_on_to_the_same_end(
         if steps == 4:
             signal.raise_signal(signal.SIGINT)
 
-    lesson, new = lesson_of(method, teacher, prepared, kept, layers=1)
+    supervision, new = supervision_of(method, teacher, prepared, kept, layers=1)
 
     def stopping(seed: int) -> Model:
         model = new(seed)
@@ -198,12 +198,12 @@ def test_a_stopped_lesson_goes_on_to_the_same_end(
 
     folder = RunFolder(tmp_path / "stopped")
     with pytest.raises(Interrupted):
-        run_trial(stopping, prepared, SETTINGS, 1, folder, lesson=lesson)
+        run_trial(stopping, prepared, SETTINGS, 1, folder, supervision=supervision)
     assert steps == 4
-    again, _ = lesson_of(method, teacher, prepared, kept, layers=1)
-    resumed, _, model = run_trial(new, prepared, SETTINGS, 1, folder, lesson=again)
+    again, _ = supervision_of(method, teacher, prepared, kept, layers=1)
+    resumed, _, model = run_trial(new, prepared, SETTINGS, 1, folder, supervision=again)
     whole, _, expected = run_trial(
-        new, prepared, SETTINGS, 1, RunFolder(tmp_path / "whole"), lesson=again
+        new, prepared, SETTINGS, 1, RunFolder(tmp_path / "whole"), supervision=again
     )
     assert resumed.scores == whole.scores
     assert resumed.losses == whole.losses
@@ -222,7 +222,7 @@ def test_the_steps_of_the_methods() -> None:
     encoder = EncoderConfig(vocabulary=37, hidden=24, layers=4, heads=3, feed_forward=48)
     student, teaching = replace(encoder, layers=2), TeachingConfig()
     steps = {
-        method: lessons_of(method, encoder, student, teaching, "class", seed=0)
+        method: method_terms(method, encoder, student, teaching, "class", seed=0)
         for method in METHODS
     }
     assert {name: each.steps for name, each in steps.items()} == {
@@ -241,7 +241,7 @@ def test_a_student_of_numbers_starts_in_the_units_of_training(
     """What training makes of it is scaled back to the numbers themselves."""
     prepared = prepared_rows("regression", tmp_path, tiny_tokenizer)
     teacher = taught_folder(base_folder, prepared, tmp_path / "teacher")
-    _, new = lesson_of("minilm", teacher, prepared, None)
+    _, new = supervision_of("minilm", teacher, prepared, None)
     student, dropped, whole = new(0), new.dropped(), load_model(teacher)[0]
     scores = np.array([100 + 7.5 * n for n in range(1, 13)])
     assert dropped is not None

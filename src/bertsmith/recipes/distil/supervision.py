@@ -1,4 +1,4 @@
-"""The lesson of a training on labelled examples: a method, and what the teacher gives."""
+"""The supervision of a training on labelled examples: a method, and what the teacher gives."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Objective, Term
 from bertsmith.objectives.tasks import Regress
 from bertsmith.recipes.distil.config import Method, TeachingConfig
-from bertsmith.recipes.distil.methods import OF_TOKENS, SOFT, Lessons, lessons_of
-from bertsmith.recipes.distil.teacher import TaughtRows
+from bertsmith.recipes.distil.methods import OF_TOKENS, SOFT, MethodTerms, method_terms
+from bertsmith.recipes.distil.teacher import TeacherRows
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared
-from bertsmith.recipes.finetune.trial import Lesson
+from bertsmith.recipes.finetune.trial import Supervision
 from bertsmith.tasks.config import LabelLoss
 from bertsmith.tasks.task import Task
 from bertsmith.training.config import FitConfig, ScheduleConfig
@@ -57,19 +57,19 @@ class SteppedSchedule(ScheduleConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtLesson(Lesson):
+class TeacherSupervision(Supervision):
     """A student is taught by a method, in one step or in two, each with a schedule of its own."""
 
     method: Method
     teaching: TeachingConfig
     teacher: EncoderConfig
     student: EncoderConfig
-    taught: TaughtRows
+    taught: TeacherRows
     answer: Answer
 
-    def lessons(self, seed: int, data: LabelledData[Any]) -> Lessons:
+    def terms(self, seed: int, data: LabelledData[Any]) -> MethodTerms:
         """Return what is taught, with new parameters of its terms."""
-        return lessons_of(
+        return method_terms(
             self.method, self.teacher, self.student, self.teaching, self.answer, seed=seed,
             units=units_of(data),
         )  # fmt: skip
@@ -84,9 +84,9 @@ class TaughtLesson(Lesson):
 
     def objective(self, prepared: Prepared, config: FinetuneSettings, seed: int) -> Objective:
         """Return the terms of all steps, those of labels among them."""
-        lessons = self.lessons(seed, prepared.data)
-        terms: dict[str, Term] = dict(lessons.terms)
-        if any(LABELS_STEP in step for step in lessons.steps):
+        taught = self.terms(seed, prepared.data)
+        terms: dict[str, Term] = dict(taught.terms)
+        if any(LABELS_STEP in step for step in taught.steps):
             terms |= super().objective(prepared, config, seed).terms
         return Objective(terms)
 
@@ -94,8 +94,8 @@ class TaughtLesson(Lesson):
         self, batches: ExampleBatches, prepared: Prepared, config: FinetuneSettings
     ) -> BatchSource:
         """Return batches with the teacher's outputs."""
-        steps = self.lessons(0, prepared.data).steps
-        return TaughtBatches(batches=batches, taught=self.taught, steps=steps)
+        steps = self.terms(0, prepared.data).steps
+        return TeacherBatches(batches=batches, taught=self.taught, steps=steps)
 
     def enter(self, place: DataPosition, progress: float) -> DataPosition:
         """Return the position, in the second step once the first one's share is spent."""
@@ -108,11 +108,11 @@ class TaughtLesson(Lesson):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtBatches:
+class TeacherBatches:
     """Batches of examples with what a teacher gives for them, by the step that a position is in."""
 
     batches: ExampleBatches
-    taught: TaughtRows
+    taught: TeacherRows
     steps: tuple[tuple[str, ...], ...]
 
     def next_batch(self, place: DataPosition) -> tuple[Batch, DataPosition]:

@@ -1,6 +1,7 @@
-"""The ways in which models answer over HTTP: inputs become examples, answers plain JSON values.
+"""How models answer over HTTP: a handler for each kind of task.
 
-Spans are characters of the text as it was sent, whose white space models read as single spaces.
+Inputs become examples, answers plain JSON values. Spans are characters of the text as it was sent,
+whose white space models read as single spaces.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SOURCE = "request"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class TaskHandler:
     """One thing that a model does: `example` and `present` stand before and after the engine.
 
     `limit` is the number of tokens that may be read of a text, in windows where `windowed`.
