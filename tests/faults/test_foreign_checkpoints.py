@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from bertsmith.core.errors import RunFolderError
+from bertsmith.core.files import commit
 from bertsmith.recipes.finetune.trial import TrialResult, read_result
+from bertsmith.training import checkpoints
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.run_folder import RunFolder, write_record
+from bertsmith.training.state import Saver
 from faults.shell import Shell
 
 
@@ -92,25 +95,51 @@ def test_the_result_of_another_seed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "belongs to another run" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("name", [".", "checkpoints"])
-def test_what_is_deleted_while_it_is_needed(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    record = RunFolder.record
+COMMAND = "pretrain {store} --out run --model tiny --steps 3 --log-every 1 --tokens-per-batch 320"
 
-    def deleting(folder: RunFolder, line: Mapping[str, object]) -> None:
-        if line["step"] == 2:
-            shutil.rmtree(folder.path / name, ignore_errors=True)
-        record(folder, line)
 
-    monkeypatch.setattr(RunFolder, "record", deleting)
-    command = (
-        "pretrain {store} --out run --model tiny --steps 3 --log-every 1 --tokens-per-batch 320"
-    )
-    if name == "checkpoints":
-        assert shell.run(command)[0] == 0
-        return
-    line = shell.failed(command)
+def test_a_run_deleted_while_it_goes_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted_after_step_two(monkeypatch, ".")
+    line = shell.failed(COMMAND)
     assert line.endswith(
         "run/log.jsonl: is gone: it was deleted while it was needed; give the same command again"
     )
+
+
+def test_checkpoints_deleted_between_two_of_them(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Saver.save
+
+    def save_whole(saver: Saver, checkpoint: Checkpoint) -> None:
+        begin(saver, checkpoint)
+        saver.wait()
+
+    monkeypatch.setattr(Saver, "save", save_whole)
+    deleted_after_step_two(monkeypatch, "checkpoints")
+    assert shell.run(COMMAND)[0] == 0
+
+
+def test_a_checkpoint_deleted_while_it_is_written(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deleting(names: dict[Path, Path]) -> None:
+        shutil.rmtree(next(iter(names)).parent)
+        commit(names)
+
+    monkeypatch.setattr(checkpoints, "commit", deleting)
+    line = shell.failed(COMMAND)
+    assert "run/checkpoints/.step-" in line
+    assert "is gone: it was deleted while it was needed; give the same command again" in line
+
+
+def deleted_after_step_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    record, deleted = RunFolder.record, list[Path]()
+
+    def deleting(folder: RunFolder, line: Mapping[str, object]) -> None:
+        if line["step"] == 2 and not deleted:
+            deleted.append(folder.path / name)
+            shutil.rmtree(folder.path / name)
+        record(folder, line)
+
+    monkeypatch.setattr(RunFolder, "record", deleting)
