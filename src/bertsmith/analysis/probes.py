@@ -31,7 +31,9 @@ from bertsmith.analysis.attention import attention, blocks
 from bertsmith.analysis.relations import Parsed
 from bertsmith.analysis.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, below, permuted, stream
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 
@@ -143,21 +145,32 @@ def probe(sentences: Sequence[ProbedSentence], *, epochs: int = 20) -> ProbeFigu
     train = [sentences[number] for number in order[count:].tolist()]
     tags = _tag_tables(train, test)
     layers = range(len(sentences[0].states))
-    return ProbeFigures(
-        learned=len(train),
-        measured=len(test),
-        edges={
-            name: Score(
+    edges: dict[str, Score] = {}
+    in_tags: list[Score] = []
+    in_trees: list[tuple[float, float]] = []
+    total = len(EDGE_PROBES) + 2 * len(layers)
+    # threads that share such small products wait for each other most of the time
+    with threads_of_torch(1), progress("training probes", total, "probes") as bar:
+        for name, kind in EDGE_PROBES.items():
+            edges[name] = Score(
                 task=_edge_score(kind, train, test, epochs),
                 control=_edge_score(kind, _controlled(train), _controlled(test), epochs),
             )
-            for name, kind in EDGE_PROBES.items()
-        },
+            bar.advance(1)
+        for layer in layers:
+            in_tags.append(_tag_score(layer, train, test, tags, epochs))
+            bar.advance(1)
+            in_trees.append(_structure_score(layer, train, test, epochs))
+            bar.advance(1)
+    return ProbeFigures(
+        learned=len(train),
+        measured=len(test),
+        edges=edges,
         fixed_offset=_offset_score(train, test),
-        tags=[_tag_score(layer, train, test, tags, epochs) for layer in layers],
+        tags=in_tags,
         commonest_tag=tags.commonest,
         tag_of_word=tags.of_word,
-        structure=[_structure_score(layer, train, test, epochs) for layer in layers],
+        structure=in_trees,
     )
 
 

@@ -1,8 +1,10 @@
-"""Choice of the device."""
+"""Choice of the device, and of the number of torch's threads."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -41,3 +43,16 @@ def device_named(name: str) -> torch.device:
             remedy=f"take one of cuda:0 to cuda:{count - 1}",
         )
     return device
+
+
+@contextmanager
+def threads_of_torch(count: int | None) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile; None for as many as before."""
+    before = torch.get_num_threads()
+    if count not in (None, before):
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

@@ -8,15 +8,14 @@ answers goes through it: `predict`, `evaluate`, `embed`, `glue` and the Python A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import torch
 from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.engine.answers import FORWARD, Forward
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
 from bertsmith.text.examples.example import Example
 
@@ -99,7 +98,7 @@ class Predictor(Generic[E, A_co]):
         """Return the outputs of the model for each request."""
         if not requests:
             return []
-        with _threads(self.threads):
+        with threads_of_torch(self.threads):
             return self.answering.outputs(self.model, requests, self.forward)
 
     def decode(self, request: Request[E], output: Any) -> A_co:  # noqa: ANN401
@@ -164,16 +163,3 @@ def windows(rows: Iterable[E], most: int, characters: Callable[[E], int]) -> Ite
 def text_length(example: Example) -> int:
     """Return the characters of a text or pair."""
     return len(example.text) + len(example.text_pair or "")
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count is None or count == before:
-        yield
-        return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

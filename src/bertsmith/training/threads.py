@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertsmith.core.printable import counted
+from bertsmith.engine.devices import threads_of_torch
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables of the environment by which people set the number of threads; it is then kept."""
@@ -80,14 +80,3 @@ def quick_choice(hidden: int, feed_forward: int, most: int) -> ThreadChoice:
             return layers / (time.perf_counter() - began)
 
     return choose_threads(speed_of, most, "products/s")
-
-
-@contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    """Set torch's number of threads, and restore the previous one afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

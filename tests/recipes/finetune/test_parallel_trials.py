@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.recipes.finetune.config import AtOnce, ExperimentConfig, FinetuneSettings
@@ -22,7 +23,6 @@ from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.task import Room
 from bertsmith.text.examples.reading import Example
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.threads import threads_of_torch
 
 GIGABYTE = 10**9
 ROOMY = Machine(cores=16, free=10**12, device="cpu")

@@ -13,11 +13,11 @@ import torch
 
 from bertsmith.core.errors import TrainingDiverged, WorkerDied
 from bertsmith.core.signals import Interrupted
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome
 from bertsmith.recipes.finetune.recipe import finetune, model_maker
 from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.training.threads import threads_of_torch
 from recipes.signalling import Signalling, Step
 
 QUICK = FinetuneSettings(

@@ -29,6 +29,7 @@ from bertsmith.core.files import is_taken, made_folder, write_json
 from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
 from bertsmith.core.printable import counted
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.fill_mask import fill_mask
 from bertsmith.engine.words import Filling
 from bertsmith.network.model import Model
@@ -70,7 +71,7 @@ from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.threads import quick_choice, threads_are_set, threads_of_torch
+from bertsmith.training.threads import quick_choice, threads_are_set
 
 SIZE: Size = "tiny"
 PIECES, HELD_OUT = 4096, 0.05

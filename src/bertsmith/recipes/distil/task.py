@@ -28,7 +28,7 @@ import torch
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.log import say
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named
+from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import NO_TAPS
@@ -82,7 +82,7 @@ from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import Evidence, Measured
 from bertsmith.text.examples.example import Example
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
-from bertsmith.training.threads import quick_choice, threads_of_torch
+from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
 

@@ -27,7 +27,7 @@ from bertsmith.core.files import file_hash, text_hash
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named
+from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.config import Predicts
 from bertsmith.network.model import Model
@@ -54,7 +54,7 @@ from bertsmith.recipes.finetune.workers import Workplace, trainers
 from bertsmith.recipes.resources import free_memory
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.training.run_folder import RunFolder, require_tensorboard, write_record
-from bertsmith.training.threads import quick_choice, threads_of_torch
+from bertsmith.training.threads import quick_choice
 from bertsmith.weights.folder import start_from
 from bertsmith.weights.tensors import weights_hash
 

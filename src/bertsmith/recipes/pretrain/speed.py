@@ -23,6 +23,7 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
+from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
@@ -47,7 +48,6 @@ from bertsmith.training.threads import (
     CLEARLY_FASTER,
     ThreadChoice,
     choose_threads,
-    threads_of_torch,
 )
 
 TRIAL_STEPS, REPLICA_STEPS = 5, 3
