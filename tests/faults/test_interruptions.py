@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 COMMAND = (sys.executable, "-m", "bertsmith.cli.main")
+STARTING = (sys.executable, str(Path(__file__).with_name("starting.py")))
+HELD = (sys.executable, str(Path(__file__).with_name("holding.py")))
 TEXT = "gabo dela kuri moti. " * 50
 
 
@@ -64,14 +66,14 @@ def test_pretraining_says_how_to_go_on_and_does(shared: dict[str, str], tmp_path
     log = tmp_path / "run" / "log.jsonl"
     settings = "--model tiny --steps 80 --log-every 1 --tokens-per-batch 320"
     command = f"pretrain {shared['store']} --out run {settings}"
-    with started(*command.split(), place=tmp_path) as process:
-        wait_until(lambda: log.exists() and log.stat().st_size > 0, process)
+    with started(*command.split(), place=tmp_path, program=(*HELD, "12")) as process:
+        wait_until((tmp_path / "held-0").exists, process)
         status, told = interrupted(process, signal.SIGINT)
     assert status == 130
     line = told.splitlines()[-1]
     said, _, command = line.partition("; go on with: bertsmith ")
-    stopped = int(said.removeprefix("bertsmith: stopped after step ").removesuffix(", saved"))
-    assert 1 <= stopped < 80
+    # the step that was begun is finished
+    assert said == "bertsmith: stopped after step 12, saved"
     again = subprocess.run(
         [*COMMAND, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -111,3 +113,14 @@ def test_reading_a_corpus(
         corpus.flush()
         assert interrupted(process, number) == (status, f"bertsmith: {said}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("verb", ["prepare", "demo"])
+def test_while_processes_are_started(shared: dict[str, str], tmp_path: Path, verb: str) -> None:
+    (tmp_path / "a.txt").write_text(f"{TEXT}\n\n" * 3, encoding="utf-8")
+    arguments = ["a.txt", "--vocab", shared["vocab"], "--workers", "2"] if verb == "prepare" else []
+    with started(verb, *arguments, "--out", "made", place=tmp_path, program=STARTING) as process:
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "bertsmith: interrupted"
+    assert "Traceback" not in told

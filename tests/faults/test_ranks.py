@@ -95,13 +95,16 @@ def test_two_are_as_one_and_come_and_go(
     stopped_alone(f"{command} --out run", 4, monkeypatch)
     before = len(lines_of(tmp_path / "run"))
     assert 0 < before <= 4
-    with torchrun("-m", "bertsmith", "pretrain", "--out", "run", place=tmp_path) as launched:
-        wait_for_step(launched, tmp_path / "run", steps - 12)
+    held = ("-m", "faults.holding", str(steps // 2))
+    with torchrun(*held, "pretrain", "--out", "run", place=tmp_path) as launched:
+        while not all((tmp_path / f"held-{rank}").exists() for rank in (0, 1)):
+            assert launched.process.poll() is None, launched.told
+            time.sleep(0.02)
         launched.process.terminate()
         told = launched.ended()
     (line,) = ours(told)
     assert line.endswith("saved; go on with: torchrun ... -m bertsmith pretrain --out run"), told
-    assert steps - 12 <= len(lines_of(tmp_path / "run")) < steps
+    assert before + steps // 2 - 1 <= len(lines_of(tmp_path / "run")) <= before + steps // 2
     alone("--out run")
     compare(tmp_path / "run", tmp_path / "whole", steps)
 

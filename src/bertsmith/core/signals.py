@@ -80,6 +80,28 @@ def termination_as_interrupt() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold back what asks for an end until the block has ended, and then handle it.
+
+    A `KeyboardInterrupt` in the middle of starting a process would leave one that nobody ends. It
+    is not enough to block the signals in this thread: the system then gives them to another thread,
+    and Python handles them in this one. Processes that are started in the block inherit that Ctrl-C
+    and a terminal that hangs up are for their parent to answer; SIGTERM reaches them.
+    """
+    received: list[int] = []
+    try:
+        with handled(received.append):
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    finally:
+        for number in received:
+            signal.raise_signal(number)
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by the user and is saved; the message tells how to continue."""
 

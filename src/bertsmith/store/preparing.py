@@ -8,14 +8,10 @@ the order of the corpus, and what has been written need not be done again after 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -29,7 +25,7 @@ from numpy.typing import NDArray
 from bertsmith.core import VERSION
 from bertsmith.core.errors import StoreError, UserError
 from bertsmith.core.log import say
-from bertsmith.core.signals import STOPPING
+from bertsmith.core.pool import ProcessPool, process_pool
 from bertsmith.store.duplicates import DIGEST_BYTES, Digests, SeenTexts
 from bertsmith.store.store import HELD_OUT, INDEX, VOCABULARY, StoreIndex
 from bertsmith.store.unfinished import (
@@ -162,21 +158,14 @@ def encoders(tokenizer: Tokenizer, workers: int) -> Iterator[Encoder]:
     if workers <= 1:
         yield _Here(GroupEncoder(tokenizer))
         return
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(tokenizer,),
-    )
-    try:
-        yield _There(pool)
-    except BrokenProcessPool as error:
-        raise StoreError(
-            "one of the processes that encode was killed, perhaps for want of memory",
-            remedy="give fewer --workers",
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with process_pool(workers, _start_worker, tokenizer) as pool:
+        try:
+            yield _There(pool)
+        except BrokenProcessPool as error:
+            raise StoreError(
+                "one of the processes that encode was killed, perhaps for want of memory",
+                remedy="give fewer --workers",
+            ) from error
 
 
 class _Here:
@@ -197,17 +186,11 @@ class _Here:
 class _There:
     """Encodes in the processes of a pool."""
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
+    def __init__(self, pool: ProcessPool) -> None:
         self._pool = pool
 
     def submit(self, group: Group) -> Future[EncodedGroup]:
-        # the processes start here and inherit this: Ctrl-C and a terminal that hangs up reach all
-        # of them, and are for the parent to answer; the pool itself ends them by SIGTERM
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, set(STOPPING) - {signal.SIGTERM})
-        try:
-            return self._pool.submit(_encode_in_worker, group)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self._pool.submit(_encode_in_worker, group)
 
 
 _of_worker: list[GroupEncoder] = []
@@ -215,15 +198,6 @@ _of_worker: list[GroupEncoder] = []
 
 def _start_worker(tokenizer: Tokenizer) -> None:
     _of_worker.append(GroupEncoder(tokenizer))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Else the processes would wait forever for work from a parent that was killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _encode_in_worker(group: Group) -> EncodedGroup:

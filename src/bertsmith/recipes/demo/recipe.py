@@ -11,12 +11,10 @@ About 6 minutes on 2 cores, of which `minutes` go to pre-training.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import is_taken, made_folder, write_json
 from bertsmith.core.log import Table, console, progress, say, short_number
 from bertsmith.core.ownership import claimed
+from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.fill_mask import fill_mask
@@ -223,14 +222,16 @@ def read_documentation() -> list[ModuleText]:
     """Return the documentation of every module, read by one process per core."""
     files = documentation_files()
     modules: list[ModuleText] = []
-    spawn = multiprocessing.get_context("spawn")
+    groups = [files[start : start + 32] for start in range(0, len(files), 32)]
     with (
         progress("reading documentation", len(files), "modules") as bar,
-        ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn) as pool,
+        process_pool(len(os.sched_getaffinity(0))) as pool,
     ):
-        for texts in pool.map(_texts, files, chunksize=32):
-            modules += texts
-            bar.advance()
+        for group, found in zip(
+            groups, [pool.submit(_texts, each) for each in groups], strict=True
+        ):
+            modules += found.result()
+            bar.advance(len(group))
     return modules
 
 
@@ -256,8 +257,8 @@ def tell_corpus(modules: list[ModuleText], store: TokenStore) -> None:
     )
 
 
-def _texts(file: ModuleFile) -> list[ModuleText]:
-    return list(module_texts(file))
+def _texts(files: Sequence[ModuleFile]) -> list[ModuleText]:
+    return [text for file in files for text in module_texts(file)]
 
 
 SENTENCES = (

@@ -1,0 +1,65 @@
+"""A pool of processes that Ctrl-C ends quickly, whenever it comes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from bertsmith.core.signals import held_back
+
+R = TypeVar("R")
+
+
+class ProcessPool:
+    """Processes that call functions; they are started when there is work for them."""
+
+    def __init__(self, executor: ProcessPoolExecutor) -> None:
+        self._executor = executor
+
+    def submit(self, function: Callable[..., R], *arguments: Any) -> Future[R]:  # noqa: ANN401
+        """Have a module's function called; the result or exception is in the future.
+
+        Raises `BrokenProcessPool` when a process has been killed.
+        """
+        # a process may be started here; the executor itself ends them by SIGTERM
+        with held_back():
+            return self._executor.submit(function, *arguments)
+
+
+@contextmanager
+def process_pool(
+    processes: int, initializer: Callable[..., object] | None = None, *arguments: object
+) -> Iterator[ProcessPool]:
+    """A pool of new interpreters; what has not been begun at the end of the block is dropped.
+
+    Each calls `initializer`, a module's function, with `arguments` first, and ends with its parent.
+    """
+    executor = ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(initializer, arguments),
+    )
+    try:
+        yield ProcessPool(executor)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(initializer: Callable[..., object] | None, arguments: tuple[object, ...]) -> None:
+    if initializer is not None:
+        initializer(*arguments)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Else the processes would wait forever for work from a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
