@@ -51,7 +51,7 @@ def main() -> None:
             hold()
         return draw(feed, place, count)
 
-    Feed.draw = held  # type: ignore[method-assign]
+    Feed.draw = held  # type: ignore[assignment,method-assign]
     sys.exit(cli.main(sys.argv[2:]))
 
 

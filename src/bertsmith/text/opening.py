@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
+from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
 from bertsmith.text.encodings import OPTION, Guesses, Verdict, is_wide, judge, resolve, tell_guess
 
@@ -82,7 +83,7 @@ class TextFile:
     def open(self) -> Iterator[Stream]:
         """Open the decompressed bytes; errors in reading them become the file's error."""
         try:
-            with self.path.open("rb") as raw:
+            with open_file_or_pipe(self.path) as raw:
                 self._raw = raw
                 try:
                     yield _decompressed(raw, self.path.suffix.lower())

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from bertsmith.core import pipes
+from bertsmith.core.pipes import open_file_or_pipe
+
+
+def test_bytes_are_those_that_were_written(tmp_path: Path) -> None:
+    pipe, written = tmp_path / "pipe", os.urandom(3_000_000)
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_bytes(written)
+    writer = threading.Thread(target=pipe.write_bytes, args=(written,))
+    writer.start()
+    with open_file_or_pipe(pipe) as opened, open_file_or_pipe(tmp_path / "file") as file:
+        assert opened.read(1 << 20) == file.read(1 << 20) == written[: 1 << 20]
+        assert opened.read() == file.read() == written[1 << 20 :]
+    writer.join()
+
+
+def test_a_signal_that_another_thread_has_received_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read in the main thread is not ended by it: nothing is ever written."""
+    monkeypatch.setattr(pipes, "_WAIT_MILLISECONDS", 10)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.mkfifo(tmp_path / "pipe")
+    end = os.open(tmp_path / "pipe", os.O_RDWR)
+    main = threading.get_native_id()
+
+    def interrupt() -> None:
+        path = Path(f"/proc/self/task/{main}/stat")
+        while path.read_text().rpartition(")")[2].split()[0] != "S":
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    def read() -> None:
+        thread.start()
+        opened.read(1)
+
+    thread = threading.Thread(target=interrupt)
+    with open_file_or_pipe(tmp_path / "pipe") as opened, pytest.raises(KeyboardInterrupt):
+        read()
+    thread.join()
+    os.close(end)
+    signal.signal(signal.SIGINT, before)
