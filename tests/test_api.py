@@ -342,6 +342,12 @@ def test_errors_name_keywords(folders: dict[str, Path], tmp_path: Path) -> None:
         bertsmith.finetune(folders["pretrained"], "x.tsv", out=tmp_path / "run", minutes=3.0)
     with pytest.raises(ConfigError, match=r"^min_confidence is for classes and choices, "):
         bertsmith.load(folders["number"]).predict(PAIRS, min_confidence=0.5)
+    with pytest.raises(ConfigError, match=r"^conformal is for classes and choices, "):
+        bertsmith.load(folders["number"]).predict(PAIRS, conformal=0.5)
+    with pytest.raises(ConfigError, match=r"^conformal is for .* for no task"):
+        bertsmith.load(folders["pretrained"]).predict(["word1 [MASK]"], conformal=0.5)
+    with pytest.raises(ConfigError, match=r"^conformal needs a model that was calibrated on dev"):
+        bertsmith.load(folders["class"]).predict(["word1"], conformal=0.5)
 
 
 def test_columns_of_labelled_rows_are_named_as_in_the_command(folders: dict[str, Path]) -> None:

@@ -230,6 +230,14 @@ def test_scores_are_functions_of_evidence(tried: Tried) -> None:
     baseline = measuring.majority_baseline(tried.rows, tried.rows, labels)
     assert baseline is None or 0 <= baseline[1] <= 1
     assert isinstance(measuring.notes(evidence, tuned), list)
+    calibrated = measuring.calibrate(evidence, measured.answers)
+    assert (calibrated is not None) == ("min_confidence" in task.answers.thresholds)
+    if calibrated is not None:
+        assert calibrated.examples == len(tried.rows)
+        everything = replace(UNTUNED, set_threshold=0.0)
+        record = task.answers.record(tried.answers[0], labels, 1, everything)
+        assert len(record["prediction_set"]) == len(tried.answers[0])
+        assert list(task.present.lines(tried.rows[0], record, labels, str))
     assert isinstance(task.present.describe(tried.rows, labels), str)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.config import HEADS, EncoderConfig, ModelConfig
+from bertsmith.network.config import HEADS, Conformal, EncoderConfig, ModelConfig
 from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
@@ -214,10 +214,11 @@ def test_any_model_can_have_another_head(name: str) -> None:
     if config.predicts == "span":
         config = dataclasses.replace(config, no_answer=1.5)
     if config.predicts in ("class", "choice"):
-        config = dataclasses.replace(config, min_confidence=0.5)
+        conformal = Conformal(examples=9, coverages=(0.5, 0.9), thresholds=(0.7, 0.2))
+        config = dataclasses.replace(config, min_confidence=0.5, conformal=conformal)
     for predicts, head in HEADS.items():
         labels = ("a", "b") if head in ("classify", "tag") else ()
         made = config.with_head(predicts, labels)
         assert (made.predicts, made.labels, made.encoder) == (predicts, labels, config.encoder)
-        assert (made.no_answer, made.min_confidence) == (None, None)
+        assert (made.no_answer, made.min_confidence, made.conformal) == (None, None, None)
         assert not made.masked_lm

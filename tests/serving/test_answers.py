@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
 from bertsmith import load
-from bertsmith.network.config import ModelConfig
+from bertsmith.network.config import Conformal, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.weights.folder import save_model
 from bounds import check, close_unit_vectors
@@ -113,6 +114,42 @@ def test_every_head_answers_as_in_python(case: str, tmp_path: Path) -> None:
             assert response.status_code == 200, response.text
             for answer in response.json()["answers"]:
                 compared(config, answer, record)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("case", ["bert-class", "bert-choice"])
+def test_prediction_sets_are_those_of_python(case: str, tmp_path: Path) -> None:
+    conformal = Conformal(examples=19, coverages=(0.5, 0.95), thresholds=(0.9, 0.0))
+    calibrated = saved(tmp_path / "it", replace(CASES[case], conformal=conformal))
+    plain = saved(tmp_path / "plain", CASES[case])
+    ranks = saved(tmp_path / "ranks", RANKING["bert-rank"])
+    request, example = asked(CASES[case])
+    model = load(calibrated, precision="fp32", threads=1, device="cpu")
+    assert model.model.config.conformal == conformal
+
+    async def run() -> None:
+        async with serving(calibrated, plain, ranks) as rig:
+            for coverage in (0.5, 0.9):
+                (record,) = model.predict([example], conformal=coverage)
+                body = {"inputs": [request], "model": "it", "conformal": coverage}
+                (answer,) = (await rig.post("/answer", body)).json()["answers"]
+                compared(CASES[case], answer, record)
+                assert answer["prediction_set"] == record["prediction_set"]
+            assert len(record["prediction_set"]) == len(record["probabilities"])
+            (answer,) = (await rig.post("/answer", body | {"conformal": None})).json()["answers"]
+            assert "prediction_set" not in answer
+            for refused, model_name, words in (
+                (0.99, "it", "too few"),
+                (0.9, "plain", "calibrated on dev"),
+                (0.9, "ranks", "is for classes and choices"),
+                (0.3, "it", "conformal"),
+            ):
+                other = request if model_name != "ranks" else asked(RANKING["bert-rank"])[0]
+                body = {"inputs": [other], "model": model_name, "conformal": refused}
+                response = await rig.post("/answer", body)
+                assert response.status_code in (400, 422)
+                assert words in response.text
 
     asyncio.run(run())
 

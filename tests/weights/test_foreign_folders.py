@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError, UserError
+from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -150,6 +151,31 @@ def test_a_threshold_that_is_no_number_is_refused(
     set_config(spans, bertsmith_no_answer=value)
     with pytest.raises(ModelFolderError, match="bertsmith_no_answer"):
         load_model(spans)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"thresholds": [0.5]},
+        {"thresholds": [1.5, 0.2]},
+        {"thresholds": [math.nan, 0.2]},
+        {"coverages": [0.9, 0.5]},
+        {"coverages": [], "thresholds": []},
+        {"more": 1},
+    ],
+)
+def test_prediction_sets_that_cannot_be_are_refused(
+    saved: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    classes = tmp_path / "classes"
+    model, tokenizer = start_from(saved, labels=("a", "b"))
+    kept = Conformal(examples=9, coverages=(0.5, 0.9), thresholds=(0.7, 0.2))
+    model.config = dataclasses.replace(model.config, conformal=kept)
+    save_model(classes, model, tokenizer)
+    assert load_model(classes)[0].config.conformal == kept
+    set_config(classes, bertsmith_conformal=kept.to_dict() | changes)
+    with pytest.raises(ModelFolderError, match="bertsmith_conformal"):
+        load_model(classes)
 
 
 def started_labels(folder: Path) -> tuple[str, ...]:

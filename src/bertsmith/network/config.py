@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from bertsmith.core.config import Config
@@ -206,6 +207,28 @@ class Preprocessing(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conformal(Config):
+    """The calibration of prediction sets on dev (tasks/conformal.py)."""
+
+    examples: int
+    """Examples it was made on."""
+    coverages: tuple[float, ...]
+    """Shares of examples whose set shall hold the right answer, rising."""
+    thresholds: tuple[float, ...]
+    """For each the least probability of an answer in the set."""
+
+    def __post_init__(self) -> None:
+        names = ("coverages", "thresholds")
+        if not 0 < len(self.coverages) == len(self.thresholds):
+            raise ConfigError("coverages and thresholds differ in number", remedy="leave both out")
+        for name in names:
+            if not all(0 <= value <= 1 for value in getattr(self, name)):
+                raise ConfigError(f"{name} are not all in [0, 1]", remedy="leave them out")
+        if any(after <= before for before, after in pairwise(self.coverages)):
+            raise ConfigError("coverages do not rise", remedy="leave them out")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
     """An encoder and the heads that stand on it."""
 
@@ -232,6 +255,8 @@ class ModelConfig(Config):
     min_confidence: float | None = None
     """For classes and choices: the probability below which no answer is given, chosen on dev when
     the model was trained; None where it always answers."""
+    conformal: Conformal | None = None
+    """For classes and choices: the calibration of prediction sets; None where there is none."""
     preprocessing: Preprocessing | None = None
     """The reading of texts when the model was fine-tuned; None where that is not known."""
 
@@ -257,6 +282,8 @@ class ModelConfig(Config):
             raise ConfigError("min_confidence is for a model that predicts a class or a choice")
         if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
             raise ConfigError(f"min_confidence is {self.min_confidence}, no probability")
+        if self.conformal is not None and self.predicts not in ("class", "choice"):
+            raise ConfigError("conformal is for a model that predicts a class or a choice")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"a label stands twice in {', '.join(self.labels)}")
 

@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from bertsmith.batches.examples import EncodedExamples, encode_examples
-from bertsmith.core.errors import ExampleError
+from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.engine.answers import Forward, next_sentence_probabilities
 from bertsmith.engine.features import ReadText, TextFeatures
 from bertsmith.engine.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor, Request, joined, text_length
+from bertsmith.network.config import Conformal
 from bertsmith.network.model import Model
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.tasks.answering import TaskAnswering
+from bertsmith.tasks.conformal import set_threshold
 from bertsmith.tasks.tag import TagAnswer, raw_text
 from bertsmith.tasks.task import Record
 from bertsmith.text.corpus.documents import tidy, tidy_places
@@ -173,6 +175,20 @@ def choice_of(asked: Input) -> Choice:
     )
 
 
+def calibrated(
+    example: Callable[[Input], Any],
+    conformal: Conformal | None,
+    asked: Input,
+) -> Any:  # noqa: ANN401
+    """Return the example of an input; raises `ExampleError` where no sets as asked can be given."""
+    if asked.conformal is not None:
+        try:
+            set_threshold(conformal, asked.conformal)
+        except ConfigError as error:
+            raise _wrong(error.what.removeprefix("--"), error.remedy) from error
+    return example(asked)
+
+
 def _wrong(what: str, remedy: str) -> ExampleError:
     return ExampleError(what, where=_SOURCE, line=1, remedy=remedy)
 
@@ -180,18 +196,32 @@ def _wrong(what: str, remedy: str) -> ExampleError:
 # answers of tasks
 
 
-def present_for_task(answering: TaskAnswering, example: Any, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+def present_for_task(
+    answering: TaskAnswering,
+    conformal: Conformal | None,
+    example: Any,  # noqa: ANN401
+    answer: Any,  # noqa: ANN401
+    asked: Input,
+) -> Any:  # noqa: ANN401
     """Return the answer of a task's head as it is sent."""
-    top = len(answering.labels) or MOST_CANDIDATES
+    top, tuned = len(answering.labels) or MOST_CANDIDATES, answering.tuned
+    if asked.conformal is not None:
+        tuned = replace(tuned, set_threshold=set_threshold(conformal, asked.conformal))
     record = answering.task.answers.record(
-        answer, answering.labels, min(asked.top or top, top), answering.tuned
+        answer, answering.labels, min(asked.top or top, top), tuned
     )
     return _PRESENTED[answering.task.name](record, answer, asked)
 
 
 def _classes(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     scores = _listed(record["probabilities"])
-    return {"label": record["label"], "score": record["probability"], "scores": scores}
+    sent = {"label": record["label"], "score": record["probability"], "scores": scores}
+    return {**sent, **_set_of(record)}
+
+
+def _set_of(record: Record) -> Record:
+    """Return the prediction set, where one was asked for."""
+    return {name: record[name] for name in ("prediction_set",) if name in record}
 
 
 def _multi_label(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
@@ -215,7 +245,7 @@ def _finite(value: float) -> float | None:
 
 
 def _choice(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
-    return {"choice": record["choice"], "scores": record["probabilities"]}
+    return {"choice": record["choice"], "scores": record["probabilities"], **_set_of(record)}
 
 
 def _span(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401

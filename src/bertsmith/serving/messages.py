@@ -43,6 +43,8 @@ class Input:
     truncate: bool = False
     top: int | None = None
     """The number of the likeliest answers that are wanted; None for all."""
+    conformal: float | None = None
+    """The share of texts whose prediction set shall hold the right answer; None for no sets."""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ class AnswerRequest(Strict):
     ]
     truncate: bool = False
     top: Annotated[int, Field(ge=1, le=_MOST_TOP)] = 5
+    conformal: Annotated[float, Field(ge=0.5, le=0.999)] | None = None
 
 
 # OpenAI's

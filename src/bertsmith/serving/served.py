@@ -21,6 +21,7 @@ from bertsmith.serving.handlers import (
     ServedFilling,
     TaskHandler,
     blank_text_of,
+    calibrated,
     masked_of,
     pair_of,
     present_fillings,
@@ -126,8 +127,10 @@ def _task_handler(
     pairs = True if kind == "ranking" else trained.pairs if trained else None
     handler = TaskHandler(
         predictor=prepared.predictor(answering),
-        example=EXAMPLES.get(kind, partial(text_of, pairs=pairs)),
-        present=partial(present_for_task, answering),
+        example=partial(
+            calibrated, EXAMPLES.get(kind, partial(text_of, pairs=pairs)), network.conformal
+        ),
+        present=partial(present_for_task, answering, network.conformal),
         tokenizer=tokenizer,
         limit=config.limits.max_tokens if windowed else answering.room.longest,
         windowed=windowed,

@@ -31,6 +31,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model
 from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.tasks.conformal import set_threshold
 from bertsmith.tasks.table import task_of
 from bertsmith.tasks.task import (
     UNTUNED,
@@ -276,6 +277,11 @@ def answering_of(
             "--choices, --most-pieces and --joint are for a model that fills masks",
             remedy="leave them out",
         )
+    if options.conformal is not None and config.predicts is None:
+        raise ConfigError(
+            "--conformal is for classes and choices, and this model is fine-tuned for no task",
+            remedy="leave it out",
+        )
     if config.predicts is not None:
         task = task_of(config)
         return TaskAnswering(
@@ -312,8 +318,14 @@ def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) 
             f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
             remedy="leave it out",
         )
-    kept = Tuned.of_model(config)
+    if options.conformal is not None and "min_confidence" not in task.answers.thresholds:
+        raise ConfigError(
+            f"--conformal is for classes and choices, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
+    kept, coverage = Tuned.of_model(config), options.conformal
     return Tuned(
+        set_threshold=None if coverage is None else set_threshold(config.conformal, coverage),
         no_answer=kept.no_answer if options.no_answer is None else options.no_answer,
         min_confidence=kept.min_confidence
         if options.min_confidence is None

@@ -17,6 +17,7 @@ from bertsmith.engine.answers import option_scores
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Choose
 from bertsmith.tasks.config import LabelLoss, Reading
+from bertsmith.tasks.conformal import calibrate, prediction_set
 from bertsmith.tasks.labels import choice_evidence, confidence_notes, right_choices, tune_confidence
 from bertsmith.tasks.task import (
     Answers,
@@ -102,9 +103,13 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
     """Return the chosen option, from 0, and the probabilities of all."""
     chosen = int(answer.argmax())
     unsure = tuned.min_confidence is not None and answer[chosen] < tuned.min_confidence
+    among: Record = {}
+    if tuned.set_threshold is not None:
+        among["prediction_set"] = prediction_set(answer, tuned.set_threshold)
     return {
         "choice": None if unsure else chosen,
         "probability": round(float(answer[chosen]), 6),
+        **among,
         "probabilities": [round(float(share), 6) for share in answer],
     }
 
@@ -148,10 +153,12 @@ def _by_lot(train: Sequence[Choice], dev: Sequence[Choice], labels: Labels) -> t
 def _lines(row: Choice, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield the text, and below it the options with their probabilities."""
     yield brief(row.text)
+    among = record.get("prediction_set", ())
     for number, (option, share) in enumerate(
         zip(row.choices, record["probabilities"], strict=True)
     ):
-        yield f"  {'>' if number == record['choice'] else ' '} {share:.3f}  {brief(option)}"
+        sign = ">" if number == record["choice"] else "+" if number in among else " "
+        yield f"  {sign} {share:.3f}  {brief(option)}"
 
 
 def _inputs(row: Choice) -> dict[str, Any]:
@@ -205,6 +212,7 @@ CHOICE = Task(
         tune=tune_confidence,
         right=right_choices,
         notes=partial(confidence_notes, "questions"),
+        calibrate=calibrate,
         majority_baseline=_by_lot,
     ),
     present=Presentation(

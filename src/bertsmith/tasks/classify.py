@@ -17,6 +17,7 @@ from bertsmith.evaluation.metrics import CLASS_SCORES
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Classify
 from bertsmith.tasks.config import LabelLoss
+from bertsmith.tasks.conformal import calibrate, prediction_set
 from bertsmith.tasks.labels import (
     balanced_weights,
     check_labels,
@@ -105,9 +106,13 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
     """Return the likeliest class, and the likeliest ones with their probabilities."""
     order = np.argsort(-answer, kind="stable")[:top].tolist()
     unsure = tuned.min_confidence is not None and answer[order[0]] < tuned.min_confidence
+    chosen: Record = {}
+    if tuned.set_threshold is not None:
+        chosen["prediction_set"] = [labels[i] for i in prediction_set(answer, tuned.set_threshold)]
     return {
         "label": None if unsure else labels[order[0]],
         "probability": round(float(answer[order[0]]), 6),
+        **chosen,
         "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order},
     }
 
@@ -162,6 +167,7 @@ def _measuring(names: tuple[str, ...]) -> Measuring[Example]:
         tune=tune_confidence,
         right=right_choices,
         notes=partial(confidence_notes, "examples"),
+        calibrate=calibrate,
         majority_baseline=partial(_commonest_class, names),
     )
 
@@ -173,7 +179,10 @@ def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterat
     """Yield class, probability, text."""
     width = max(map(len, labels))
     text = row.text if row.text_pair is None else f"{row.text} | {row.text_pair}"
-    yield f"{_prediction(record):<{width}}  {record['probability']:.3f}  {brief(text)}"
+    among = (
+        f"  {{{', '.join(found)}}}" if (found := record.get("prediction_set")) is not None else ""
+    )
+    yield f"{_prediction(record):<{width}}  {record['probability']:.3f}{among}  {brief(text)}"
 
 
 def _prediction(record: Record) -> str:

@@ -83,6 +83,9 @@ class AnsweringConfig(TextLength):
     min_confidence: float | None = None
     """Give no class or choice whose probability is below this, in place of what was chosen when the
     model was trained; 0 to always answer."""
+    conformal: float | None = None
+    """Also give the set of classes or choices that holds the right one for at least this share of
+    texts like those of dev (split conformal prediction); 0.5 to 0.999."""
     continuation: ContinuationConfig | None = field(default=None, metadata=INLINE)
     """How texts are continued, by a model that continues them."""
     filling: FillingConfig | None = field(default=None, metadata=INLINE)
@@ -92,3 +95,4 @@ class AnsweringConfig(TextLength):
         super().__post_init__()
         check_least(self, {"top": 1})
         check_range(self, ["min_confidence"], "[0, 1]")
+        check_range(self, ["conformal"], "[0.5, 0.999]")

@@ -30,7 +30,7 @@ from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.evaluation.spans import EntityScores
-from bertsmith.network.config import Fit, ModelConfig, Predicts
+from bertsmith.network.config import Conformal, Fit, ModelConfig, Predicts
 from bertsmith.network.model import Model
 from bertsmith.objectives.objective import Objective
 from bertsmith.tasks.config import LabelLoss, Reading
@@ -120,6 +120,9 @@ class Tuned:
     """For spans: the doubt over which no answer is given."""
     min_confidence: float | None = None
     """For classes and choices: the probability below which no answer is given."""
+    set_threshold: float | None = None
+    """For classes and choices: the least probability of an answer in the prediction set, which is
+    given where this is; not kept."""
 
     @classmethod
     def of_model(cls, config: ModelConfig) -> Tuned:
@@ -295,6 +298,8 @@ class Measuring(Generic[R]):
     """The rows of evidence that are right; None where answers are right by degrees."""
     notes: Callable[[Evidence, Tuned], list[str]] = _no_notes
     """Further remarks on some rows of evidence, by the thresholds that were given."""
+    calibrate: Callable[[Evidence, Sequence[Any]], Conformal | None] = _nothing
+    """The thresholds of prediction sets, by some rows of evidence and their answers."""
     majority_baseline: Callable[[Sequence[R], Sequence[R], Labels], tuple[str, float] | None] = (
         _nothing
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import read_json
 from bertsmith.network.config import (
     HEADS,
     Activation,
+    Conformal,
     EncoderConfig,
     HeadName,
     ModelConfig,
@@ -21,9 +23,12 @@ from bertsmith.network.families.family import FamilyName
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import Part
 
+C = TypeVar("C", bound=Config)
+
 # settings of ours that transformers ignores
 NO_ANSWER = "bertsmith_no_answer"
 MIN_CONFIDENCE = "bertsmith_min_confidence"
+CONFORMAL = "bertsmith_conformal"
 PREPROCESSING = "bertsmith_preprocessing"
 
 OWN_MODEL_TYPE = "bertsmith"
@@ -124,6 +129,8 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         data[NO_ANSWER] = config.no_answer
     if config.min_confidence is not None:
         data[MIN_CONFIDENCE] = config.min_confidence
+    if config.conformal is not None:
+        data[CONFORMAL] = config.conformal.to_dict()
     if config.preprocessing is not None:
         data[PREPROCESSING] = config.preprocessing.to_dict()
     return dict(sorted(data.items()))
@@ -217,17 +224,26 @@ class HubConfig:
         return self._optional_number(MIN_CONFIDENCE, 0, 1)
 
     @property
+    def conformal(self) -> Conformal | None:
+        """Return the calibration of prediction sets."""
+        return self._optional_config(CONFORMAL, Conformal)
+
+    @property
     def preprocessing(self) -> Preprocessing | None:
         """Return the preprocessing of texts in fine-tuning."""
-        value = self._data.get(PREPROCESSING)
+        return self._optional_config(PREPROCESSING, Preprocessing)
+
+    def _optional_config(self, key: str, kind: type[C]) -> C | None:
+        """Return settings of ours that are an object; None where there are none."""
+        value = self._data.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
-            self._refuse(f"{PREPROCESSING} is {value!r}", "it must be an object")
+            self._refuse(f"{key} is {value!r}", "it must be an object")
         try:
-            return Preprocessing.from_dict(value)
+            return kind.from_dict(value)
         except ConfigError as error:
-            self._refuse(f"{PREPROCESSING}: {error.what}", error.remedy or "mend it")
+            self._refuse(f"{key}: {error.what}", error.remedy or "mend it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """Return what a head of so many outputs predicts."""

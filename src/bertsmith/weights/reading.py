@@ -133,6 +133,7 @@ class ModelFiles:
             classifier_dropout=self._hub.classifier_dropout,
             no_answer=self._hub.no_answer if predicts == "span" else None,
             min_confidence=(self._hub.min_confidence if predicts in ("class", "choice") else None),
+            conformal=self._hub.conformal if predicts in ("class", "choice") else None,
             preprocessing=None if predicts is None else self._hub.preprocessing,
         )
 

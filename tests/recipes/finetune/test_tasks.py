@@ -462,3 +462,26 @@ def test_a_model_abstains_below_the_confidence_chosen_on_dev(
         assert (one["predicted_label"] is None) == (one["probability"] < least)
     with pytest.raises(ConfigError, match="neither classes nor choices"):
         check_task(TASKS["span"], settings)
+    # sets are calibrated on dev, of which the answers are kept
+    kept = read_config(outcome.model).conformal
+    file = outcome.folder / "seeds" / "seed-0" / DEV
+    record, labels = read_record(file), read_config(outcome.model).labels
+    rows = zip(record["evidence"], record["answers"], strict=True)
+    right = sorted(answer["probabilities"][labels[int(own[0])]] for own, answer in rows)
+    assert kept is not None
+    assert kept.examples == len(right) == 64
+    # ceil(65 * 0.9) is 59: 58 of 64 may have less
+    assert kept.thresholds[kept.coverages.index(0.9)] == pytest.approx(right[64 - 59], abs=2e-6)
+    sets = evaluate(EvaluateConfig(model=outcome.model, file=labelled, conformal=0.9))
+    capsys.readouterr()
+    predict(
+        PredictConfig(
+            model=outcome.model,
+            file=str(labelled),
+            format="jsonl",
+            answering=AnsweringConfig(conformal=0.9, min_confidence=0.0),
+        )
+    )
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    held = [one["label"] in one["prediction_set"] for one in told]
+    assert sets["prediction_sets"]["covered"] == pytest.approx(np.mean(held), abs=0.01)

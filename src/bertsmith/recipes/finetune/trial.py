@@ -222,7 +222,11 @@ def run_trial(
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         measured = _on_dev(prepared, model, config)
     kept = measured.tuned.kept_in(model.config)
-    model.config = replace(kept, preprocessing=_preprocessing(prepared, config))
+    model.config = replace(
+        kept,
+        conformal=task.measuring.calibrate(measured.evidence, measured.answers),
+        preprocessing=_preprocessing(prepared, config),
+    )
     result = TrialResult(
         seed=seed,
         scores=measured.scores,

@@ -63,6 +63,9 @@ class EvaluateConfig(Config):
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     json: bool = False
     """Print the scores as one JSON object on standard output."""
+    conformal: float | None = None
+    """Also tell how often the prediction sets of predict --conformal hold the right class or
+    choice, and how large they are, 0.5 to 0.999."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
     """How much of a text is read."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)

@@ -19,6 +19,7 @@ from bertsmith.recipes.predict.config import EvaluateConfig
 from bertsmith.recipes.predict.rows import checked_pairs, reading_as_trained
 from bertsmith.tasks.answering import Presented, TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading
+from bertsmith.tasks.conformal import set_figures
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.table import pick_classes, tell_rows
 from bertsmith.tasks.task import Task, interval_of
@@ -34,7 +35,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """
     place = device_named(config.device)
     loaded, tokenizer = load_model(model_folder(config.model))
-    options = AnsweringConfig(**config.length.to_dict())
+    options = AnsweringConfig(**config.length.to_dict(), conformal=config.conformal)
     answering = answering_of(loaded, tokenizer, options, where=config.model)
     prepared = prepare_model(loaded.to(place), config.engine, automatic="fp32")
     figures = evaluate_model(
@@ -72,6 +73,10 @@ def evaluate_model(
         figures["scores"][name] = {"value": value, "low": interval.low, "high": interval.high}
     for note in task.measuring.notes(measured.evidence, answering.tuned):
         say(note)
+    if (threshold := answering.tuned.set_threshold) is not None:
+        sets = set_figures(measured.evidence, measured.answers, threshold)
+        say(sets.sentence(task.unit))
+        figures["prediction_sets"] = {"threshold": threshold, **sets._asdict()}
     if task.measuring.by_type is not None and names_entities(labels):
         figures["types"] = _print_types(task.measuring.by_type(rows, measured.answers))
     return figures

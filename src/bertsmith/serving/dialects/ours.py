@@ -22,11 +22,17 @@ async def answer(service: Service, asked: AnswerRequest) -> Response:
     began = time.perf_counter()
     kinds: tuple[Kind, ...] = () if asked.task is None else (asked.task,)
     chosen = service.choose(asked.model, *kinds)
+    if asked.conformal is not None and chosen.kind not in ("classes", "choices"):
+        message = f"conformal is for classes and choices, and the task is {chosen.kind}"
+        raise InvalidRequest(message, parameter="conformal")
     inputs: list[Input] = []
     sizes: list[int] = []
     for number, item in enumerate(asked.inputs):
         own = _inputs(item, chosen.kind, number)
-        inputs += [replace(each, truncate=asked.truncate, top=asked.top) for each in own]
+        inputs += [
+            replace(each, truncate=asked.truncate, top=asked.top, conformal=asked.conformal)
+            for each in own
+        ]
         sizes.append(len(own))
     if chosen.kind == "fill-mask":
         mask = chosen.facts.mask or MASK
