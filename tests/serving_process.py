@@ -58,9 +58,19 @@ class Started:
 
 
 @contextmanager
-def started(*arguments: str | Path) -> Iterator[Started]:
-    """A server on a free port."""
-    command = [sys.executable, "-m", "bertsmith", "serve", *map(str, arguments), "--port", "0"]
+def started(*arguments: str | Path, limits: str = "") -> Iterator[Started]:
+    """A server on a free port, below limits that a shell sets: "ulimit -Sn 64"."""
+    shell = ["sh", "-c", f'{limits}\nexec "$@"', "sh"] if limits else []
+    command = [
+        *shell,
+        sys.executable,
+        "-m",
+        "bertsmith",
+        "serve",
+        *map(str, arguments),
+        "--port",
+        "0",
+    ]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True

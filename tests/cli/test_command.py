@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +12,13 @@ from typing import Any, Literal
 import pytest
 import yaml
 
+from bertsmith.batches.config import Phase
 from bertsmith.cli.command import Command, help_page, read_arguments
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, named
 from bertsmith.core.errors import ConfigError, CorpusError
 from bertsmith.core.keywords import python_function
+from bertsmith.core.options import options_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,14 @@ def changed(**values: Any) -> Bread:  # noqa: ANN401
     return dataclasses.replace(PLAIN, **values)
 
 
+LIST_ITEMS: dict[Any, tuple[str, str]] = {
+    float: ("0.5", "0.25"),
+    int: ("3", "4"),
+    str: ("red", "green"),
+    Phase: ("{max_length: 64, share: 0.4}", "{max_length: 128, share: 0.2}"),
+}
+
+
 def complaint(arguments: str | list[str]) -> str:
     with pytest.raises(ConfigError) as caught:
         read(arguments)
@@ -136,7 +148,7 @@ def complaint(arguments: str | list[str]) -> str:
         ("--out loaf -- --rye", changed(flour=(Path("--rye"),))),
         ("rye --out loaf --oven-heat 2.5e2 --size large", changed(oven_heat=250.0, size="large")),
         ("rye --out loaf --oven-heat -5 --dry-run", changed(oven_heat=-5.0, dry_run=True)),
-        ("rye --out loaf --dry-run --no-dry-run --no-crisp", changed(grain=Grain(crisp=False))),
+        ("rye --out loaf --no-dry-run --no-crisp", changed(grain=Grain(crisp=False))),
         ("rye --out loaf --oven-heat null --from Ann", changed(oven_heat=None, from_="Ann")),
         ("rye --out loaf --hours 3", changed(hours=3)),
         ("rye --out 3 --from 0.5", changed(out=Path("3"), from_="0.5")),
@@ -151,7 +163,8 @@ def complaint(arguments: str | list[str]) -> str:
         ("rye --out loaf --grain-name null", changed(grain=Grain())),
         ("rye --out loaf --whole true", changed(grain=Grain(whole=True))),
         ("rye --out loaf --whole false", changed(grain=Grain(whole=False))),
-        ("rye --out loaf --batch-size 8 --batch-size 9", changed(batch_size=9)),
+        ("rye --out loaf --salts 0.5 --salts=0.75,0.8", changed(salts=(0.5, 0.75, 0.8))),
+        ("rye --salts [1,2] --out loaf --salts 3", changed(salts=(1.0, 2.0, 3.0))),
         (
             "rye --out loaf --yeast.kind dry --grain-name oat",
             # another rate than the class has by itself, which partial changes do not bring back
@@ -329,10 +342,42 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
          "there is no option --lr; did you mean --yeast.learning-rate?"),
         ("rye --out loaf --kind dry", "there is no option --kind; did you mean --yeast.kind?"),
         ("rye --out loaf --batch-size 0", "--batch-size is 0; it must be at least 1"),
+        ("rye --out loaf --batch-size 8 --batch-size=9",
+         "--batch-size is there twice; leave one of them out"),
+        ("rye --out loaf --batch-size 9 --batch-size 9",
+         "--batch-size is there twice; leave one of them out"),
+        ("rye --out loaf --yeast.kind dry --yeast.kind fresh",
+         "--yeast.kind is there twice; leave one of them out"),
+        ("rye --out loaf --config a.yaml --config b.yaml",
+         "--config is there twice; leave one of them out"),
+        ("rye --out loaf --dry-run --dry-run", "--dry-run is there twice; leave one of them out"),
+        ("rye --out loaf --dry-run --no-dry-run",
+         "--dry-run and --no-dry-run are both there; leave one of them out"),
+        ("rye --out loaf --no-dry-run --dry-run",
+         "--no-dry-run and --dry-run are both there; leave one of them out"),
     ],
 )  # fmt: skip
 def test_mistakes_say_what_to_do(arguments: str, message: str) -> None:
     assert complaint(arguments) == message
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_of_any_verb_drops_a_value(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str) -> object:
+        with pytest.raises(SystemExit):
+            read_arguments(name, COMMANDS[name], [*words, "--print-config"])
+        return capsys.readouterr().out
+
+    for option in options_of(COMMANDS[name].config).values():
+        if typing.get_origin(option.hint) is tuple and not option.positional:
+            one, other = LIST_ITEMS.get(typing.get_args(option.hint)[0], option.choices[:2])
+            together = printed(option.shown, f"[{one}, {other}]")
+            assert printed(option.shown, f"[{one}]", option.shown, f"[{other}]") == together
+            assert printed(option.shown, f"[{other}]") != together
+        elif not option.positional:
+            words = [option.shown] if option.hint is bool else [option.shown, "1"]
+            with pytest.raises(ConfigError, match=f"^{option.shown} is there twice; leave one"):
+                read_arguments(name, COMMANDS[name], [*words, *words])
 
 
 def test_what_is_like_nothing_is_answered_by_a_list() -> None:
@@ -462,7 +507,5 @@ def test_errors_in_python_name_keywords(said: str, expected: str) -> None:
      ["vocab learn", "a.txt", "--out="]],
 )  # fmt: skip
 def test_an_empty_path_is_refused(line: list[str]) -> None:
-    from bertsmith.cli.commands import COMMANDS
-
     with pytest.raises(ConfigError, match="is empty; name a file or a folder"):
         read_arguments(line[0], COMMANDS[line[0]], line[1:])

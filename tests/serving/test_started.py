@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import resource
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -18,11 +20,12 @@ pytest.importorskip("bertsmith.serving.served")
 
 from bertsmith import load
 from bertsmith.cli.main import main
+from bertsmith.core.errors import ConfigError
 from bertsmith.network.model import build_model
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.http_server import BACKLOG, HttpServer
 from bertsmith.serving.limits import Receive, Scope, Send
-from bertsmith.serving.server import listening
+from bertsmith.serving.server import listening, with_room
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors
 from families import MODELS, TOKENIZERS
@@ -38,7 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Started]:
-    with started(folder, "--name", "mine", "--precision", "fp32") as server:
+    options = ("--name", "mine", "--precision", "fp32", "--connections", "500")
+    with started(folder, *options, limits="ulimit -n 300") as server:
         yield server
 
 
@@ -57,6 +61,68 @@ def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> Non
             client.embeddings.create(model="mine", input=" ".join(["word1"] * 40))
         with pytest.raises(openai.NotFoundError, match="there is no model"):
             client.embeddings.create(model="gpt", input="word1")
+
+
+def test_fewer_connections_are_served_where_the_system_allows_fewer_files(server: Started) -> None:
+    told = next(line for line in server.said if "connections" in line)
+    found = re.match(r"--connections is 500; (\d+) will be served at once, since the system", told)
+    assert found is not None
+    assert httpx.get(f"{server.url}/info").json()["max_concurrent_requests"] == int(found[1])
+    assert 200 < int(found[1]) < 300
+
+
+@pytest.fixture
+def open_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
+    """A system that allows some open files, and at most others; returns where limits go."""
+
+    def allow(soft: int, hard: int) -> list[int]:
+        found = [soft]
+
+        def limit(_: int, limits: tuple[int, int]) -> None:
+            if limits[1] != hard or 0 <= hard < limits[0]:
+                raise ValueError("not allowed to raise maximum limit")
+            found.append(limits[0])
+
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (found[-1], hard))
+        monkeypatch.setattr(resource, "setrlimit", limit)
+        return found
+
+    return allow
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "connections", "raised"),
+    [
+        (1024, 4096, 2000, True), (1024, resource.RLIM_INFINITY, 2000, True),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 2000, False), (4096, 4096, 2000, False),
+        (100, 1024, 950, True), (1024, 1024, 950, False),
+    ],
+)  # fmt: skip
+def test_as_many_connections_are_served_as_files_may_be_open(
+    soft: int,
+    hard: int,
+    connections: int,
+    raised: bool,
+    open_files: Callable[[int, int], list[int]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    limits = open_files(soft, hard)
+    config = ServeConfig(models=("it",), limits=LimitsConfig(connections=2000), workers=10)
+    assert with_room(config).limits.connections == pytest.approx(connections, abs=10)
+    assert (len(limits) > 1) is raised
+    told = capsys.readouterr().err
+    assert (told == "") is (connections == 2000)
+    if told:
+        assert told.startswith("--connections is 2,000; 950 will be served at once, since the s")
+        assert told.count("\n") == 1
+
+
+def test_a_server_that_may_open_hardly_any_file_is_refused(
+    open_files: Callable[[int, int], list[int]],
+) -> None:
+    open_files(50, 50)
+    with pytest.raises(ConfigError, match="the system allows 50 open files, and the server needs"):
+        with_room(ServeConfig(models=("it",)))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux' TCP_INFO")

@@ -1,10 +1,11 @@
 """A config and a function as a verb of the command line.
 
 The options of the config (core/options.py) are the syntax: `POSITIONAL` ones in their order, the
-others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between; a switch
-has none, and ``--no-name`` turns it off. The function's docstring is the description in the help.
-argparse takes the arguments apart and lays out the help; a text gets its type here, since the
-errors of argparse are prose.
+others by name, ``--name VALUE`` or ``--name=VALUE``. Several values have commas between, or the
+option before each; any other option may stand there once, so that no value is dropped unsaid. A
+switch has no value, and ``--no-name`` turns it off. The function's docstring is the description in
+the help. argparse takes the arguments apart and lays out the help; a text gets its type here, since
+the errors of argparse are prose.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def _given(name: str, command: Command, arguments: Sequence[str]) -> _Given:
     texts = vars(found)
     file, print_config = texts.pop(CONFIG, None), texts.pop(PRINT_CONFIG, False)
     texts = _placed(name, options, [*places, *arguments[end + 1 :]]) | texts
-    values = {each: typed_text(text, options[each]) for each, text in texts.items()}
+    values = {each: _typed(text, options[each]) for each, text in texts.items()}
     if file is not None:
         file = Path(file)
         values = read_config(file, command.config) | values
@@ -156,18 +157,29 @@ def _placed(
     return found
 
 
-def typed_text(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
-    """Return the value of an option that a text stands for; raises `ConfigError`."""
+def _typed(text: str | list[str] | bool, option: Option) -> Any:  # noqa: ANN401
+    """Return the value of an option that texts stand for; raises `ConfigError`."""
     if isinstance(text, bool):
         return text
-    several = typing.get_origin(option.hint) is tuple
-    if several and isinstance(text, str):
-        if text.lstrip().startswith("["):
-            return _parsed(text, option)
-        text = [part.strip() for part in text.split(",") if part.strip()]
-    if isinstance(text, list):
-        return tuple(_value(each, typing.get_args(option.hint)[0], option) for each in text)
-    return _value(text, option.hint, option)
+    if isinstance(text, str):
+        return _value(text, option.hint, option)
+    if option.positional:
+        return tuple(_item(each, option) for each in text)
+    return tuple(item for each in text for item in _items(each, option))
+
+
+def _items(text: str, option: Option) -> Iterable[Any]:
+    """Return the items of a list that a text stands for, between commas or as YAML."""
+    if not text.lstrip().startswith("["):
+        return [_item(part.strip(), option) for part in text.split(",") if part.strip()]
+    items = _parsed(text, option)
+    if not isinstance(items, list):
+        raise _wrong(text, option)
+    return items
+
+
+def _item(text: str, option: Option) -> Any:  # noqa: ANN401
+    return _value(text, typing.get_args(option.hint)[0], option)
 
 
 def _value(text: str, hint: Any, option: Option) -> Any:  # noqa: ANN401
@@ -248,6 +260,46 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
+class _Once(argparse.Action):
+    """An option that may stand there once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the value; raises `ConfigError` where there is one already."""
+        del parser
+        if hasattr(namespace, self.dest):
+            raise _there_twice(str(option_string), str(option_string))
+        setattr(namespace, self.dest, values)
+
+
+class _Switch(argparse.BooleanOptionalAction):
+    """A switch that is turned on or off once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Turn it on or off; raises `ConfigError` where it has been."""
+        if hasattr(namespace, self.dest):
+            on, off = self.option_strings
+            before = on if getattr(namespace, self.dest) else off
+            raise _there_twice(before, str(option_string))
+        super().__call__(parser, namespace, values, option_string)
+
+
+def _there_twice(one: str, other: str) -> ConfigError:
+    what = f"{one} is there twice" if one == other else f"{one} and {other} are both there"
+    return ConfigError(what, remedy="leave one of them out")
+
+
 def new_parser(**texts: str) -> argparse.ArgumentParser:
     """Return a parser without options, which raises `argparse.ArgumentError`."""
     return argparse.ArgumentParser(
@@ -275,16 +327,20 @@ def add_options(
                 title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
                 groups[option.group] = parser.add_argument_group(title)
             place = groups[option.group]
+        several = typing.get_origin(option.hint) is tuple
         settings: dict[str, Any] = {"dest": option.name, "metavar": _metavar(option)}
+        settings["action"] = "append" if several else _Once
         if option.positional:
-            several = typing.get_origin(option.hint) is tuple
             settings = {"metavar": option.shown, "nargs": "+" if several else "?"}
         elif option.hint is bool:
-            settings = {"dest": option.name, "action": argparse.BooleanOptionalAction}
+            settings = {"dest": option.name, "action": _Switch}
         flag = option.name if option.positional else option.shown
         added[option.name] = place.add_argument(flag, **settings)
     added[CONFIG] = parser.add_argument(
-        f"--{CONFIG}", metavar="FILE", help="YAML, TOML or JSON file of options by name"
+        f"--{CONFIG}",
+        metavar="FILE",
+        action=_Once,
+        help="YAML, TOML or JSON file of options by name",
     )
     about = "print all options as YAML for --config, and stop"
     added[PRINT_CONFIG] = parser.add_argument(

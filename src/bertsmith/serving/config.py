@@ -35,7 +35,8 @@ class LimitsConfig(Config):
     header_deadline: float = 20.0
     """Seconds in which the headers of a request have to arrive, on a connection kept open too."""
     connections: int = 2048
-    """Connections that are served at once; further ones wait to be accepted."""
+    """Connections that are served at once, or as many as the system allows open files for; further
+    ones wait to be accepted."""
 
     def __post_init__(self) -> None:
         check_least(
@@ -55,7 +56,8 @@ class ServeConfig(Config):
     models: tuple[str, ...] = field(metadata=POSITIONAL)
     """Model folders, or hub:owner/name; the first one is asked where a request names none."""
     name: tuple[str, ...] = ()
-    """Names of the models in requests, in the same order; those of their folders if not given."""
+    """Names of the models in requests, in the same order, with commas between or each behind a
+    --name of its own; those of their folders if not given."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0 for every network of this machine."""
     port: int = 8080
@@ -84,7 +86,7 @@ class ServeConfig(Config):
         if self.name and len(self.name) != len(self.models):
             raise ConfigError(
                 f"--name has {len(self.name)} names for {len(self.models)} models",
-                remedy="give one for each model, with commas between",
+                remedy="give one for each model: --name one,other",
             )
         if not 0 <= self.port <= _HIGHEST_PORT:
             raise ConfigError(f"--port is {self.port}", remedy="it must be in [0, 65535]")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 _QUIET = 0.3
 _LONGEST_PARTING = 5.0
 _TICK = 0.02
+# beside those of connections and workers: about 15, and some to start other workers with
+_OTHER_FILES = 64
 
 
 def serve(config: ServeConfig) -> None:
@@ -40,6 +43,7 @@ def serve(config: ServeConfig) -> None:
     from bertsmith.serving.limits import Keys
 
     keys = Keys.load(config.api_keys)
+    config = with_room(config)
     with listening(config) as listener:
         asyncio.run(_serve(config, keys, listener))
     # granian's threads may call Python for a moment yet, and abort where it is being torn down
@@ -112,6 +116,43 @@ def table(models: Sequence[ModelFacts], url: str) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def with_room(config: ServeConfig) -> ServeConfig:
+    """Raise the limit of open files to what the connections need, as far as the system allows.
+
+    Returns the config with as many connections as there is room for, and says so where that is
+    fewer: a server that may open no file spins, and accepts nobody. Raises `ConfigError` where
+    there is no room for any.
+    """
+    wanted, others = config.limits.connections, _OTHER_FILES + division(config)[0]
+    allowed = _raised_open_files(wanted + others)
+    most = allowed - others
+    if most >= wanted:
+        return config
+    if most < 1:
+        what = f"the system allows {allowed} open files, and the server needs {others + 1} or more"
+        raise ConfigError(what, remedy="raise the limit: ulimit -n")
+    say(
+        f"--connections is {wanted:,}; {most:,} will be served at once, since the system allows "
+        f"{allowed:,} open files (ulimit -n)"
+    )
+    return config.override(**{"limits.connections": most})
+
+
+def _raised_open_files(wanted: int) -> int:
+    """Raise the limit of open files to what is wanted, or may be had; return what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if raised <= soft:
+        return raised
+    # macOS may say that there is no limit where there is one
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        return raised
+    return soft
 
 
 def listening(config: ServeConfig) -> socket.socket:
