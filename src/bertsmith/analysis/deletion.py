@@ -20,9 +20,9 @@ from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.network.model import forward_only
 
 COUNTS = (1, 2, 3)
-"""How many words are removed."""
+"""Number of words that are removed."""
 DRAWS = 5
-"""How often as many words are drawn at random."""
+"""Number of times that as many words are drawn at random."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

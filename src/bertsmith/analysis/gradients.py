@@ -1,4 +1,4 @@
-"""How much a loss would change with the attention to a kind of token (Clark et al. 2019, 3.2).
+"""Gradient of a loss by the attention to a kind of token (Clark et al. 2019, section 3.2).
 
 Where attention to [SEP] is high and the gradient of the loss by it is small, the head does nothing
 there: it attends to [SEP] when what it looks for is absent.

@@ -95,7 +95,7 @@ class RelationExample:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What was found out about a model's attention.
+    """The figures of a model's attention.
 
     `statistics` are (layers, heads) by name. `distances` (heads, heads) and `points` (heads, 2) are
     of all heads, layer by layer; `map_share` is the variance that the map keeps. `control` are the

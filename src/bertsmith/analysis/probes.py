@@ -47,7 +47,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedSentence:
-    """What probes read of a sentence of `words`.
+    """A sentence of `words` as probes read it.
 
     `states` (layers + 1, words, hidden) are means over pieces, `static` (words, width) those of the
     token table, `attention` (layers x heads, words, words) is from word to word.

@@ -59,7 +59,7 @@ class Arcs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationFigures:
-    """What heads find of one relation.
+    """The accuracy of heads for one relation.
 
     `accuracy` (directions, layers, heads) and `held_out` are shares of `count` words; `offset` is
     the best fixed offset from a dependent to its head, and `offset_accuracy` its share.

@@ -1,4 +1,4 @@
-"""What moved between two models: how alike their layers are on the same words.
+"""Similarity of the layers of two models on the same words.
 
     CKA   linear centred kernel alignment (Kornblith et al. 2019, section 3): 1 where one layer is a
           rotation and scaling of the other

@@ -74,7 +74,7 @@ class Subject:
     answer: str
     """The answer in words."""
     cut: bool
-    """Whether the model read less than the whole text."""
+    """True if the model read less than the whole text."""
 
     def copies(self, ids: Sequence[Ids]) -> Batch:
         """Return a batch of sequences of this length."""

@@ -51,7 +51,7 @@ def split_words(tokenizer: Tokenizer, words: Sequence[str], longest: int) -> Spl
 
 
 class WordSums(NamedTuple):
-    """Which tokens make up a word: `member` (sequences, places, words) is 1 for its tokens.
+    """The tokens of each word: `member` (sequences, places, words) is 1 for its tokens.
 
     `share` divides them by the number of tokens; `there` (sequences, words) marks words with any.
     """

@@ -25,7 +25,7 @@ class MaskingConfig(Config):
     as_random: float = 0.1
     """Share of these replaced by a random token; the rest stay as they are."""
     unit: Literal["token", "word", "ngram", "span"] = "token"
-    """What is chosen at once: tokens, whole words, one to three words as ALBERT's (n of them with a
+    """Unit that is chosen: tokens, whole words, one to three words as ALBERT's (n of them with a
     probability in proportion to 1/n), or spans of words as SpanBERT's."""
     span: float = 5.0
     """Mean of the geometric lengths of spans, in words; lengths above ten are not drawn, so that
@@ -68,7 +68,7 @@ class SampleConfig(Config):
     """Copies of the text, each cut, paired and masked in its own way, that epochs take in turn;
     0 makes a new one each epoch. The paper has 10."""
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    """Which tokens are masked."""
+    """The choice of the tokens that are masked."""
 
     def __post_init__(self) -> None:
         check_least(self, {"max_length": 8, "copies": 0})

@@ -59,7 +59,7 @@ class Option:
     positional: bool
     group: type[Config]
     in_absent_group: bool = False
-    """Whether the nested config around it is None by default."""
+    """True if the nested config around it is None by default."""
 
     @property
     def explanation(self) -> str:

@@ -17,7 +17,7 @@ Unit = Literal["text", "token", "word"]
 Long = Literal["cut", "windows"]
 Writing = Literal["left-to-right", "mask-predict", "gibbs"]
 Masking = Literal["token", "word-l2r"]
-"""What is masked to score a token: it alone, or the rest of its word too."""
+"""Mask of a token to be scored: it alone, or the rest of its word too."""
 
 POOLINGS: tuple[VectorPooling, ...] = get_args(VectorPooling)
 MERGING: dict[str, Merging] = {"word-mean": "mean", "word-first": "first", "word-sum": "sum"}
@@ -55,9 +55,9 @@ class FeatureConfig(Config):
     """The unit and the layers of vectors."""
 
     layer: str = "last"
-    """Which hidden states make a vector: a layer's number from 0 (embeddings), a name, a mix."""
+    """Hidden states that make a vector: a layer's number from 0 (embeddings), a name, a mix."""
     pool: str = "auto"
-    """What a vector is of: a text, each token or each word; auto is the folder's own, or else the
+    """Unit of a vector: a text, each token or each word; auto is the folder's own, or else the
     mean, or of a model that reads from left to right its last token."""
     words: Words = "blanks"
     """Words are separated by blanks, or marks are words too."""
@@ -68,7 +68,7 @@ class FeatureConfig(Config):
     truncation: Long = "cut"
     """Cut what is longer, or read it in windows and average their vectors."""
     lowercase: bool = field(default=False, metadata=NO_OPTION)
-    """Whether texts are lower-cased before they are encoded, whatever the vocabulary."""
+    """Lower-case texts before they are encoded, whatever the vocabulary."""
     prompt: str = field(default="", metadata=NO_OPTION)
     """Written before every text."""
 

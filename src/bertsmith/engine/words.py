@@ -165,7 +165,7 @@ def _barred(tokenizer: Tokenizer, *, first: bool) -> torch.Tensor:
 
 
 Before = Literal["start", "blank", "glued"]
-"""What stands before a word: nothing, a blank, or a sign without a blank between."""
+"""The context before a word: nothing, a blank, or a sign without a blank between."""
 
 
 def before(tokenizer: Tokenizer, text: str, at: int, ids: Ids, place: int) -> Before:

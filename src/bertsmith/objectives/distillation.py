@@ -28,7 +28,7 @@ from bertsmith.objectives.tasks import group_means, in_rows, owners
 from bertsmith.objectives.token_pairs import Teaching, relation_loss, score_loss
 
 LOGITS = "teacher_logits"
-"""What the teacher's head gives, in rows as those of `head_logits`."""
+"""Key of the teacher's logits, in rows as those of `head_logits`."""
 
 Answer = Literal["class", "classes", "number", "relevance", "tags", "span", "choice", "masked_lm"]
 """The meaning of logits: how they become probabilities, or that they are numbers."""

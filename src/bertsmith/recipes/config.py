@@ -46,7 +46,7 @@ class CorpusConfig(Config):
     text_column: str = "text"
     """Column of the text in tables: a name or, in a CSV or TSV, a position from 0."""
     header: HeaderOption = "auto"
-    """Whether the first line of a CSV or TSV names its columns; auto looks at its first lines."""
+    """Header of a CSV or TSV, a first line that names its columns; auto looks at some lines."""
     layout: Layout = "auto"
     """Meaning of lines and blank lines in plain text."""
     encoding: str = AUTO
@@ -228,7 +228,7 @@ class EmbedConfig(Config):
     features: FeatureConfig = field(default=FeatureConfig(), metadata=INLINE)
     """The vectors."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
-    """How they are computed."""
+    """The computation of vectors."""
     columns: TextColumns = field(default=TextColumns(), metadata=INLINE)
     """The columns of the texts."""
 
@@ -254,9 +254,9 @@ class QuantizeConfig(Config):
     json: bool = False
     """Print the figures as one JSON object on standard output."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
-    """How much of a text is read."""
+    """The part of a text that is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the labelled examples are read."""
+    """The reading of the labelled examples."""
 
     def __post_init__(self) -> None:
         check_least(self, {"threads": 1})
@@ -293,12 +293,12 @@ class ExplainConfig(Config):
     json: bool = False
     """Print everything as one JSON object on standard output."""
     methods: tuple[Attributing, ...] = ("integrated-gradients",)
-    """How words get their shares in an answer: integrated-gradients, gradient-x-input,
+    """Attribution of an answer to words: integrated-gradients, gradient-x-input,
     leave-one-out, rollout."""
     baseline: Literal["mask", "pad"] = "mask"
-    """What stands for all words where integrated gradients begin."""
+    """Token in place of all words where integrated gradients begin."""
     tolerance: float = 1e-3
-    """How far integrated gradients may be from adding up to the difference of the logits; more
+    """Largest gap between the sum of integrated gradients and the difference of the logits; more
     steps are taken until they are nearer, up to 1,024."""
     deletion: bool = False
     """Also test the shares: without the top words, answers must change more often than without
@@ -312,9 +312,9 @@ class ExplainConfig(Config):
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
-    """How much of a text is read."""
+    """The part of a text that is read."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the file is read."""
+    """The reading of the file."""
 
     def __post_init__(self) -> None:
         check_least(self, {"limit": 1, "answers": 1, "seed": 0})

@@ -1,4 +1,4 @@
-"""What was found out about a model's attention: JSON of every number, and a page of figures.
+"""The report of a model's attention: JSON of every number, and a page of figures.
 
 The page needs no network. Its figures are drawings with words beneath them; heads, texts and words
 are chosen by pointer or by keyboard, and the attention of a text is drawn when it is chosen.

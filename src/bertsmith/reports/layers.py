@@ -1,4 +1,4 @@
-"""What layers hold, as sections of the page of an inspection, and as numbers.
+"""The layers in an inspection, as sections of its page and as numbers.
 
 Probes, the similarity to the layers of another model, and the uses of single words.
 """

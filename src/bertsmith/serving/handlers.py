@@ -1,4 +1,4 @@
-"""How models answer over HTTP: a handler for each kind of task.
+"""The answers of models over HTTP: a handler for each kind of task.
 
 Inputs become examples, answers plain JSON values. Spans are characters of the text as it was sent,
 whose white space models read as single spaces.
@@ -300,7 +300,7 @@ KINDS: dict[str, Kind] = {
     "tag": "tags",
     "span": "spans",
 }
-"""What a task is called in requests."""
+"""Names of tasks in requests."""
 EXAMPLES: dict[Kind, Callable[[Input], Any]] = {
     "tags": tagged_of,
     "spans": question_of,

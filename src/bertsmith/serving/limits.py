@@ -1,4 +1,4 @@
-"""What clients may do: a layer of ASGI around the application.
+"""Limits of clients: a layer of ASGI around the application.
 
 Headers have their deadline in granian; here are those of bodies and of responses, whose size is
 bounded too, for each request and for all together. A body that is compressed is refused. Requests

@@ -1,4 +1,4 @@
-"""What the process that speaks HTTP and its workers tell each other."""
+"""Messages between the process that speaks HTTP and its workers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Kind = Literal[
     "token-vectors",
     "tokens",
 ]
-"""What is asked of a model; the last two are for looking inside, no answers."""
+"""Kinds of questions to a model; the last two are for looking inside, no answers."""
 
 MASK = "[MASK]"
-"""How clients may write a mask, whatever the vocabulary calls it."""
+"""A mask as clients may write it, whatever the vocabulary calls it."""
 
 Problem = Literal["too_long", "invalid", "failed", "expired"]
 _LENGTH = 4
@@ -59,22 +59,22 @@ class ModelFacts:
 
     name: str
     kind: Kind
-    """What it answers where nothing else is asked for."""
+    """The kind that is answered where nothing else is asked for."""
     can: tuple[Kind, ...]
     labels: tuple[str, ...]
     max_input_length: int
     """Tokens of a text that it reads at most."""
     windowed: bool
-    """Whether longer texts than it reads at once are read in windows."""
+    """True if longer texts than it reads at once are read in windows."""
     precision: str
     backend: str
     family: str
     width: int
     """Numbers of a vector; 0 where it gives none."""
     pairs: bool
-    """Whether it was trained on pairs of texts."""
+    """True if it was trained on pairs of texts."""
     mask: str | None = None
-    """How a mask is written, of a model that fills masks."""
+    """The mask token of a model that fills masks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Why a request is not answered; each dialect says it in its own words.
+"""Refusals of requests; each dialect says them in its own words.
 
 Refusal
 ├── InvalidRequest        the request is not as it should be

@@ -24,7 +24,7 @@ class Reading(Config):
     tags: TagColumns = USUAL_TAGS
     """Columns of words and tags."""
     on_bad: OnBad = "fail"
-    """What becomes of bad rows: fail, skip, or quarantine, which puts them into FILE.bad.jsonl."""
+    """Treatment of bad rows: fail, skip, or quarantine, which puts them into FILE.bad.jsonl."""
 
     @cached_property
     def bad_rows(self) -> BadRows:
@@ -61,7 +61,7 @@ class TextLength(Config):
     max_length: int | None = None
     """Tokens of a text that are read at once; as in training if not given."""
     truncation: Fit | None = None
-    """What is read of longer texts: head, tail, head+tail, or windows, all of it; as in training
+    """Part of longer texts that is read: head, tail, head+tail, or windows, all; as in training
     if not given."""
     stride: int | None = None
     """Tokens that two windows share, where words or answers are looked for; as in training if not
@@ -87,9 +87,9 @@ class AnsweringConfig(TextLength):
     """Also give the set of classes or choices that holds the right one for at least this share of
     texts like those of dev (split conformal prediction); 0.5 to 0.999."""
     continuation: ContinuationConfig | None = field(default=None, metadata=INLINE)
-    """How texts are continued, by a model that continues them."""
+    """The continuation of texts, by a model that continues them."""
     filling: FillingConfig | None = field(default=None, metadata=INLINE)
-    """How masks are filled, by a model that fills them."""
+    """The filling of masks, by a model that fills them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -49,8 +49,8 @@ class TextColumns(Config):
     text_pair: str | None = field(default=None, metadata=named("text-pair-column"))
     """Column of the second text of a pair."""
     header: HeaderOption = "auto"
-    """Whether the first line of a CSV or TSV is a header, with the names of its columns: yes, no,
-    or auto, which decides by the first lines and says what it found."""
+    """Header of a CSV or TSV, a first line with the names of its columns: yes, no, or auto, which
+    decides by the first lines and says what it found."""
     encoding: str = AUTO
     """Of the file's text, such as latin-1, cp1252, utf-16 or gb18030; auto is UTF-8, what a byte
     order mark says, or a guess that is said."""
@@ -74,7 +74,7 @@ class Columns(TextColumns):
     labels: tuple[str, ...] = field(default=(), metadata=named("label-columns"))
     """Several columns of 0 and 1, each named for its class (multi-label)."""
     id: str | None = field(default=None, metadata=named("id-column"))
-    """What names a row; no two rows may have the same."""
+    """Column of a name for each row; no two rows may have the same."""
     group: str | None = field(default=None, metadata=named("group-column"))
     """Of pairs to be ranked, what names the query; without it, the query's text; of words
     with tags, what names the sentence."""
@@ -83,7 +83,7 @@ class Columns(TextColumns):
     label_until: str | None = None
     """Keep the label up to this sign only, as the colon in ENTY:animal."""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """What stands between several labels in a cell; auto is |, or commas if labels recur."""
+    """Separator of several labels in a cell; auto is |, or commas if labels recur."""
     label_start: LabelStart = "auto"
     """Of multiple choice, what numeric labels count from: 0, 1, or auto, as all labels show."""
     classes: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class TagColumns(Config):
     tag: int = -1
     """Its tag."""
     scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
-    """How tags say where an entity begins; auto looks at all of them."""
+    """Scheme of tags that says where an entity begins; auto looks at all of them."""
     layout: Literal["auto", "columns", "joined"] = "auto"
     """Of text files: columns, a word a line; joined, sentences of word_TAG; auto looks at them."""
     sign: str | None = None

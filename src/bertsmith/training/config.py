@@ -45,8 +45,8 @@ class ScheduleConfig(Config):
     warmup: float = 0.1
     """Share of the budget in which the rate rises linearly from zero to its peak."""
     decay: Literal["linear", "cosine", "root", "none"] = "linear"
-    """How the rate falls to zero: root is 1 less the root of the share of the decay that is over
-    (Hägele et al. 2024); none keeps it."""
+    """Shape of the rate's decay to zero: root is 1 less the root of the share of the decay that is
+    over (Hägele et al. 2024); none keeps it."""
     hold: float = 0.0
     """Share of the budget, after the warm-up, in which the rate stays at its peak."""
     floor: float = 0.0
@@ -91,7 +91,7 @@ class OptimiserConfig(Config):
     epsilon: float = 1e-6
     """Added to the root of the second moment."""
     matrices: Literal["same", "muon"] = "same"
-    """What trains the matrices of the encoder's layers: the same as all else, or Muon (Jordan
+    """Optimiser of the matrices of the encoder's layers: the same as all else, or Muon (Jordan
     2024)."""
     muon_learning_rate: float = 0.02
     """Peak learning rate of Muon."""
@@ -99,8 +99,8 @@ class OptimiserConfig(Config):
     """Momentum of Muon."""
 
     layer_decay: float = 1.0
-    """What a layer's rate is of that of the layer above it, embeddings lowest (Howard & Ruder 2018,
-    section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
+    """Factor of a layer's rate to that of the layer above it, embeddings lowest (Howard & Ruder
+    2018, section 3.2; Clark et al. 2020, appendix B); 1 for one rate."""
 
     def __post_init__(self) -> None:
         if self.learning_rate <= 0 or self.muon_learning_rate <= 0:

@@ -41,7 +41,7 @@ from bertsmith.training.replicas import Objective, Replica
 
 PARTS_PER_PROCESS = 2
 POSSIBLE = hasattr(os, "memfd_create")
-"""Whether the system has memory that processes share without a name: Linux has."""
+"""True if the system has memory that processes share without a name: Linux has."""
 _ALIGNED = 16  # floats in a cache line
 _SILENT_SECONDS = 10.0
 

@@ -72,7 +72,7 @@ class StudentConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class TeachingConfig(Config):
-    """What the student is taught, and how the teacher's outputs are kept."""
+    """The objectives of the student, and the cache of the teacher's outputs."""
 
     temperature: float = 2.0
     """Temperature of distilbert's soft targets; those of the other methods are at 1."""
@@ -144,7 +144,7 @@ class DistilConfig(Config):
     out: Path
     """Folder of the run, and of the student in it."""
     method: tuple[Method, ...] = ("distilbert",)
-    """How the student is taught; several, with commas between, are compared on labelled data."""
+    """Method of distillation; several, with commas between, are compared on labelled data."""
     minutes: float | None = None
     """For a store: time on the clock from this command, or its resumption, to the saved student."""
     steps: int | None = None
@@ -156,11 +156,11 @@ class DistilConfig(Config):
     plain: bool = True
     """Also fine-tune the same student plainly, on the labels alone, with as many steps."""
     seeds: int = 3
-    """How often each is trained; a run that is given again with more adds them."""
+    """Number of trainings of each method; a run that is given again with more adds them."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     side_by_side: AtOnce = "auto"
-    """How many trainings go on at once, as for finetune."""
+    """Number of trainings at once, as for finetune."""
     student: StudentConfig = field(metadata=INLINE)
     """The student."""
     teaching: TeachingConfig = field(default=TeachingConfig(), metadata=INLINE)

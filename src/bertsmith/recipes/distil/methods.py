@@ -36,14 +36,14 @@ OF_TOKENS = (COSINE, STATES, SCORES, RELATIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class MethodTerms:
-    """What is read of a teacher, by steps of a training, and the terms that are trained."""
+    """The outputs of a teacher that are read, by steps of a training, and the terms trained."""
 
     terms: Mapping[str, Term]
     """Terms by name, besides those of labels."""
     steps: tuple[tuple[str, ...], ...]
     """The names of the terms of each step; a step with labels has "labels" among them."""
     taps: Taps
-    """What is tapped of the teacher."""
+    """Taps of the teacher."""
 
     @property
     def logits(self) -> bool:

@@ -45,7 +45,7 @@ Outputs = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is read of a teacher: taps of its encoder, and its answers where they are named."""
+    """The outputs of a teacher that are read: taps of its encoder, and its answers if named."""
 
     taps: Taps
     answer: Answer | None
@@ -76,7 +76,7 @@ def outputs_of(teacher: Model, batch: Batch, wanted: Wanted) -> Outputs:
 
 @dataclass
 class TeacherRows:
-    """What a teacher gives for units of the training rows.
+    """The outputs of a teacher for units of the training rows.
 
     Sent to the processes that train: they open the arrays, or the teacher, when first asked.
     """

@@ -20,7 +20,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import SentenceSettings
 
 BOUND = 1e-5
-"""How far an output may be from the engine's, times the largest value where that exceeds 1."""
+"""Largest difference from the engine's output, times the largest value where that exceeds 1."""
 # attention of an exported model takes memory by the square of the length
 _LONGEST = 2048
 # of a masked-LM head, computed at once

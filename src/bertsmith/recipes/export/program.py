@@ -20,7 +20,7 @@ from bertsmith.recipes.export.graph import PaddedModel
 ONNX_FILE, TORCH_FILE, OPENVINO_FILE = "model.onnx", "model.pt2", "openvino_model.xml"
 QUANTISED_FILE = "model_quantized.onnx"
 DATA_SUFFIX = "_data"
-"""What the name of a file of external weights adds, as optimum and transformers.js name it."""
+"""Suffix of a file of external weights, as optimum and transformers.js name it."""
 OPSET = 18
 """The version of ONNX's operations that is written; onnxruntime has it since 1.14."""
 # a protocol buffer holds 2 GiB; what is not weights is small

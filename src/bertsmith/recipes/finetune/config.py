@@ -54,14 +54,14 @@ class FinetuneSettings(Config):
     learning_rate: float = 5e-5
     """Peak learning rate; published are 2e-5 to 5e-5."""
     schedule: Literal["linear", "slanted", "triangular", "cosine", "constant"] = "linear"
-    """How the rate moves after the warm-up: linear and cosine fall to zero; slanted is ULMFiT's,
+    """Shape of the rate after the warm-up: linear and cosine fall to zero; slanted is ULMFiT's,
     which begins and ends at a 32nd of the peak; triangular rises for half of the steps."""
     warmup: float = 0.1
     """Share of the steps in which the rate rises."""
     weight_decay: float = 0.01
     """Decay of matrices."""
     layer_decay: float = 1.0
-    """What a layer's rate is of that of the layer above; 0.95 and 0.9 are usual, 1 is off."""
+    """Factor of a layer's rate to that of the layer above; 0.95 and 0.9 are usual, 1 is off."""
     reinitialise_layers: int = 0
     """Top layers that start from random weights, and the pooler with them (Zhang et al. 2021)."""
     freeze_layers: int = 0
@@ -75,7 +75,7 @@ class FinetuneSettings(Config):
     many as 95 % of the texts have, 128 at least and 512 at most, fewer where that would take hours;
     384 to look for answers, 128 for words and GLUE's tasks."""
     truncation: Fit = "head"
-    """What is read of longer texts: head, tail, head+tail, or windows, all of it; words and
+    """Part of longer texts that is read: head, tail, head+tail, or windows, all of it; words and
     answers are always looked for in windows."""
     stride: int | None = None
     """Tokens that two windows share, where words or answers are looked for in long texts; a third
@@ -151,8 +151,8 @@ class ExperimentConfig(Config):
     """The trainings of a run, and where they take place."""
 
     seeds: int = 5
-    """How often to train; the scores come with their mean and spread; a run that is given again
-    with more adds them."""
+    """Number of trainings; scores have their mean and spread; a run that is given again with more
+    adds them."""
     grid: bool = False
     """First choose learning rate, batch size and epochs on dev, out of --search.learning-rates,
     --search.batch-sizes and --search.epochs."""
@@ -166,7 +166,7 @@ class ExperimentConfig(Config):
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     side_by_side: AtOnce = "auto"
-    """How many trainings go on at once, each a process with its part of the cores; 1 makes them in
+    """Number of trainings at once, each a process with its part of the cores; 1 makes them in
     turn with all cores; auto takes what should be fastest of what free memory has room for, and
     reports it; a run keeps the threads of its beginning."""
 
@@ -193,7 +193,7 @@ class FinetuneConfig(Config):
     dev: Path | None = None
     """Labelled examples to measure with; a tenth of the others if not given."""
     task: str | None = None
-    """What is to be learned, where the data do not tell: classify, pair, multi-label, regression,
+    """Task to be learned, where the data do not tell: classify, pair, multi-label, regression,
     tag, span, choice or rank."""
     dry_run: bool = False
     """Read and check the examples, show two of them as the model will get them, and stop."""

@@ -1,4 +1,4 @@
-"""Which layer for words? Linear models of tags on the frozen layers (Devlin et al. 2018, table 7).
+"""Linear models of tags on the frozen layers (Devlin et al. 2018, table 7).
 
 The mixes are those of the table: the embeddings, each layer (the last and the one before it are
 among them), the sum and the concatenation of the last four, and a learned weighted sum of all. What

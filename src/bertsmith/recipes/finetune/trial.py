@@ -22,7 +22,7 @@ from bertsmith.core.log import progress, say
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import Preprocessing
+from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model, initialise
 from bertsmith.objectives.objective import Losses, Objective
 from bertsmith.recipes.finetune.config import POINTS, FinetuneSettings
@@ -145,7 +145,7 @@ class TrialResult:
 
 
 class Supervision:
-    """What a training learns from its rows: by default their labels.
+    """The targets of a training: by default the labels of its rows.
 
     Sent to the processes that train, so it must be picklable.
     """
@@ -221,12 +221,7 @@ def run_trial(
     task.learning.finish(model, data.train)
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         measured = _on_dev(prepared, model, config)
-    kept = measured.tuned.kept_in(model.config)
-    model.config = replace(
-        kept,
-        conformal=task.measuring.calibrate(measured.evidence, measured.answers),
-        preprocessing=_preprocessing(prepared, config),
-    )
+    model.config = _calibrated(model.config, measured, prepared, config)
     result = TrialResult(
         seed=seed,
         scores=measured.scores,
@@ -240,6 +235,17 @@ def run_trial(
         elapsed=state.elapsed + whole.elapsed - fitted,
     )
     return result, measured, model
+
+
+def _calibrated(
+    model: ModelConfig, measured: Measured, prepared: Prepared, config: FinetuneSettings
+) -> ModelConfig:
+    """Return the config of a model with what dev has decided, and with how it reads texts."""
+    return replace(
+        measured.tuned.kept_in(model),
+        conformal=prepared.task.measuring.calibrate(measured.evidence, measured.answers),
+        preprocessing=_preprocessing(prepared, config),
+    )
 
 
 def _training_rows(

@@ -31,11 +31,11 @@ class PredictConfig(Config):
     """Compute on a Ray cluster whose machines see the same model folder: auto for the one that this
     machine is part of, local for processes of this machine, or its host:port."""
     answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
-    """How texts are answered."""
+    """The decoding of answers."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
-    """How answers are computed."""
+    """The computation of answers."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the file is read."""
+    """The reading of the file."""
 
     def __post_init__(self) -> None:
         check_cluster(self.ray, self.device)
@@ -46,9 +46,9 @@ class MeasuringConfig(Config):
     """The options of measuring a model that is loaded."""
 
     answering: AnsweringConfig = field(default=AnsweringConfig(), metadata=INLINE)
-    """How texts are answered."""
+    """The decoding of answers."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How rows are read."""
+    """The reading of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,11 @@ class EvaluateConfig(Config):
     """Also tell how often the prediction sets of predict --conformal hold the right class or
     choice, and how large they are, 0.5 to 0.999."""
     length: TextLength = field(default=TextLength(), metadata=INLINE)
-    """How much of a text is read."""
+    """The part of a text that is read."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
-    """How answers are computed."""
+    """The computation of answers."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the file is read."""
+    """The reading of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class ScoringConfig(Config):
     """The computation of the scores of texts."""
 
     masking: Masking = "token"
-    """What is masked to score a token: the token alone (Salazar et al. 2020), or with word-l2r the
+    """Mask of a token to be scored: the token alone (Salazar et al. 2020), or with word-l2r the
     later pieces of its word too, which give it away (Kauf & Ivanova 2023)."""
 
 
@@ -99,11 +99,11 @@ class ScoreConfig(Config):
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     scoring: ScoringConfig = field(default=ScoringConfig(), metadata=INLINE)
-    """How tokens are scored."""
+    """The scoring of tokens."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
-    """How predictions are computed; auto is fp32."""
+    """The computation of predictions; auto is fp32."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
-    """How the file is read."""
+    """The reading of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,15 +115,15 @@ class WriteConfig(Config):
     prompt: str = ""
     """The text to begin with; it stays as it is."""
     samples: int = 1
-    """How many texts to write."""
+    """Number of texts to write."""
     json: bool = False
     """Print the texts and what they took as one JSON object."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
     writing: WritingConfig = field(default=WritingConfig(), metadata=INLINE)
-    """How the text is written."""
+    """The generation of the text."""
     engine: EngineConfig = field(default=EngineConfig(), metadata=INLINE)
-    """How predictions are computed."""
+    """The computation of predictions."""
 
     def __post_init__(self) -> None:
         check_least(self, {"samples": 1})

@@ -122,7 +122,7 @@ class PretrainConfig(Config):
     """Size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT to 12 of
     4096 (xxlarge); if not given, tiny to base, chosen by text and budget, which is reported."""
     recipe: RecipeName | None = None
-    """What the settings below are before you change any; quick if not given."""
+    """Defaults of the settings below; quick if not given."""
     from_: Path | None = field(default=None, metadata=named("from"))
     """Folder of a model, or hub:owner/name, to train further; the store must have its vocabulary.
     Network, dropout and pairs are its own, the optimiser AdamW at 1e-4."""

@@ -1,4 +1,4 @@
-"""What all dialects share: the model that is meant, the question, marks of truncated texts."""
+"""The service behind all dialects: choice of the model, its answers, marks of truncated texts."""
 
 from __future__ import annotations
 

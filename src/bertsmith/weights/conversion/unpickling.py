@@ -192,7 +192,7 @@ def _state(loaded: object, path: Path) -> Mapping[str, object]:
 
 
 def _no_weight(value: Tensor) -> str | None:
-    """Why a tensor is no weight, if it is none."""
+    """Return the reason why a tensor is no weight, None if it is one."""
     if value.dtype not in _WEIGHTS:
         return f"of type {str(value.dtype).removeprefix('torch.')}, a constant"
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
