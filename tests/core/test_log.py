@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import tracemalloc
+from typing import Any
+
 import pytest
 
 from bertsmith.core.log import Bar, Bars, ToldBar, progress, say, short_number, shown_on
@@ -103,3 +108,44 @@ def test_lines_and_bars_can_be_shown_elsewhere(capsys: pytest.CaptureFixture[str
 def test_numbers_are_short() -> None:
     numbers = {950: "950", 12_345: "12.3k", 999_000: "999k", 4.56e6: "4.56M", 7.2e9: "7.2G"}
     assert {value: short_number(value) for value in numbers} == numbers
+
+
+class Disk(io.RawIOBase):
+    """A file on a disk that is full at first."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.content = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # noqa: ANN401
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.content += bytes(data)
+        return len(bytes(data))
+
+
+def test_lines_for_a_full_disk_are_lost_and_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    log = io.TextIOWrapper(io.BufferedWriter(disk), line_buffering=True)
+    monkeypatch.setattr("sys.stderr", log)
+    say("the first")
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(500):
+        say(f"{number} " + "x" * 200)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # of 100,000 bytes
+    assert after - before < 30_000
+    assert disk.content == b""
+    disk.full = False
+    say("room again")
+    say("and more")
+    # what the buffer could hold, then what is said from now on: whole lines
+    first, *others = disk.content.decode().splitlines()
+    assert first == "the first"
+    assert others[-2:] == ["room again", "and more"]
+    assert {len(line) for line in others[:-2]} <= {202, 203, 204}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -130,6 +131,57 @@ def test_all_workers_killed_are_replaced(server: Started) -> None:
         assert (load.lost, load.wrong) == (0, 0)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["full", "gone"])
+def test_a_log_that_cannot_be_written_holds_up_nobody(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    log = tmp_path / "log"
+    if kind == "full":
+        log.touch()
+        # shown from the file, by a process that is no child of the server
+        place = f"(tail -n +1 -f --pid=$$ {log} >&2 &)\nexec 2>>{log}"
+    else:
+        # a pipe that is read until the server is ready, and by nobody from then on
+        os.mkfifo(log)
+        place = f"(sed -u /^ready:/q {log} >&2 &)\nexec 2>{log}"
+
+    async def replaced(server: Started, load: Load) -> None:
+        before = server.workers()
+        os.kill(before[0], signal.SIGKILL)
+        await load.until(100)
+        while len(set(server.workers()) - {before[0]}) < 2:
+            await asyncio.sleep(0.05)
+
+    async def run(server: Started) -> None:
+        size = log.stat().st_size
+        load = Load(server.url)
+        asking = asyncio.create_task(load.run())
+        for _ in range(3):
+            await replaced(server, load)
+        if kind == "full":
+            assert log.stat().st_size == size
+            limit_files(server, resource.RLIM_INFINITY)
+            await replaced(server, load)
+            *_, last = log.read_text().splitlines()
+            assert last == "a worker has died and is replaced"
+        load.ending = True
+        await asking
+        assert set(load.statuses) <= {200, 503}
+        assert (load.lost, load.refused, load.wrong) == (0, 0, 0)
+
+    with started(folder, "--precision", "fp32", "--workers", "2", limits=place) as server:
+        if kind == "full":
+            limit_files(server, 0)
+        asyncio.run(run(server))
+        assert server.end() == 0
+
+
+def limit_files(server: Started, size: int) -> None:
+    """Let files be no longer than some bytes, as on a disk that is full."""
+    _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 pytest.importorskip("starlette")
 pytest.importorskip("orjson")
@@ -230,6 +233,39 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
             raw = (await rig.post("/rerank", body | {"raw_scores": True})).json()
             logits = np.array([each["score"] for each in raw])
             check(1 / (1 + np.exp(-logits)), scores, 2e-6)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("head", ["class", "classes", "number"])
+def test_raw_scores_are_the_logits_of_transformers(head: str, tmp_path: Path) -> None:
+    config = MODELS[f"bert-{head}"]
+    folder = saved(tmp_path / "it", config)
+    tokenizer = TOKENIZERS["bert"]
+    ids = torch.tensor([[*tokenizer.begin, *tokenizer.encode([TEXT])[0].tolist(), *tokenizer.end]])
+    theirs = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        (expected,) = theirs(ids).logits.tolist()
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            asked = {"inputs": TEXT, "raw_scores": True}
+            found = (await rig.post("/predict", asked)).json()
+            scores = [each["score"] for each in found]
+            assert scores == sorted(scores, reverse=True)
+            by_label = {each["label"]: each["score"] for each in found}
+            logits = dict(zip(config.labels, expected, strict=True))
+            assert by_label == pytest.approx(logits, abs=1e-5)
+            # a list of one text is that text there
+            assert (await rig.post("/predict", asked | {"inputs": [TEXT]})).json() == found
+            (row,) = (await rig.post("/predict", asked | {"inputs": [[TEXT]]})).json()
+            assert row == found
+            shares = (await rig.post("/predict", {"inputs": TEXT})).json()
+            assert [each["label"] for each in shares] == list(by_label)
+            sigmoid = [1 / (1 + math.exp(-each)) for each in scores]
+            softmax = np.exp(scores) / np.exp(scores).sum()
+            known = {"class": softmax, "classes": sigmoid, "number": scores}
+            check([each["score"] for each in shares], list(known[head]), 2e-6)
 
     asyncio.run(run())
 

@@ -213,6 +213,11 @@ def present_for_task(
     return _PRESENTED[answering.task.name](record, answer, asked)
 
 
+def present_logits(example: Any, answer: Any, asked: Input) -> Any:  # noqa: ANN401
+    """Return the outputs of a head for each label, as they are."""
+    return {"logits": [_finite(each) for each in answer.tolist()]}
+
+
 def _classes(record: Record, answer: Any, asked: Input) -> Any:  # noqa: ANN401
     scores = _listed(record["probabilities"])
     sent = {"label": record["label"], "score": record["probability"], "scores": scores}

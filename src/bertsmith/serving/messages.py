@@ -18,10 +18,11 @@ Kind = Literal[
     "fill-mask",
     "next-sentence",
     "vectors",
+    "logits",
     "token-vectors",
     "tokens",
 ]
-"""Kinds of questions to a model; the last two are for looking inside, no answers."""
+"""Kinds of questions to a model; the last three are for looking inside, no answers."""
 
 MASK = "[MASK]"
 """A mask as clients may write it, whatever the vocabulary calls it."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.engine.answers import text_outputs
 from bertsmith.engine.config import FeatureConfig
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
@@ -26,6 +27,7 @@ from bertsmith.serving.handlers import (
     pair_of,
     present_fillings,
     present_for_task,
+    present_logits,
     present_score,
     present_vector,
     text_of,
@@ -34,6 +36,7 @@ from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.tasks.answering import TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tasks.opening import open_embedder, open_model
+from bertsmith.tasks.task import first_output
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.sentence_folder import read_sentence_folder
 
@@ -87,14 +90,13 @@ def open_served(
     handlers: dict[Kind, TaskHandler] = {}
     width = 0
     if network.predicts is not None:
-        kind, handler = _task_handler(prepared, tokenizer, name, config)
-        handlers[kind] = handler
+        handlers = _task_handlers(prepared, tokenizer, name, config)
     else:
         vectors, width = _vector_handlers(prepared, tokenizer, model)
         other = _pretraining_handlers(prepared, tokenizer)
         is_sentences = read_sentence_folder(folder) is not None
         handlers = vectors | other if is_sentences or not other else other | vectors
-    kinds = [kind for kind in handlers if kind != "token-vectors"]
+    kinds = [kind for kind in handlers if kind not in ("token-vectors", "logits")]
     first = handlers[kinds[0]]
     trained = network.preprocessing
     facts = ModelFacts(
@@ -114,10 +116,10 @@ def open_served(
     return ServedModel(facts=facts, handlers=handlers, tokenizer=tokenizer)
 
 
-def _task_handler(
+def _task_handlers(
     prepared: Prepared, tokenizer: Tokenizer, name: str, config: ServeConfig
-) -> tuple[Kind, TaskHandler]:
-    """Return what a model with a head for a task does."""
+) -> dict[Kind, TaskHandler]:
+    """Return what a model with a head for a task does; of whole texts, its bare outputs too."""
     network = prepared.model.config
     answering = answering_of(prepared.model, tokenizer, AnsweringConfig(), where=name)
     assert isinstance(answering, TaskAnswering)
@@ -135,7 +137,14 @@ def _task_handler(
         limit=config.limits.max_tokens if windowed else answering.room.longest,
         windowed=windowed,
     )
-    return kind, handler
+    handlers = {kind: handler}
+    if network.head == "classify":
+        answers = replace(answering.task.answers, outputs=text_outputs, decode=first_output)
+        bare = replace(answering, task=replace(answering.task, answers=answers))
+        handlers["logits"] = replace(
+            handler, predictor=prepared.predictor(bare), present=present_logits
+        )
+    return handlers
 
 
 def _pretraining_handlers(prepared: Prepared, tokenizer: Tokenizer) -> dict[Kind, TaskHandler]:

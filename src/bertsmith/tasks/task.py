@@ -145,7 +145,8 @@ def _as_given(file: Path, reading: Reading) -> Reading:
     return reading
 
 
-def _first_output(row: object, sidecar: object, outputs: Outputs, labels: Labels) -> Any:  # noqa: ANN401
+def first_output(row: object, sidecar: object, outputs: Outputs, labels: Labels) -> Any:  # noqa: ANN401
+    """Return the output for the only unit of a row."""
     return outputs[0]
 
 
@@ -243,7 +244,7 @@ class Answers(Generic[R]):
     """The rows as token ids, and what decoding needs as sidecar."""
     outputs: Callable[[Model, EncodedExamples, Forward], Outputs]
     """The function of the engine that computes outputs for each unit, in order."""
-    decode: Decode[R] = _first_output
+    decode: Decode[R] = first_output
     """The answer to a row; by default the output for its only unit."""
     record: Callable[[Any, Labels, int, Tuned], Record]
     """An answer as plain JSON values, with so many of the likeliest ones."""

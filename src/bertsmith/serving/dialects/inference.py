@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,16 +68,14 @@ def _texts(chosen: Chosen, asked: EmbedRequest) -> list[Input]:
 async def predict(service: Service, asked: PredictRequest) -> Response:
     """Return the labels of each text or pair with their scores, the likeliest first."""
     chosen = service.choose(asked.model, "classes", "multi-label", "regression", "ranking")
-    if asked.raw_scores and chosen.kind not in ("regression", "ranking"):
-        raise InvalidRequest("there are probabilities only, no raw scores", parameter="raw_scores")
     given = asked.inputs
-    # as there: a list of two texts is a pair only where it is the whole input
-    alone = isinstance(given, str) or (len(given) == 2 and all(isinstance(x, str) for x in given))
+    # as there: a list of texts is one input, of a text or a pair, only where it is the whole
+    alone = isinstance(given, str) or (len(given) <= 2 and all(isinstance(x, str) for x in given))
     rows = [given] if alone else given
     service.check_size(len(rows) * max(len(chosen.facts.labels), 1), OBJECT)
     inputs = [_pair(row, bool(asked.truncate)) for row in rows]
-    outcomes = await service.ask(chosen, inputs)
-    found = [_scored(chosen.facts, outcome, asked.raw_scores) for outcome in outcomes]
+    outcomes = await service.ask(_asked_for(chosen, asked), inputs)
+    found = [_scored(chosen.facts, outcome) for outcome in outcomes]
     return reply(found[0] if alone else found, outcomes)
 
 
@@ -88,27 +87,29 @@ def _pair(row: object, truncate: bool) -> Input:
     return Input(first, second[0] if second else None, truncate=truncate)
 
 
-def _scored(facts: ModelFacts, outcome: Outcome, raw: bool) -> list[dict[str, Any]]:
-    answer = outcome.answer
+def _asked_for(chosen: Chosen, asked: PredictRequest | RerankRequest) -> Chosen:
+    """Return what is asked of a model: the outputs of its head as they are, or its answer."""
+    return replace(chosen, kind="logits") if asked.raw_scores else chosen
+
+
+def _scored(facts: ModelFacts, outcome: Outcome) -> list[dict[str, Any]]:
+    """Return the scores of all labels, the highest first."""
+    answer, labels = outcome.answer, facts.labels or ("LABEL_0",)
     if "scores" in answer:
         return [{"score": each["score"], "label": each["label"]} for each in answer["scores"]]
-    label = facts.labels[0] if facts.labels else "LABEL_0"
-    if "value" in answer:
-        return [{"score": answer["value"], "label": label}]
-    return [{"score": _logit(answer["score"]) if raw else answer["score"], "label": label}]
-
-
-def _logit(share: float) -> float:
-    bounded = min(max(share, 1e-12), 1 - 1e-12)
-    return math.log(bounded / (1 - bounded))
+    if "logits" in answer:
+        pairs = zip(answer["logits"], labels, strict=True)
+        found = [{"score": score, "label": label} for score, label in pairs]
+        return sorted(found, key=lambda each: -_number(each["score"]))
+    return [{"score": answer["value" if "value" in answer else "score"], "label": labels[0]}]
 
 
 async def rerank(service: Service, asked: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
     chosen = service.choose(asked.model, "ranking", "regression")
     inputs = [Input(asked.query, text, truncate=bool(asked.truncate)) for text in asked.texts]
-    outcomes = await service.ask(chosen, inputs)
-    scores = [_scored(chosen.facts, outcome, asked.raw_scores)[0]["score"] for outcome in outcomes]
+    outcomes = await service.ask(_asked_for(chosen, asked), inputs)
+    scores = [_scored(chosen.facts, outcome)[0]["score"] for outcome in outcomes]
     order = sorted(range(len(scores)), key=lambda place: -_number(scores[place]))
     found: list[dict[str, Any]] = [{"index": place, "score": scores[place]} for place in order]
     if asked.return_text:
