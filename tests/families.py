@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bertsmith.network.config import EncoderConfig, ModelConfig
@@ -93,6 +94,27 @@ MODELS: dict[str, ModelConfig] = {
     if _has(family, head)
 }
 """Every family with every head that it has."""
+
+
+def _wired(**changes: Any) -> EncoderConfig:  # noqa: ANN401
+    return replace(ENCODERS["bert"], **changes)
+
+
+_CAUSAL = _wired(causal=True, pooled="last")
+WIRINGS: dict[str, ModelConfig] = {
+    "causal-masked_lm": ModelConfig(encoder=_wired(causal=True), masked_lm=True, pooler=False),
+    "causal-class": ModelConfig(encoder=_CAUSAL, predicts="class", labels=("a", "b")),
+    "causal-tags": ModelConfig(
+        encoder=_wired(causal=True), predicts="tags", labels=("a", "b"), pooler=False
+    ),
+    "rotary": ModelConfig(encoder=_wired(positions="rotary", segments=0)),
+    "window": ModelConfig(encoder=_wired(window=6, global_every=2)),
+    "before": ModelConfig(
+        encoder=_wired(norm="before", gated=True, positions="sinusoidal"), masked_lm=True
+    ),
+    "no-order": ModelConfig(encoder=_wired(positions="none", biases=False, pooled="mean")),
+}
+"""Models that no family has published."""
 
 # as in RoBERTa's, padding is 1
 _SPECIALS = dict.fromkeys(

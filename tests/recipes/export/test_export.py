@@ -15,21 +15,25 @@ import transformers
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.batch import pack
+from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model, build_model
+from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes.export.checking import BOUND, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.recipe import export
 from bertsmith.recipes.export.runtimes import Arrays
 from bertsmith.weights.folder import save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_to_transformers
-from families import MODELS, TOKENIZERS
+from families import MODELS, TOKENIZERS, WIRINGS
 
 LENGTHS = (13, 1, 23, 7)
 
 
 def varied(case: str, **changes: Any) -> Model:  # noqa: ANN401
     """A model none of whose weights is what it starts as."""
-    config = replace(MODELS[case], encoder=replace(MODELS[case].encoder, **changes))
+    config = (MODELS | WIRINGS)[case]
+    config = replace(config, encoder=replace(config.encoder, **changes))
     model, generator = build_model(config, seed=7).eval(), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -95,12 +99,31 @@ def test_options_that_do_not_fit_are_refused(
     assert said in capsys.readouterr().err
 
 
+RUNTIMES: dict[Target, str] = {
+    "onnx": "onnxruntime", "openvino": "openvino", "torch-export": "torch",
+}  # fmt: skip
+
+
 @pytest.mark.faults
-@pytest.mark.parametrize("target", ["onnx", "openvino", "torch-export"])
-@pytest.mark.parametrize("case", MODELS)
+@pytest.mark.parametrize("target", RUNTIMES)
+@pytest.mark.parametrize("case", [*MODELS, *WIRINGS])
 def test_every_family_and_head_in_every_runtime(tmp_path: Path, case: str, target: Target) -> None:
-    for package in {"onnx": ["onnxruntime"], "openvino": ["openvino"]}.get(target, []):
-        pytest.importorskip(package)
+    pytest.importorskip(RUNTIMES[target])
     saved(tmp_path / "model", case)
     figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
+    assert figures["difference"] <= BOUND
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("target", RUNTIMES)
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_sentence_folders_in_every_runtime(
+    tmp_path: Path, pool: VectorPooling, target: Target
+) -> None:
+    pytest.importorskip(RUNTIMES[target])
+    saved(tmp_path / "model", "bert-none")
+    settings = SentenceSettings(network=Path(), pool=(pool,), after=(UnitLength(),))
+    write_sentence_files(tmp_path / "model", settings, hidden=32)
+    figures = export(ExportConfig(model=tmp_path / "model", to=target, out=tmp_path / "out"))
+    assert figures["outputs"] == ["last_hidden_state", "sentence_embedding"]
     assert figures["difference"] <= BOUND

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.network.batch import Batch, pack
-from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import POOLINGS, Dense, UnitLength
 from bertsmith.recipes.export.checking import engine_outputs
@@ -20,7 +19,7 @@ from bertsmith.recipes.export.graph import PaddedModel, input_names
 from bertsmith.recipes.export.runtimes import padded_inputs
 from bertsmith.weights.sentence_folder import SentenceSettings
 from bounds import close_when_regrouped
-from families import ENCODERS, MODELS
+from families import MODELS, WIRINGS
 
 LENGTHS = (13, 1, 23, 7, 19, 2)
 
@@ -46,27 +45,6 @@ def padded(model: Model, batch: Batch) -> dict[str, Tensor]:
     return {name: torch.from_numpy(each) for name, each in found.items()}
 
 
-def own(**changes: Any) -> EncoderConfig:  # noqa: ANN401
-    return replace(ENCODERS["bert"], **changes)
-
-
-CAUSAL = own(causal=True, pooled="last")
-OTHERS: dict[str, ModelConfig] = {
-    "causal-masked_lm": ModelConfig(encoder=own(causal=True), masked_lm=True, pooler=False),
-    "causal-class": ModelConfig(encoder=CAUSAL, predicts="number", labels=("a", "b")),
-    "causal-tags": ModelConfig(
-        encoder=own(causal=True), predicts="tags", labels=("a", "b"), pooler=False
-    ),
-    "rotary": ModelConfig(encoder=own(positions="rotary", segments=0)),
-    "window": ModelConfig(encoder=own(window=6, global_every=2)),
-    "before": ModelConfig(
-        encoder=own(norm="before", gated=True, positions="sinusoidal"), masked_lm=True
-    ),
-    "no-order": ModelConfig(encoder=own(positions="none", biases=False, pooled="mean")),
-}
-"""Wirings of our own."""
-
-
 @torch.no_grad()
 def agrees(model: Model, inputs: dict[str, Tensor], batch: Batch, real: Tensor) -> None:
     """Every output is the network's."""
@@ -80,9 +58,9 @@ def agrees(model: Model, inputs: dict[str, Tensor], batch: Batch, real: Tensor) 
             close_when_regrouped(mine.flatten() if other.dim() == 1 else mine, other, name)
 
 
-@pytest.mark.parametrize("case", [*MODELS, *OTHERS])
+@pytest.mark.parametrize("case", [*MODELS, *WIRINGS])
 def test_padding_changes_nothing(case: str) -> None:
-    model, batch = varied((MODELS | OTHERS)[case]), sequences(*LENGTHS)
+    model, batch = varied((MODELS | WIRINGS)[case]), sequences(*LENGTHS)
     inputs = padded(model, batch)
     real = inputs["attention_mask"].bool()
     agrees(model, inputs, batch, real)

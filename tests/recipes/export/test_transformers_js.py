@@ -6,22 +6,27 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import bertsmith
 from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import build_model
+from bertsmith.recipes.export.checking import BOUND, compare
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.recipe import export
+from bertsmith.recipes.export.runtimes import Arrays, Runtime
 from bertsmith.tasks.opening import open_embedder, vectors
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.folder import save_model
+from bertsmith.weights.folder import load_model, save_model
 from bounds import close_unit_vectors
-from families import TOKENIZERS
+from families import ENCODERS, MODELS, TOKENIZERS
 
 PACKAGES = "BERTSMITH_TRANSFORMERS_JS"
 LABELS = ("ham", "spam", "news")
@@ -63,6 +68,58 @@ def asked(packages: str, folders: Path, questions: list[dict[str, Any]]) -> list
     assert done.returncode == 0, done.stderr
     answers: list[Any] = json.loads(done.stdout)
     return answers
+
+
+class Node:
+    """transformers.js in a process of node, which is asked again and again."""
+
+    def __init__(self, packages: str, folders: Path) -> None:
+        script = Path(__file__).with_name("tensors.mjs")
+        self._process = subprocess.Popen(
+            ["node", script, packages, folders],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def runtime(self, folder: str) -> Runtime:
+        """A model of transformers.js, with tensors in and out."""
+
+        def run(inputs: Mapping[str, NDArray[np.int64]]) -> Arrays:
+            asked = {
+                name: {"dims": each.shape, "data": each.ravel().tolist()}
+                for name, each in inputs.items()
+            }
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps({"folder": folder, "inputs": asked}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+            assert line, self._process.wait()
+            return {
+                name: np.array(each["data"], np.float32).reshape(each["dims"])
+                for name, each in json.loads(line).items()
+            }
+
+        return run
+
+    def end(self) -> None:
+        """Wait until it has ended."""
+        self._process.communicate()
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_every_family_and_head_in_node(packages: str, tmp_path: Path, family: FamilyName) -> None:
+    tokenizer, node = TOKENIZERS[family], Node(packages, tmp_path)
+    compared = 0
+    for name, config in MODELS.items():
+        if config.encoder.family == family:
+            model = tmp_path / f"{name}-model"
+            save_model(model, build_model(config, seed=7), tokenizer)
+            export(ExportConfig(model=model, to="transformers.js", out=tmp_path / name))
+            found = compare(node.runtime(name), load_model(model)[0].eval(), tokenizer)
+            assert found.difference <= BOUND
+            compared += 1
+    assert compared >= 8
+    node.end()
 
 
 def test_node_gives_the_engines_answers(packages: str, tmp_path: Path) -> None:
