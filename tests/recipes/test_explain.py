@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 
+import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
-from bertsmith.recipes.config import ExplainConfig
+from bertsmith.recipes.config import Attributing, ExplainConfig, ExplainingConfig
 from bertsmith.recipes.explain import explain
 from bertsmith.tasks.config import TextLength
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from
 
-METHODS = ("integrated-gradients", "gradient-x-input", "leave-one-out", "rollout")
+METHODS: tuple[Attributing, ...] = (
+    "integrated-gradients",
+    "gradient-x-input",
+    "leave-one-out",
+    "rollout",
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +40,15 @@ def test_answers_are_explained_tested_and_shown(
     asked = tmp_path / "asked.txt"
     asked.write_text("word1 good <script> word2\n\nword3 bad word4 word5\n", encoding="utf-8")
     config: dict[str, Any] = {
-        "model": classifier, "file": str(asked), "methods": METHODS, "deletion": True,
-        "out": tmp_path / "why.html",
+        "model": classifier, "file": str(asked), "out": tmp_path / "why.html",
+        "explaining": ExplainingConfig(methods=METHODS, deletion=True),
     }  # fmt: skip
     figures = explain(ExplainConfig(**config, json=True))
     printed = capsys.readouterr()
     assert json.loads(printed.out)["deletion"] == figures["deletion"]
     first, second = figures["explanations"]
+    # the blank line between the two is counted
+    assert (first["text"], second["text"]) == (0, 2)
     assert first["words"] == ["word1", "good", "<", "script", ">", "word2"]
     assert second["words"] == ["word3", "bad", "word4", "word5"]
     for each in (first, second):
@@ -68,9 +76,8 @@ def test_the_beginning_of_long_texts_is_read_and_limits_hold(
 ) -> None:
     asked = tmp_path / "asked.txt"
     asked.write_text("word1 " * 50 + "\nword2\nword3\n", encoding="utf-8")
-    config = ExplainConfig(
-        model=classifier, file=str(asked), limit=2, length=TextLength(max_length=12)
-    )
+    how = ExplainingConfig(length=TextLength(max_length=12))
+    config = ExplainConfig(model=classifier, file=str(asked), limit=2, explaining=how)
     figures = explain(config)
     assert figures["texts"] == 2
     (own,) = figures["explanations"][0]["methods"].values()
@@ -93,6 +100,46 @@ def test_what_cannot_be_explained_is_named(
     model, _ = start_from(base_folder, labels=NUMBER, seed=3, predicts="number")
     save_model(tmp_path / "number", model, tiny_tokenizer)
     with pytest.raises(ConfigError, match="--deletion counts answers that change"):
-        explain(ExplainConfig(model=tmp_path / "number", file=str(asked), deletion=True))
+        explain(
+            ExplainConfig(
+                model=tmp_path / "number",
+                file=str(asked),
+                explaining=ExplainingConfig(deletion=True),
+            )
+        )
     figures = explain(ExplainConfig(model=tmp_path / "number", file=str(asked)))
     assert len(figures["explanations"]) == 1
+
+
+def test_python_explains_as_the_command_does(
+    classifier: Path, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    texts = ["word1 good word2", "", "word3 bad word4 word5"]
+    asked = tmp_path / "asked.txt"
+    asked.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    how = ExplainingConfig(methods=METHODS, deletion=True, seed=3)
+    told = explain(ExplainConfig(model=classifier, file=str(asked), explaining=how))
+    model = bertsmith.load(classifier, device="cpu")
+    found = model.explain(texts, methods=list(METHODS), deletion=True, seed=3)
+    assert found == told
+    assert [each["text"] for each in found["explanations"]] == [0, 2]
+    (alone,) = model.explain([{"text": texts[2]}])["explanations"]
+    own, again = (
+        each["methods"]["integrated-gradients"] for each in (found["explanations"][1], alone)
+    )
+    assert own["shares"] == pytest.approx(again["shares"], abs=1e-5)
+    # what was opened to answer still does
+    assert model.predict(texts[:1])[0]["label"] in ("ham", "<spam>")
+    assert model.explain([]) == {"texts": 0, "explanations": [], "deletion": {}}
+    short = model.explain([texts[2]], max_length=8, methods="rollout")["explanations"][0]
+    assert len(short["words"]) == 4
+    with pytest.raises(ConfigError, match="tolerance is 2"):
+        model.explain(texts, tolerance=2.0)
+    with pytest.raises(ConfigError, match="examples are of type str"):
+        model.explain("word1")
+    with pytest.raises(ModelFolderError, match="has no head for a task"):
+        bertsmith.load(base_folder).explain(texts)
+    regression, _ = start_from(base_folder, labels=NUMBER, seed=3, predicts="number")
+    save_model(tmp_path / "number", regression, tiny_tokenizer)
+    with pytest.raises(ConfigError, match=r"^deletion counts answers that change"):
+        bertsmith.load(tmp_path / "number").explain(texts, deletion=True)

@@ -280,6 +280,35 @@ Attributing = Literal["integrated-gradients", "gradient-x-input", "leave-one-out
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExplainingConfig(Config):
+    """The ways of sharing out answers among words."""
+
+    methods: tuple[Attributing, ...] = ("integrated-gradients",)
+    """Attribution of an answer to words: integrated-gradients, gradient-x-input,
+    leave-one-out, rollout."""
+    baseline: Literal["mask", "pad"] = "mask"
+    """Token in place of all words where integrated gradients begin."""
+    tolerance: float = 1e-3
+    """Largest gap between the sum of integrated gradients and the difference of the logits; more
+    steps are taken until they are nearer, up to 1,024."""
+    deletion: bool = False
+    """Also test the shares: without the top words, answers must change more often than without
+    random ones."""
+    answers: int = 3
+    """Answers of a text to explain at most, where it has several."""
+    seed: int = 0
+    """Seed of the words that are left out at random."""
+    length: TextLength = field(default=TextLength(), metadata=INLINE)
+    """The part of a text that is read."""
+
+    def __post_init__(self) -> None:
+        check_least(self, {"answers": 1, "seed": 0})
+        check_range(self, ["tolerance"], "(0, 1]")
+        if not self.methods:
+            raise ConfigError("--methods names none", remedy="name one or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainConfig(Config):
     """The options of explaining answers by the words of the texts."""
 
@@ -292,34 +321,16 @@ class ExplainConfig(Config):
     """Write a page with the words shaded to this .html file."""
     json: bool = False
     """Print everything as one JSON object on standard output."""
-    methods: tuple[Attributing, ...] = ("integrated-gradients",)
-    """Attribution of an answer to words: integrated-gradients, gradient-x-input,
-    leave-one-out, rollout."""
-    baseline: Literal["mask", "pad"] = "mask"
-    """Token in place of all words where integrated gradients begin."""
-    tolerance: float = 1e-3
-    """Largest gap between the sum of integrated gradients and the difference of the logits; more
-    steps are taken until they are nearer, up to 1,024."""
-    deletion: bool = False
-    """Also test the shares: without the top words, answers must change more often than without
-    random ones."""
     limit: int = 100
     """Texts to explain at most."""
-    answers: int = 3
-    """Answers of a text to explain at most, where it has several."""
-    seed: int = 0
-    """Seed of the words that are left out at random."""
     device: str = "auto"
     """cpu, cuda or cuda:1; auto is a GPU if there is one."""
-    length: TextLength = field(default=TextLength(), metadata=INLINE)
-    """The part of a text that is read."""
+    explaining: ExplainingConfig = field(default=ExplainingConfig(), metadata=INLINE)
+    """The attribution of answers to words."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """The reading of the file."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"limit": 1, "answers": 1, "seed": 0})
-        check_range(self, ["tolerance"], "(0, 1]")
-        if not self.methods:
-            raise ConfigError("--methods names none", remedy="name one or more")
+        check_least(self, {"limit": 1})
         if self.out is not None and self.out.suffix != ".html":
             raise ConfigError(f"--out is {self.out}", remedy="name a file that ends in .html")

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from bertsmith.analysis.attribution import Attribution, Explainer, Method
 from bertsmith.analysis.deletion import DeletionFigures, DeletionTest
 from bertsmith.analysis.subjects import Subject, subjects_of
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.log import Table, progress, say
+from bertsmith.core.log import Bar, Table, progress, say
 from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.printable import counted, model_name, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.evaluation.metrics import percent
 from bertsmith.hub.models import model_folder
-from bertsmith.recipes.config import ExplainConfig
+from bertsmith.network.model import Model
+from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
 from bertsmith.recipes.predict.evaluate import task_answering
 from bertsmith.recipes.predict.recipe import asked_of, shown
+from bertsmith.recipes.predict.rows import Asked
 from bertsmith.reports.explanations import ShownAnswer, ShownWord, add_explanations
 from bertsmith.reports.page import Report, require_matplotlib
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
 _TOLD = 6
@@ -31,9 +37,14 @@ _TOLD = 6
 
 @dataclass
 class Explained:
-    """The answers that were explained, in order, and the test of their shares."""
+    """The answers that were explained, in order, and the test of their shares.
+
+    `numbers` are those of the texts that they answer, from 0, blank ones counted.
+    """
 
     answers: list[tuple[Subject, dict[Method, Attribution]]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    deletion: Mapping[Method, Sequence[DeletionFigures]] = field(default_factory=dict)
     texts: int = 0
     silent: int = 0
     cut: int = 0
@@ -46,38 +57,17 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     """
     if config.out is not None:
         require_matplotlib()
-    place = device_named(config.device)
-    model, tokenizer = load_model(model_folder(config.model))
-    options = AnsweringConfig(**config.length.to_dict())
-    answering = task_answering(
-        answering_of(model, tokenizer, options, where=config.model), config.model
-    )
-    task = answering.task
-    if config.deletion and task.name in ("regression", "rank"):
-        raise ConfigError(
-            f"--deletion counts answers that change, and this is {task.title.lower()}",
-            remedy="leave it out",
-        )
-    # gradients are taken by the embeddings, not by weights
-    model.to(place).requires_grad_(False).eval()
-    explainer = Explainer(
-        model=model, inventory=tokenizer, baseline=config.baseline, tolerance=config.tolerance
-    )
+    place, how = device_named(config.device), config.explaining
+    model, tokenizer = open_network(model_folder(config.model), place)
+    answering = explaining_answering(model, tokenizer, how, where=config.model)
     reading, asked = asked_of(model.config, answering, config.file, config.reading)
-    rows = islice((each.row for each in asked if each.row is not None), config.limit)
-    explained = Explained()
-    test = DeletionTest(explainer, seed=config.seed)
+    rows = islice(enumerate(asked), config.limit)
     with progress("explaining", None, "answers") as bar:
-        for subject in _subjects(rows, answering, explainer, config, explained):
-            found = {method: explainer.attribute(subject, method) for method in config.methods}
-            explained.answers.append((subject, found))
-            if config.deletion:
-                test.add(subject, {method: each.shares for method, each in found.items()})
-            bar.advance(1)
+        explained = explain_rows(model, answering, rows, how, bar)
     if not explained.texts:
         raise ExampleError("holds no text", where=config.file, remedy="write one text a line")
-    deletion = test.figures()
-    figures = _figures(explained, deletion)
+    deletion = explained.deletion
+    figures = explanation_figures(explained)
     if config.json:
         print_json(figures)
     else:
@@ -93,28 +83,80 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     return figures
 
 
+def open_network(folder: Path, device: torch.device) -> tuple[Model, Tokenizer]:
+    """Return the model of a folder, whose gradients can be taken by the embeddings."""
+    model, tokenizer = load_model(folder)
+    return model.to(device).requires_grad_(False).eval(), tokenizer
+
+
+def explaining_answering(
+    model: Model, tokenizer: Tokenizer, how: ExplainingConfig, *, where: str | Path
+) -> TaskAnswering:
+    """Return how the model of a folder, `where`, answers.
+
+    Raises `ModelFolderError` without a task's head, `ConfigError` for what cannot be tested.
+    """
+    options = AnsweringConfig(**how.length.to_dict())
+    answering = task_answering(answering_of(model, tokenizer, options, where=where), where)
+    task = answering.task
+    if how.deletion and task.name in ("regression", "rank"):
+        raise ConfigError(
+            f"--deletion counts answers that change, and this is {task.title.lower()}",
+            remedy="leave it out",
+        )
+    return answering
+
+
+def explain_rows(
+    model: Model,
+    answering: TaskAnswering,
+    rows: Iterable[tuple[int, Asked[Any]]],
+    how: ExplainingConfig,
+    bar: Bar | None = None,
+) -> Explained:
+    """Explain the answers to numbered rows, blank ones left out."""
+    explainer = Explainer(
+        model=model,
+        inventory=answering.tokenizer,
+        baseline=how.baseline,
+        tolerance=how.tolerance,
+    )
+    test, explained = DeletionTest(explainer, seed=how.seed), Explained()
+    for subject in _subjects(rows, answering, explainer, how.answers, explained):
+        found = {method: explainer.attribute(subject, method) for method in how.methods}
+        explained.answers.append((subject, found))
+        if how.deletion:
+            test.add(subject, {method: each.shares for method, each in found.items()})
+        if bar is not None:
+            bar.advance(1)
+    return replace(explained, deletion=test.figures())
+
+
 def _subjects(
-    rows: Iterator[Any],
+    rows: Iterable[tuple[int, Asked[Any]]],
     answering: TaskAnswering,
     explainer: Explainer,
-    config: ExplainConfig,
+    most: int,
     explained: Explained,
 ) -> Iterator[Subject]:
-    """Yield the answers to explain, and count the texts."""
-    for row in rows:
+    """Yield the answers to explain, at most so many a text, and count the texts."""
+    for number, asked in rows:
+        if (row := asked.row) is None:
+            continue
         explained.texts += 1
         found = subjects_of(
             answering.task, explainer.model, answering.tokenizer, row, answering.room
         )
         none = True
-        for subject in islice(found, config.answers):
+        for subject in islice(found, most):
             explained.cut += none and subject.cut
             none = False
+            explained.numbers.append(number)
             yield subject
         explained.silent += none
 
 
-def _record(subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, Any]:
+def _record(number: int, subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, Any]:
     """Return an explanation as plain JSON values."""
     methods: dict[str, Any] = {}
     for method, each in found.items():
@@ -124,6 +166,7 @@ def _record(subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, 
                 "difference": each.difference, "gap": each.gap, "steps": each.steps
             }  # fmt: skip
     return {
+        "text": number,
         "answer": subject.answer,
         "words": [word.text for word in subject.words],
         "answer_words": [number for number, word in enumerate(subject.words) if word.own],
@@ -131,12 +174,12 @@ def _record(subject: Subject, found: Mapping[Method, Attribution]) -> dict[str, 
     }
 
 
-def _figures(
-    explained: Explained, deletion: Mapping[Method, Sequence[DeletionFigures]]
-) -> dict[str, Any]:
+def explanation_figures(explained: Explained) -> dict[str, Any]:
+    """Return explanations as plain JSON values."""
+    answers = zip(explained.numbers, explained.answers, strict=True)
     return {
         "texts": explained.texts,
-        "explanations": [_record(*each) for each in explained.answers],
+        "explanations": [_record(number, *each) for number, each in answers],
         "deletion": {
             method: [
                 {
@@ -148,7 +191,7 @@ def _figures(
                 }
                 for each in rows
             ]
-            for method, rows in deletion.items()
+            for method, rows in explained.deletion.items()
         },
     }
 
@@ -194,12 +237,13 @@ def _tell(explained: Explained, config: ExplainConfig) -> None:
         say(f"of {counted(explained.cut, 'text')} only the beginning was read")
     gaps = _gaps(explained)
     if gaps:
-        beyond = sum(gap > config.tolerance for gap, _ in gaps)
+        tolerance = config.explaining.tolerance
+        beyond = sum(gap > tolerance for gap, _ in gaps)
         worst, steps = max(gap for gap, _ in gaps), max(steps for _, steps in gaps)
         say(
             f"integrated gradients: shares add up to the logit's difference within {worst:.1e}, "
             f"in {steps:,} steps at most"
-            + (f"; {beyond:,} not within {config.tolerance:g}" if beyond else "")
+            + (f"; {beyond:,} not within {tolerance:g}" if beyond else "")
         )
 
 
@@ -219,7 +263,9 @@ def _page(
 ) -> Report:
     """Return the page of shaded words."""
     title = f"Why? Answers of {printable(model_name(config.model))}"
-    subtitle = f"{counted(len(explained.answers), 'answer')}: {', '.join(config.methods)}"
+    subtitle = (
+        f"{counted(len(explained.answers), 'answer')}: {', '.join(config.explaining.methods)}"
+    )
     report = Report(title, subtitle)
     if deletion:
         report.table(

@@ -35,6 +35,14 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
+from bertsmith.network.model import Model
+from bertsmith.recipes.config import ExplainingConfig
+from bertsmith.recipes.explain import (
+    explain_rows,
+    explaining_answering,
+    explanation_figures,
+    open_network,
+)
 from bertsmith.recipes.predict.config import MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
@@ -46,6 +54,7 @@ from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.opening import Embedder, open_embedder, open_model
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,6 +66,7 @@ _CONFIGS = (
     EngineConfig,
     FillingConfig,
     ScoringConfig,
+    ExplainingConfig,
     WritingConfig,
 )
 
@@ -81,9 +91,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
-        with python_terms(
-            MeasuringConfig, FeatureConfig, EngineConfig, FillingConfig, ScoringConfig
-        ):
+        with python_terms(*_CONFIGS):
             return function(*bound.args, **bound.kwargs)
 
     return call
@@ -110,6 +118,7 @@ class LoadedModel:
         self._folder, self._device, self._config = folder.resolve(), device, config
         self.engine, self.tokenizer = open_model(self._folder, device, config)
         self._measuring = self.engine
+        self._network: tuple[Model, Tokenizer] | None = None
         # opened once: that takes as long as the answer to a short text
         self._answerings: dict[object, Presented[Any]] = {}
         self._embedders: dict[object, Embedder] = {}
@@ -211,6 +220,26 @@ class LoadedModel:
             self.engine, self.tokenizer, prompt, samples, config, where=self.name
         )
         return [each.text for each in written]
+
+    @checked
+    def explain(self, examples: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the shares of words in the model's answers, as `bertsmith explain --json` does.
+
+        `explanations` are of one answer each, in order: the number of its `text` among the
+        examples, from 0, the `answer`, its `words`, and the `shares` by each of the `methods`.
+        Examples are those of `predict`; blank ones are left out. `options` are those of
+        `ExplainingConfig`: ``methods=["leave-one-out"]``, ``deletion=True``. Raises
+        `ModelFolderError` for a model without a task's head, `ConfigError` and `ExampleError`.
+
+        Gradients need the weights as they are, so the folder is opened again for the first call.
+        """
+        how = configured(ExplainingConfig, options, spelled=in_python)
+        if self._network is None:
+            self._network = open_network(self._folder, self._device)
+        answering = explaining_answering(*self._network, how, where=self.name)
+        model = self._network[0]
+        with _asked(_listed(examples), answering, model.config) as asked:
+            return explanation_figures(explain_rows(model, answering, enumerate(asked), how))
 
     @checked
     def embed(
