@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.inspection import Item, relation_figures
+from bertsmith.analysis.inspection import Item, annotation_figures
 from bertsmith.analysis.relations import ALL, parsed_trees
 from bertsmith.analysis.words import split_words
 from bertsmith.core.errors import ExampleError
@@ -110,7 +110,7 @@ def test_relations_are_found_as_a_plain_loop_finds_them(tmp_path: Path) -> None:
         Item(ids=each.split.ids, segments=each.split.segments, line=each.tree.line, parsed=each)
         for each in parsed
     ]
-    figures = {each.name: each for each in relation_figures(model, items)}
+    figures = {each.name: each for each in annotation_figures(model, items).relations}
     hits: dict[str, NDArray[np.float64]] = {}
     counts: dict[str, int] = {}
     for each in parsed:
@@ -160,7 +160,7 @@ def test_real_weights_have_the_reference_figures(data_folder: Path, minilm_folde
         Item(ids=each.split.ids, segments=each.split.segments, line=each.tree.line, parsed=each)
         for each in parsed
     ]
-    figures = {each.name: each for each in relation_figures(model, items)}
+    figures = {each.name: each for each in annotation_figures(model, items).relations}
     reference = {
         "all": (43.79, 33.68), "obj": (71.64, 34.26), "det": (80.33, 58.26),
         "case": (66.25, 38.51), "nsubj": (54.06, 33.47), "aux": (73.48, 56.74),
@@ -170,5 +170,5 @@ def test_real_weights_have_the_reference_figures(data_folder: Path, minilm_folde
         assert 100 * figures[name].offset_accuracy == pytest.approx(offset, abs=0.01), name
     assert figures["obj"].best[1:] == (3, 1)
     assert figures["det"].best[1:] == figures["case"].best[1:] == (3, 9)
-    random = relation_figures(build_model(model.config, seed=0).eval(), items)
+    random = annotation_figures(build_model(model.config, seed=0).eval(), items).relations
     assert max(each.best_accuracy for each in random[:9]) < 0.125

@@ -66,7 +66,7 @@ class Page:
         self.ask("Input.insertText", text=text)
 
     def press(self, key: str, *, control: bool = False, shift: bool = False) -> None:
-        codes = {"Enter": 13, "Tab": 9, " ": 32}
+        codes = {"Enter": 13, "Tab": 9, " ": 32, "ArrowRight": 39, "ArrowDown": 40}
         named = {
             "key": key, "code": "Space" if key == " " else key,
             "windowsVirtualKeyCode": codes[key], "modifiers": 2 * control + 8 * shift,

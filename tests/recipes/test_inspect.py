@@ -17,6 +17,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.inspect.recipe import inspect as recipe
+from bertsmith.reports import annotations as annotated
 from bertsmith.reports import drawing, inspection, layers
 from bertsmith.reports.drawing import Drawing
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -32,7 +33,7 @@ DRAWINGS = (
 @pytest.fixture
 def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawings out: matplotlib takes longer for them than all the rest."""
-    for module in (inspection, layers):
+    for module in (annotated, inspection, layers):
         for name in DRAWINGS:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
@@ -113,6 +114,68 @@ def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_
     assert (alone["texts"], alone["control_relations"]) == (1, [])
     with pytest.raises(ExampleError, match="holds nothing that can be read"):
         inspect(base_folder, str(trees), out=out, max_words=3)
+
+
+@pytest.mark.usefixtures("unpainted")
+@pytest.mark.parametrize("name", ["tagged.conll", "tagged.txt"])
+def test_words_with_tags_have_pairs_and_entities(
+    base_folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = ["word1 B-PER", "word2 I-PER", "good O", "word3 B-<b>", "word4 I-<b>", "word5 I-<b>"]
+    file, out = tmp_path / name, tmp_path / "page.html"
+    file.write_text("\n".join(["-DOCSTART- O", "", *sentence, "", *sentence, ""]) + "\n", "utf-8")
+    found = inspect(base_folder, str(file), out=out)
+    pairs = {(each["from"], each["to"]): each for each in found["tag_pairs"]}
+    first = pairs["B-PER", "I-PER"]
+    # of the five other words one is right, always the next
+    assert (first["count"], first["chance"]) == (2, 0.2)
+    assert (first["offset"], first["offset_accuracy"]) == (1, 1.0)
+    assert np.shape(first["heads"]) == (2, 3)
+    assert first["accuracy"] == np.max(first["heads"])
+    assert [each["from"] for each in found["same_entity"]] == ["all", "<b>", "PER"]
+    assert found["same_entity"][0]["count"] == 10
+    assert len(found["control_tag_pairs"]) == len(pairs)
+    assert not found["relations"]
+    assert not found["coreference"]
+    page = out.read_text(encoding="utf-8")
+    assert "From tag to tag" in page
+    assert "Words of one entity" in page
+    assert "B-&lt;b&gt; → I-&lt;b&gt;" in page
+    assert "B-<b>" not in page
+    assert "B-PER → I-PER" in capsys.readouterr().out
+    assert inspect(base_folder, str(file), out=out, control=False)["control_tag_pairs"] == []
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_documents_with_mentions_have_coreference(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["word1 NNP (1)", "good JJ -", "word2 NNP (2)"], ["word1 PRP (1)", "bad JJ -"]
+    lines = ["#begin document (made); part 000"]
+    for sentence in rows:
+        lines += [
+            f"made 0 0 {word} {tag} - - {mark}" for word, tag, mark in map(str.split, sentence)
+        ]
+        lines.append("")
+    file, out = tmp_path / "made.conll", tmp_path / "page.html"
+    file.write_text("\n".join([*lines, "#end document"]) + "\n", encoding="utf-8")
+    found = inspect(base_folder, str(file), out=out)
+    whole, pronouns = found["coreference"]
+    assert (whole["name"], whole["count"], whole["candidates"]) == ("all", 1, 2.0)
+    assert (whole["nearest"], whole["same_word"]) == (0.0, 1.0)
+    assert pronouns["name"] == "pronoun"
+    assert [each["name"] for each in found["control_coreference"]] == ["all", "pronoun"]
+    assert {(each["from"], each["to"]) for each in found["tag_pairs"]} >= {("NNP", "JJ")}
+    assert "Coreference" in out.read_text(encoding="utf-8")
+    assert "same word" in capsys.readouterr().out
+    # one sentence has no anaphoric mention
+    assert inspect(base_folder, str(file), out=out, limit=1)["coreference"] == []
+    file.write_text("\n".join(lines).replace("(2)", "2)"), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"made\.conll:4: '2\)' has a bracket without its other"):
+        inspect(base_folder, str(file), out=out)
+    file.write_text("#begin document (made)\n\n#end document\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match="holds no sentence"):
+        inspect(base_folder, str(file), out=out)
 
 
 @pytest.mark.usefixtures("unpainted")

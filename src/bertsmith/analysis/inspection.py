@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from bertsmith.analysis.attention import LayerAttention, Scan, scan
 from bertsmith.analysis.context import WordFigures
+from bertsmith.analysis.coreference import CoreferenceFigures
 from bertsmith.analysis.distances import classical_map, head_distances
 from bertsmith.analysis.gradients import GradientFigures, attention_gradients
 from bertsmith.analysis.heads import (
@@ -30,16 +32,11 @@ from bertsmith.analysis.heads import (
     layer_sums,
 )
 from bertsmith.analysis.probes import ProbeFigures, probe, probed_sentences
-from bertsmith.analysis.relations import (
-    Parsed,
-    RelationCounts,
-    RelationFigures,
-    arcs,
-    best_words,
-)
+from bertsmith.analysis.relations import Parsed, RelationCounts, RelationFigures, arcs
 from bertsmith.analysis.sampling import Sample
 from bertsmith.analysis.similarity import Similarity
-from bertsmith.analysis.words import word_sums
+from bertsmith.analysis.tag_pairs import TagCounts, TagFigures, TaggedWords
+from bertsmith.analysis.words import best_words, word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids, Segments
 from bertsmith.network.model import Model
@@ -55,9 +52,10 @@ _FEWEST_PROBED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A text or pair as the model reads it; `parsed` is there for a sentence of a treebank.
+    """A text or pair as the model reads it.
 
-    `words` are those of a single text.
+    `parsed` is there for a sentence of a treebank, `tagged` for one whose words have tags. `words`
+    are those of a single text.
     """
 
     ids: Ids
@@ -65,6 +63,18 @@ class Item:
     line: int
     words: tuple[str, ...] = ()
     parsed: Parsed | None = None
+    tagged: TaggedWords | None = None
+
+
+class Annotated(NamedTuple):
+    """What the heads of a model find in the annotations of a file."""
+
+    relations: Sequence[RelationFigures] = ()
+    tags: TagFigures = TagFigures()
+    coreference: Sequence[CoreferenceFigures] = ()
+
+
+NOTHING = Annotated()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +108,10 @@ class Inspection:
     """The figures of a model's attention.
 
     `statistics` are (layers, heads) by name. `distances` (heads, heads) and `points` (heads, 2) are
-    of all heads, layer by layer; `map_share` is the variance that the map keeps. `control` are the
-    relations of a model with random weights, `similarity` is that to the layers of another model.
-    `uses` are of single words, to be compared with the `anisotropy` of each layer.
+    of all heads, layer by layer; `map_share` is the variance that the map keeps. `annotated` is
+    what heads find of relations, tags and coreference, `control` what those of a model with random
+    weights find. `similarity` is that to the layers of another model. `uses` are of single words,
+    to be compared with the `anisotropy` of each layer.
     """
 
     layers: int
@@ -114,8 +125,8 @@ class Inspection:
     map_share: float
     gradients: GradientFigures | None
     sample: Sequence[SampledText]
-    relations: Sequence[RelationFigures] = ()
-    control: Sequence[RelationFigures] = ()
+    annotated: Annotated = NOTHING
+    control: Annotated = NOTHING
     examples: Mapping[str, Sequence[RelationExample]]
     probes: ProbeFigures | None = None
     similarity: Similarity | None = None
@@ -139,19 +150,19 @@ def inspect_attention(
     """
     config = model.config.encoder
     statistics = HeadStatistics(config, tokenizer)
-    relations = RelationCounts(config.layers, config.heads)
+    annotations = _Annotations(model)
     kept: Sample[Item] = Sample(sample)
     read: Sample[Item] = Sample(probed)
     for window in _windows(items):
         for scanned in scan(model, encoded_items(window)):
-            _count(scanned, window, statistics, relations)
+            _count(scanned, window, statistics, annotations)
         for item in window:
             kept.add(item)
             read.add(item)
     chosen = kept.items
     closer = _Closer(model, tokenizer, chosen)
     points, share = classical_map(closer.distances)
-    figures = relations.figures()
+    found = annotations.figures()
     return Inspection(
         layers=config.layers,
         heads=config.heads,
@@ -164,8 +175,8 @@ def inspect_attention(
         map_share=share,
         gradients=attention_gradients(model, tokenizer, encoded_items(chosen)),
         sample=closer.texts,
-        relations=figures,
-        examples={each.name: closer.examples(each) for each in figures[1:]},
+        annotated=found,
+        examples={each.name: closer.examples(each) for each in found.relations[1:]},
         probes=_probes(model, read.items),
     )
 
@@ -177,14 +188,26 @@ def _probes(model: Model, items: Sequence[Item]) -> ProbeFigures | None:
     return probe(sentences) if len(sentences) >= _FEWEST_PROBED else None
 
 
-def relation_figures(model: Model, items: Iterable[Item]) -> list[RelationFigures]:
-    """Return what the heads of a model find in a treebank, and nothing else."""
-    config = model.config.encoder
-    relations = RelationCounts(config.layers, config.heads)
+class _Annotations:
+    """Counts of what heads find of the relations and the tags of words."""
+
+    def __init__(self, model: Model) -> None:
+        config = model.config.encoder
+        self.relations = RelationCounts(config.layers, config.heads)
+        self.tags = TagCounts(config.layers, config.heads)
+
+    def figures(self) -> Annotated:
+        """Return what was counted."""
+        return Annotated(relations=self.relations.figures(), tags=self.tags.figures())
+
+
+def annotation_figures(model: Model, items: Iterable[Item]) -> Annotated:
+    """Return what the heads of a model find of relations and tags, and nothing else."""
+    annotations = _Annotations(model)
     for window in _windows(items):
         for scanned in scan(model, encoded_items(window)):
-            _count(scanned, window, None, relations)
-    return relations.figures()
+            _count(scanned, window, None, annotations)
+    return annotations.figures()
 
 
 def _windows(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -202,21 +225,30 @@ def _count(
     scanned: Scan,
     items: Sequence[Item],
     statistics: HeadStatistics | None,
-    relations: RelationCounts,
+    annotations: _Annotations,
 ) -> None:
     """Count one block."""
     batch, block = scanned.batch, scanned.block
-    parsed = [each for unit in scanned.units.tolist() if (each := items[unit].parsed)]
+    units = scanned.units.tolist()
+    parsed = [each for unit in units if (each := items[unit].parsed)]
+    tagged = [each for unit in units if (each := items[unit].tagged)]
     assert len(parsed) in (0, block.sequences), "sentences of a treebank, or other texts"
+    assert len(tagged) in (0, block.sequences), "sentences with tags, or other texts"
     roles = None if statistics is None else statistics.block(batch, block)
-    if parsed:
-        found = relations.block(parsed)
-        sums = word_sums(block, [each.split for each in parsed], batch.ids.device)
+    splits = [each.split for each in parsed or tagged]
+    sums = word_sums(block, splits, batch.ids.device) if splits else None
+    arcs_of_block = annotations.relations.block(parsed) if parsed else None
+    tags_of_block = annotations.tags.block(tagged) if tagged else None
     for layer in scanned.layers:
         if statistics is not None and roles is not None:
             statistics.add(layer, batch, block, roles)
-        if parsed:
-            relations.add(found, layer.layer, best_words(layer.weights, sums))
+        if sums is None:
+            continue
+        best = best_words(layer.weights, sums)
+        if arcs_of_block is not None:
+            annotations.relations.add(arcs_of_block, layer.layer, best)
+        if tags_of_block is not None:
+            annotations.tags.add(tags_of_block, layer.layer, best)
 
 
 class _Closer:

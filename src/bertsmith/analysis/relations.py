@@ -14,17 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from bertsmith.analysis.attention import Scan
-from bertsmith.analysis.words import (
-    SplitWords,
-    WordSums,
-    most_attended,
-    split_words,
-    word_attention,
-    word_sums,
-)
+from bertsmith.analysis.best_heads import Counts, held_out_share
+from bertsmith.analysis.words import SplitWords, split_words
 from bertsmith.text.treebank import Tree
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -33,8 +25,6 @@ ALL = "all"
 LEFT_OUT = frozenset({"punct", "root"})
 TO_HEAD, TO_DEPENDENT = 0, 1
 DIRECTIONS = ("to head", "to dependent")
-
-Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +134,11 @@ class RelationCounts:
 def _figures(name: str, hits: Counts, words: Counts, offsets: Counter[int]) -> RelationFigures:
     total = int(words.sum())
     offset, found = min(offsets.items(), key=lambda item: (-item[1], abs(item[0]), item[0]))
-    # the best head of each half, scored on the other
-    others = sum(hits[1 - half].flat[hits[half].argmax()] for half in (0, 1) if words[half])
-    scored = sum(int(words[1 - half]) for half in (0, 1) if words[half])
     return RelationFigures(
         name=name,
         count=total,
         accuracy=hits.sum(0) / total,
-        held_out=float(others) / scored if scored else float("nan"),
+        held_out=held_out_share(hits, words),
         offset=offset,
         offset_accuracy=found / total,
     )
@@ -180,19 +167,3 @@ def parsed_trees(
             continue
         yield Parsed(tree=tree, split=split, number=number)
         number += 1
-
-
-def attended_words(scanned: Scan, sentences: Sequence[SplitWords]) -> Iterator[NDArray[np.int64]]:
-    """Yield for each layer the word that each word attends to most, (sequences, heads, words).
-
-    `sentences` are those of the block.
-    """
-    sums = word_sums(scanned.block, sentences, scanned.batch.ids.device)
-    for layer in scanned.layers:
-        yield best_words(layer.weights, sums)
-
-
-def best_words(weights: Tensor, sums: WordSums) -> NDArray[np.int64]:
-    """Return the word each word attends to most, (sequences, heads, words)."""
-    found: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
-    return found

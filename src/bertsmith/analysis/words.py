@@ -85,3 +85,9 @@ def most_attended(words: Tensor, sums: WordSums) -> Tensor:
     size = words.shape[-1]
     itself = torch.eye(size, dtype=torch.bool, device=words.device)
     return attended.masked_fill(itself, -1.0).argmax(-1)
+
+
+def best_words(weights: Tensor, sums: WordSums) -> NDArray[np.int64]:
+    """Return the word each word attends to most, (sequences, heads, words)."""
+    found: NDArray[np.int64] = most_attended(word_attention(weights, sums), sums).cpu().numpy()
+    return found

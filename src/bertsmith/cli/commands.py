@@ -301,8 +301,10 @@ def serve(config: ServeConfig) -> None:
 def inspect(config: InspectConfig) -> object:
     """Show what the attention heads of a model do over your text, as a page of figures.
 
-    With a dependency treebank (CoNLL-U) also which heads find which relations between words, beside
-    the best fixed offset and a model with random weights. Memory does not grow with the text.
+    A dependency treebank (CoNLL-U) also shows which heads find which relations between words; words
+    with tags, which heads attend from tag to tag and within entities; documents with coreference,
+    which heads find antecedents. All are compared with simple rules and with random weights. Memory
+    does not grow with the text.
     """
     from bertsmith.recipes.inspect.recipe import inspect as recipe
 
@@ -507,6 +509,7 @@ COMMANDS: dict[str, Command] = {
         examples=(
             "run/model texts.txt --out heads.html",
             "run/model treebank.conllu --out relations.html --max-words 40",
+            "run/model entities.conll --out entities.html",
         ),
     ),
     "completion": Command(config=CompletionConfig, run=completion, examples=("bash",)),

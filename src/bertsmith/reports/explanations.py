@@ -37,7 +37,8 @@ LEGEND = (
     "Blue words speak for the answer, orange and underlined ones against it; the stronger the "
     "colour, the larger the share, compared with the largest of the text by the same method. A "
     "frame marks the words that the answer consists of. Below each text the largest shares stand "
-    "in figures; every word tells its own when pointed at."
+    "in figures, and all of them in a list that can be opened; a word tells its own when pointed "
+    "at."
 )
 
 
@@ -49,6 +50,7 @@ def add_explanations(report: Report, answers: Sequence[ShownAnswer]) -> None:
         body += f"<h3>{number}: {_safe(each.answer)}</h3>"
         body += "".join(_shaded(each, method, shares) for method, shares in each.shares.items())
         body += f'<p class="note">{_safe(each.note)}</p>' if each.note else ""
+        body += _all_shares(number, each)
     report.section("Answers", body)
 
 
@@ -66,6 +68,22 @@ def _shaded(answer: ShownAnswer, method: str, shares: Sequence[float]) -> str:
     return (
         f'<p class="note">{_safe(method)}</p><p>{" ".join(marks)}</p>'
         f'<p class="note">largest shares: {_safe(told) or "none"}</p>'
+    )
+
+
+def _all_shares(number: int, answer: ShownAnswer) -> str:
+    """Return every share of an answer as a table, to be opened: for those who see no colours."""
+    header = "".join(f'<th scope="col">{_safe(method)}</th>' for method in answer.shares)
+    rows = ""
+    for word, *shares in zip(answer.words, *answer.shares.values(), strict=True):
+        own = " (of the answer)" if word.own else ""
+        cells = "".join(f'<td class="number">{share:+.4g}</td>' for share in shares)
+        rows += f'<tr><th scope="row">{_safe(word.text)}{own}</th>{cells}</tr>'
+    name = f"all shares of answer {number}"
+    return (
+        f'<details><summary>All shares</summary><div class="wide" role="region" tabindex="0" '
+        f'aria-label="{name}"><table aria-label="{name}"><thead><tr><th scope="col">word</th>'
+        f"{header}</tr></thead><tbody>{rows}</tbody></table></div></details>"
     )
 
 

@@ -20,6 +20,7 @@ from bertsmith.analysis.inspection import Inspection
 from bertsmith.analysis.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.core import VERSION
 from bertsmith.core.printable import counted, json_text, printable
+from bertsmith.reports.annotations import annotation_numbers, annotation_sections
 from bertsmith.reports.drawing import (
     Drawing,
     grouped_bars,
@@ -57,9 +58,11 @@ def as_json(found: Inspection) -> dict[str, Any]:
             "cls": plain(found.gradients.of("cls"), 12),
             "all": plain(found.gradients.of("all"), 12),
         },
-        "relations": [_relation(each) for each in found.relations],
+        "relations": [_relation(each) for each in found.annotated.relations],
+        **annotation_numbers(found.annotated),
         **layer_numbers(found),
-        "control_relations": [_relation(each) for each in found.control],
+        "control_relations": [_relation(each) for each in found.control.relations],
+        **{f"control_{k}": v for k, v in annotation_numbers(found.control).items()},
         "sample": [
             {
                 "line": text.line,
@@ -101,9 +104,11 @@ class InspectionPage:
         self._model, self._file = model, file
         self._heads()
         self._panels()
-        if found.relations:
+        if found.annotated.relations:
             self._relations()
             self._sentences()
+        for title, content in annotation_sections(found, self._figure):
+            self._section(title, content)
         self._tokens()
         self._map()
         self._gradients()
@@ -206,8 +211,8 @@ class InspectionPage:
             "number, and its attention in one of them.</p>"
             '<div class="controls"><span><label for="statistic">Shown</label>'
             f'<select id="statistic">{options}</select></span> <span id="unit"></span></div>'
-            f'<div class="wide"><table class="grid" id="grid"><thead><tr><td></td>{header}</tr>'
-            f"</thead><tbody>{rows}</tbody></table></div>"
+            '<div class="wide"><table class="grid" id="grid" aria-label="heads by layer">'
+            f"<thead><tr><td></td>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
             f'<p class="note">{safe(self._extremes())}</p>'
             '<h3 id="head-title"></h3><ul class="facts" id="facts"></ul>'
             '<h3 id="texts-title"></h3><ol class="texts" id="texts"></ol>'
@@ -254,8 +259,9 @@ class InspectionPage:
 
     def _relations(self) -> None:
         found = self._found
-        control = {each.name: each for each in found.control}
-        shown = found.relations[: _RELATIONS + 1]
+        relations = found.annotated.relations
+        control = {each.name: each for each in found.control.relations}
+        shown = relations[: _RELATIONS + 1]
         series = {
             "best head": [each.best_accuracy for each in shown],
             "best fixed offset": [each.offset_accuracy for each in shown],
@@ -281,11 +287,12 @@ class InspectionPage:
             "right one. Clark et al. 2019, section 4.2; punctuation and the root are left out."
         )
         figure = self._figure("relations", drawing, "relations found by heads", words)
-        rows = "".join(self._relation_row(each, control) for each in found.relations)
+        rows = "".join(self._relation_row(each, control) for each in relations)
         last = '<th scope="col" class="number">random weights</th>' if control else ""
         table = (
-            '<div class="wide" role="region" tabindex="0" aria-label="relations"><table><thead>'
-            '<tr><th scope="col">relation</th><th scope="col" class="number">words</th>'
+            '<div class="wide" role="region" tabindex="0" aria-label="relations">'
+            '<table aria-label="relations"><thead><tr>'
+            '<th scope="col">relation</th><th scope="col" class="number">words</th>'
             '<th scope="col">best head</th><th scope="col" class="number">finds</th>'
             '<th scope="col" class="number">chosen on the other half</th>'
             '<th scope="col" class="number">best offset</th>'
@@ -317,7 +324,8 @@ class InspectionPage:
         return f"<tr>{''.join(cells)}</tr>"
 
     def _sentences(self) -> None:
-        named = [each.name for each in self._found.relations[1:] if self._found.examples[each.name]]
+        relations, examples = self._found.annotated.relations, self._found.examples
+        named = [each.name for each in relations[1:] if examples[each.name]]
         if not named:
             return
         options = "".join(f"<option>{safe(name)}</option>" for name in named)
@@ -345,7 +353,8 @@ class InspectionPage:
                 f'<td class="number">{100 * each.attention.max():.1f} %</td></tr>'
             )
         table = (
-            '<div class="wide" role="region" tabindex="0" aria-label="tokens"><table><thead><tr>'
+            '<div class="wide" role="region" tabindex="0" aria-label="tokens">'
+            '<table aria-label="tokens"><thead><tr>'
             '<th scope="col">token</th><th scope="col" class="number">share of the tokens</th>'
             '<th scope="col" class="number">share of the attention</th>'
             '<th scope="col" class="number">ratio</th>'

@@ -321,7 +321,8 @@ class Report:
         for row in rows:
             cells = zip(row, kinds, strict=True)
             body += f"<tr>{''.join(f'<td{kind}>{_shown(cell)}</td>' for cell, kind in cells)}</tr>"
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rest = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = f'<table aria-label="{_safe(title)}">{rest}'
         self._add(title, _wide(title, table) + _note(note), long=len(rows) > 25)
 
     def confusion(

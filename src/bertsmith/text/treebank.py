@@ -12,7 +12,10 @@ from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile
 
 _WIDTH = 10
-_WORD, _TAG, _HEAD, _RELATION = 1, 3, 6, 7
+_WORD, _TAG, _HEAD, _RELATION, _MISC = 1, 3, 6, 7, 9
+_DOCUMENT = "# newdoc"
+ENTITY = "Entity"
+"""The name of the brackets of mentions in the last column."""
 _LONGEST_SENTENCE = 100_000
 
 
@@ -22,7 +25,8 @@ class Tree:
 
     `heads` has the index of each word's head, -1 for the root; `relations` are without subtypes
     (``nsubj`` for ``nsubj:pass``), `tags` the universal parts of speech. `source` and `line` (from
-    1) locate the first word.
+    1) locate the first word; `document` counts the ``# newdoc`` before it. `marks` are the
+    brackets of the mentions that begin and end at each word (``Entity=`` in the last column).
     """
 
     words: tuple[str, ...]
@@ -31,6 +35,8 @@ class Tree:
     relations: tuple[str, ...]
     source: str
     line: int
+    document: int = 0
+    marks: tuple[str, ...] = ()
 
 
 def read_trees(path: Path, encoding: str = "auto") -> Iterator[Tree]:
@@ -41,23 +47,25 @@ def read_trees(path: Path, encoding: str = "auto") -> Iterator[Tree]:
     """
     file = TextFile(path, ExampleError, encoding)
     empty = True
-    for lines in _sentences(file):
-        yield _tree(file, lines)
+    for document, lines in _sentences(file):
+        yield _tree(file, lines, document)
         empty = False
     if empty:
         raise file.fault("holds no sentence", None, "give a treebank in CoNLL-U")
 
 
-def _sentences(file: TextFile) -> Iterator[list[tuple[int, list[str]]]]:
-    """Yield the lines of words, as numbered cells, of each sentence."""
+def _sentences(file: TextFile) -> Iterator[tuple[int, list[tuple[int, list[str]]]]]:
+    """Yield the number of the document and the words, as numbered cells, of each sentence."""
     words: list[tuple[int, list[str]]] = []
+    document = 0
     for line, text in file.lines():
         if not text.strip():
             if words:
-                yield words
+                yield document, words
             words = []
             continue
         if text.startswith("#"):
+            document += text.startswith(_DOCUMENT)
             continue
         cells = text.split("\t")
         if len(cells) != _WIDTH:
@@ -72,10 +80,10 @@ def _sentences(file: TextFile) -> Iterator[list[tuple[int, list[str]]]]:
             what = f"no empty line in {counted(len(words), 'line')}"
             raise file.fault(what, line, "put an empty line after each sentence")
     if words:
-        yield words
+        yield document, words
 
 
-def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]]) -> Tree:
+def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]], document: int) -> Tree:
     words, heads = [], []
     for number, (line, cells) in enumerate(lines, 1):
         if int(cells[0]) != number:
@@ -97,4 +105,12 @@ def _tree(file: TextFile, lines: Sequence[tuple[int, list[str]]]) -> Tree:
         relations=tuple(cells[_RELATION].partition(":")[0] for _, cells in lines),
         source=str(file.path),
         line=lines[0][0],
+        document=document,
+        marks=tuple(_marks(cells[_MISC]) for _, cells in lines),
     )
+
+
+def _marks(cell: str) -> str:
+    """Return the brackets of mentions in the last column."""
+    parts = (part.partition("=") for part in cell.split("|"))
+    return next((value for name, _, value in parts if name == ENTITY), "")

@@ -1,4 +1,4 @@
-"""Texts, pairs of texts and trees as what the model reads."""
+"""Texts, pairs of texts, trees, tagged sentences and documents as what the model reads."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from bertsmith.analysis.coreference import Passage, passages
 from bertsmith.analysis.inspection import Item
 from bertsmith.analysis.relations import parsed_trees
+from bertsmith.analysis.tag_pairs import TaggedWords
+from bertsmith.analysis.words import split_words
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import Bar
@@ -16,13 +19,23 @@ from bertsmith.engine.predictor import text_length, windows
 from bertsmith.network.config import EncoderConfig
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.predict.rows import Texts
-from bertsmith.text.config import Columns
+from bertsmith.text.config import USUAL_TAGS, Columns
+from bertsmith.text.coreference import (
+    Layout,
+    MarkedDocument,
+    MarkedSentence,
+    coreference_layout,
+    read_coreference,
+)
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
+from bertsmith.text.examples.recognising import columns_of_tags
 from bertsmith.text.opening import kind_of
 from bertsmith.text.treebank import Tree, read_trees
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _ROWS = 512
+_TAGGED = (".conll", ".bio", ".iob", ".iob2", ".bioes")
 
 
 def is_treebank(file: str) -> bool:
@@ -37,18 +50,40 @@ def words_in(text: str) -> Iterator[str]:
 
 
 class Corpus:
-    """The texts or sentences to inspect; `cut` were shortened, `left_out` are too long."""
+    """The texts or sentences to inspect; `cut` were shortened, `left_out` are too long.
+
+    `layout` says how mentions of coreference are written, where there are some.
+    """
 
     def __init__(self, config: InspectConfig, tokenizer: Tokenizer, encoder: EncoderConfig) -> None:
         self._config, self._tokenizer = config, tokenizer
         self._longest = min(config.max_length or encoder.longest, encoder.longest)
+        self._columns = Columns(**config.columns.to_dict())
+        self._path = Path(config.file)
         self.treebank = is_treebank(config.file)
+        self.layout = None if config.file == "-" else coreference_layout(self._path)
+        self.tagged = self.layout == "conll-2012" or (not self.treebank and self._has_tags())
         self.cut = self.left_out = 0
+
+    def _has_tags(self) -> bool:
+        """Return whether a file has a word and its tags a line, by its name or its beginning."""
+        tags, kind = self._config.tags, kind_of(self._path)
+        if self._config.file == "-":
+            return False
+        if tags != USUAL_TAGS or kind in _TAGGED:
+            return True
+        if kind != ".txt":
+            return False
+        joined = joining_sign(self._path, tags, self._columns.encoding) is not None
+        return joined or columns_of_tags(self._path, self._columns) is not None
 
     def items(self, bar: Bar | None = None) -> Iterator[Item]:
         """Read the file; raises `ExampleError` for what cannot be read or holds nothing."""
         self.cut = self.left_out = 0
-        found = self._trees() if self.treebank else self._texts()
+        if self.treebank:
+            found = self._trees()
+        else:
+            found = self._sentences() if self.tagged else self._texts()
         number = 0
         for number, item in enumerate(islice(found, self._config.limit), 1):
             if bar is not None:
@@ -67,19 +102,61 @@ class Corpus:
                 self.left_out += 1
                 continue
             split = parsed.split
+            tagged = TaggedWords(split, parsed.tree.tags, parsed.number)
             yield Item(ids=split.ids, segments=split.segments, line=parsed.tree.line,
-                       words=parsed.tree.words, parsed=parsed)  # fmt: skip
+                       words=parsed.tree.words, parsed=parsed, tagged=tagged)  # fmt: skip
 
-    def _fits(self, tree: Tree) -> bool:
-        """Return whether a tree has two words or more, and not too many; long ones are counted."""
+    def _fits(self, sentence: Tree | MarkedSentence) -> bool:
+        """Return whether there are two words or more, and not too many; long ones are counted."""
         most = self._config.max_words
-        too_long = most is not None and len(tree.words) > most
+        too_long = most is not None and len(sentence.words) > most
         self.left_out += too_long
-        return len(tree.words) > 1 and not too_long
+        return len(sentence.words) > 1 and not too_long
+
+    def _sentences(self) -> Iterator[Item]:
+        """Yield sentences whose words have tags."""
+        number = 0
+        for sentence in filter(self._fits, self._marked()):
+            split = split_words(self._tokenizer, sentence.words, self._longest)
+            if split is None:
+                self.left_out += 1
+                continue
+            tagged = TaggedWords(split, sentence.tags, number)
+            number += 1
+            yield Item(ids=split.ids, segments=split.segments, line=sentence.line,
+                       words=sentence.words, tagged=tagged)  # fmt: skip
+
+    def _marked(self) -> Iterator[MarkedSentence]:
+        """Yield the sentences of a file with tags, those of documents too."""
+        if self.layout is not None:
+            for document in read_coreference(self._path, self.layout):
+                yield from document.sentences
+            return
+        for each in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
+            words = tuple(each.text[begin:end] for begin, end in each.words)
+            yield MarkedSentence(words=words, tags=each.tags or (), line=each.line)
+
+    def passages(self) -> Iterator[Passage]:
+        """Yield documents in passages that the model can read, where there are mentions."""
+        if self.layout is None:
+            return
+        documents = self._documents(self.layout)
+        for passage in passages(documents, self._tokenizer, self._longest):
+            if passage is not None:
+                yield passage
+
+    def _documents(self, layout: Layout) -> Iterator[MarkedDocument]:
+        """Yield documents of as many sentences as are wanted."""
+        rest = self._config.limit
+        for document in read_coreference(self._path, layout):
+            sentences = document.sentences[:rest]
+            yield MarkedDocument(sentences=sentences, mentions=document.mentions)
+            rest = None if rest is None else rest - len(sentences)
+            if rest == 0:
+                return
 
     def _texts(self) -> Iterator[Item]:
-        columns = Columns(**self._config.columns.to_dict())
-        texts: Iterable[Example] = Texts(self._config.file, columns)
+        texts: Iterable[Example] = Texts(self._config.file, self._columns)
         # no more is read than is wanted
         texts = islice(texts, self._config.limit)
         for window in windows(texts, _ROWS, text_length):

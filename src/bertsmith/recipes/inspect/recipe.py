@@ -8,19 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.analysis.context import UseCollector, WordFigures, anisotropy, describe_uses
-from bertsmith.analysis.inspection import Inspection, Item, inspect_attention, relation_figures
+from bertsmith.analysis.coreference import coreference_figures
+from bertsmith.analysis.inspection import (
+    NOTHING,
+    Annotated,
+    Inspection,
+    Item,
+    annotation_figures,
+    inspect_attention,
+)
 from bertsmith.analysis.similarity import compare_layers
+from bertsmith.analysis.tag_pairs import PairFigures
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import made_folder
 from bertsmith.core.log import Table, progress, say
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import new_file
-from bertsmith.core.printable import counted, json_text, model_name
+from bertsmith.core.printable import counted, json_text, model_name, printable
 from bertsmith.engine.devices import device_named
 from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.inspect.config import InspectConfig
 from bertsmith.recipes.inspect.corpus import Corpus, is_treebank
+from bertsmith.reports.annotations import pair_name
 from bertsmith.reports.inspection import InspectionPage, as_json
 from bertsmith.reports.page import require_matplotlib
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -53,10 +63,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
             probed=config.probes,
         )
     notes = _notes(found, corpus)
-    if corpus.treebank and config.control:
-        random = build_model(model.config, seed=0).eval().to(model.device)
-        with progress("random weights", found.texts, "texts") as bar:
-            found = replace(found, control=relation_figures(random, corpus.items(bar)))
+    found = _with_annotations(found, model, corpus, control=config.control)
     if other is not None:
         similarity = compare_layers((model, tokenizer), other, passing.texts)
         found = replace(found, similarity=similarity)
@@ -77,6 +84,27 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         _show(found)
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
+
+
+def _with_annotations(
+    found: Inspection, model: Model, corpus: Corpus, *, control: bool
+) -> Inspection:
+    """Return an inspection with coreference, and with what random weights find."""
+    found = replace(found, annotated=_with_coreference(found.annotated, model, corpus))
+    if not control or found.annotated == NOTHING:
+        return found
+    random = build_model(model.config, seed=0).eval().to(model.device)
+    with progress("random weights", found.texts, "texts") as bar:
+        annotated = annotation_figures(random, corpus.items(bar))
+    return replace(found, control=_with_coreference(annotated, random, corpus))
+
+
+def _with_coreference(annotated: Annotated, model: Model, corpus: Corpus) -> Annotated:
+    if corpus.layout is None:
+        return annotated
+    with progress("coreference", None, "passages") as bar:
+        figures = coreference_figures(model, corpus.passages(), bar)
+    return annotated._replace(coreference=figures)
 
 
 def _opened(folder: Path, device: str) -> tuple[Model, Tokenizer]:
@@ -126,6 +154,11 @@ def _notes(found: Inspection, corpus: Corpus) -> list[str]:
             "Words come from the treebank. Attention to a word is the sum over its pieces, "
             "attention from a word the mean over them. Relations are without subtypes."
         )
+    if corpus.tagged:
+        notes.append(
+            "Words are those of the file. Attention to a word is the sum over its pieces, "
+            "attention from a word the mean over them."
+        )
     if corpus.cut:
         notes.append(f"{counted(corpus.cut, 'text')} had more tokens than are read, and were cut.")
     if corpus.left_out:
@@ -148,10 +181,24 @@ def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
 def _show(found: Inspection) -> None:
     """Print the relations of a treebank, or else what each layer attends to."""
     table = Table()
-    if found.relations:
+    annotated = found.annotated
+    if annotated.coreference:
+        _show_shares(
+            ("mentions", "asked", "best head", "finds", "nearest", "same word"),
+            (
+                (each.name, each.count, each.best, each.best_accuracy, each.nearest, each.same_word)
+                for each in annotated.coreference
+            ),
+        )
+    if annotated.tags.entities and not annotated.relations:
+        _show_pairs("entities", annotated.tags.entities)
+    if annotated.tags.pairs and not annotated.relations:
+        _show_pairs("tags", annotated.tags.pairs)
+        return
+    if annotated.relations:
         for name in ("relation", "words", "best head", "finds", "best offset", "finds"):
             table.add_column(name, justify="left" if name == "relation" else "right")
-        for each in found.relations[: _SHOWN + 1]:
+        for each in annotated.relations[: _SHOWN + 1]:
             _, layer, head = each.best
             table.add_row(
                 each.name, f"{each.count:,}", f"{layer}-{head}",
@@ -168,4 +215,27 @@ def _show(found: Inspection) -> None:
         shares = [f"{100 * found.statistics[name][layer].mean():.1f} %" for name in names]
         others = [f"{found.statistics[name][layer].mean():.2f}" for name in ("entropy", "distance")]
         table.add_row(str(layer + 1), *shares, *others)
+    print_table(table)
+
+
+def _show_pairs(title: str, pairs: Sequence[PairFigures]) -> None:
+    """Print what heads find of pairs of tags, or of the words of entities."""
+    _show_shares(
+        (title, "words", "best head", "finds", "chance", "best offset"),
+        (
+            (pair_name(each), each.count, each.best, each.best_accuracy, each.chance,
+             each.offset_accuracy)
+            for each in pairs[:_SHOWN]
+        ),
+    )  # fmt: skip
+
+
+def _show_shares(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Print rows of a name, a count, a head, and shares."""
+    table = Table()
+    for name in names:
+        table.add_column(name, justify="left" if name == names[0] else "right")
+    for name, count, (layer, head), *shares in rows:
+        percents = (f"{100 * share:.1f} %" for share in shares)
+        table.add_row(printable(name), f"{count:,}", f"{layer}-{head}", *percents)
     print_table(table)

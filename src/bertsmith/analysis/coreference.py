@@ -1,0 +1,217 @@
+"""Heads against coreference (Clark et al. 2019, section 4.3).
+
+Of each mention whose passage has an earlier mention of the same thing, the head word is asked: to
+which of the head words of earlier mentions does it attend most, and is that a mention of the same?
+This is compared with choosing the nearest earlier mention, and the nearest one with the same head
+word (the nearest at all where there is none).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.analysis.attention import scan
+from bertsmith.analysis.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.words import SplitWords, split_words, word_attention, word_sums
+from bertsmith.batches.examples import EncodedExamples
+from bertsmith.core.log import Bar
+from bertsmith.network.model import Model
+from bertsmith.text.coreference import Kind, MarkedDocument, Mention
+from bertsmith.tokens.tokenizer import Tokenizer
+
+ALL = "all"
+"""The name under which mentions of all kinds are counted together."""
+KINDS: tuple[Kind, ...] = ("pronoun", "proper", "nominal")
+_PASSAGES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Sentences of a document that are read at once; `mentions` are those that lie in it whole."""
+
+    split: SplitWords
+    words: tuple[str, ...]
+    mentions: tuple[Mention, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An anaphoric mention: its head word, the head words before it, and which of them are right.
+
+    `candidates` rise.
+    """
+
+    word: int
+    kind: Kind
+    candidates: Counts
+    right: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreferenceFigures:
+    """What heads find: of `count` mentions the share whose most attended candidate is right.
+
+    `accuracy` is (layers, heads); `nearest` and `same_word` are the shares of the two rules, and
+    `candidates` the mean number of candidates.
+    """
+
+    name: str
+    count: int
+    accuracy: NDArray[np.float64]
+    held_out: float
+    nearest: float
+    same_word: float
+    candidates: float
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Layer and head, from 1, with the highest share."""
+        return best_head(self.accuracy)
+
+    @property
+    def best_accuracy(self) -> float:
+        """The share of the best head."""
+        return float(self.accuracy.max())
+
+
+def passages(
+    documents: Iterable[MarkedDocument], tokenizer: Tokenizer, longest: int
+) -> Iterator[Passage | None]:
+    """Yield whole sentences of documents, as many at once as fit; None for one that is too long."""
+    number = 0
+    room = longest - tokenizer.specials_around(pair=False)
+    for document in documents:
+        first = begin = used = 0
+        for sentence in document.sentences:
+            pieces = len(tokenizer.encode_spans(" ".join(sentence.words), specials_in_text=False))
+            if used and used + pieces > room:
+                yield _passage(document, tokenizer, (begin, first), number, longest)
+                number, begin, used = number + 1, first, 0
+            used, first = used + pieces, first + len(sentence.words)
+        if used:
+            yield _passage(document, tokenizer, (begin, first), number, longest)
+            number += 1
+
+
+def _passage(
+    document: MarkedDocument, tokenizer: Tokenizer, span: tuple[int, int], number: int, longest: int
+) -> Passage | None:
+    begin, end = span
+    words = tuple(word for each in document.sentences for word in each.words)[begin:end]
+    split = split_words(tokenizer, words, longest)
+    if split is None:
+        return None
+    mentions = tuple(
+        each._replace(begin=each.begin - begin, end=each.end - begin, head=each.head - begin)
+        for each in document.mentions
+        if begin <= each.begin and each.end <= end
+    )
+    return Passage(split=split, words=words, mentions=mentions, number=number)
+
+
+def anaphors(passage: Passage) -> Iterator[Asked]:
+    """Yield the mentions with an earlier one of the same; words without tokens take no part."""
+    there = set(passage.split.owner.tolist())
+    mentions = sorted((each for each in passage.mentions if each.head in there), key=_by_head)
+    for each in mentions:
+        before = [other for other in mentions if other.head < each.head]
+        right = {other.head for other in before if other.entity == each.entity}
+        if right:
+            candidates = sorted({other.head for other in before})
+            marks = np.array([word in right for word in candidates])
+            yield Asked(each.head, each.kind, np.array(candidates, np.int64), marks)
+
+
+def _by_head(mention: Mention) -> tuple[int, int, int]:
+    return mention.head, mention.begin, mention.end
+
+
+class _Counts:
+    """Counts of mentions by kind, the first row being all of them."""
+
+    def __init__(self, layers: int, heads: int) -> None:
+        rows = 1 + len(KINDS)
+        self._hits = np.zeros((rows, 2, layers, heads), np.int64)
+        self._words = np.zeros((rows, 2), np.int64)
+        self._rules: list[Counter[str]] = [Counter() for _ in range(rows)]
+
+    def ask(self, passage: Passage, asked: Asked) -> None:
+        """Count a mention, and whether the two rules are right."""
+        words = [passage.words[word].casefold() for word in asked.candidates]
+        same = [n for n, word in enumerate(words) if word == passage.words[asked.word].casefold()]
+        for row in (0, 1 + KINDS.index(asked.kind)):
+            self._words[row, passage.number % 2] += 1
+            self._rules[row]["nearest"] += int(asked.right[-1])
+            self._rules[row]["same_word"] += int(asked.right[same[-1] if same else -1])
+            self._rules[row]["candidates"] += len(words)
+
+    def answer(self, passage: Passage, asked: Asked, layer: int, right: NDArray[np.bool_]) -> None:
+        """Count for which heads of a layer, (heads,), the most attended candidate is right."""
+        for row in (0, 1 + KINDS.index(asked.kind)):
+            self._hits[row, passage.number % 2, layer - 1] += right
+
+    def figures(self) -> list[CoreferenceFigures]:
+        """Return all mentions, and then each kind that there is."""
+        found = []
+        for name, hits, words, rules in zip(
+            (ALL, *KINDS), self._hits, self._words, self._rules, strict=True
+        ):
+            if not (total := int(words.sum())):
+                continue
+            found.append(
+                CoreferenceFigures(
+                    name=name,
+                    count=total,
+                    accuracy=hits.sum(0) / total,
+                    held_out=held_out_share(hits, words),
+                    nearest=rules["nearest"] / total,
+                    same_word=rules["same_word"] / total,
+                    candidates=rules["candidates"] / total,
+                )
+            )
+        return found
+
+
+def coreference_figures(
+    model: Model, found: Iterable[Passage], bar: Bar | None = None
+) -> list[CoreferenceFigures]:
+    """Return what the heads of a model find in passages; nothing without an anaphoric mention."""
+    config = model.config.encoder
+    counts = _Counts(config.layers, config.heads)
+    rest = iter(found)
+    while window := list(islice(rest, _PASSAGES)):
+        asked = [list(anaphors(each)) for each in window]
+        for passage, own in zip(window, asked, strict=True):
+            for each in own:
+                counts.ask(passage, each)
+        _answer(model, window, asked, counts)
+        if bar is not None:
+            bar.advance(len(window))
+    return counts.figures()
+
+
+def _answer(
+    model: Model,
+    window: Sequence[Passage],
+    asked: Sequence[Sequence[Asked]],
+    counts: _Counts,
+) -> None:
+    """Count what the heads find in some passages."""
+    splits = [each.split for each in window]
+    encoded = EncodedExamples.of([each.ids for each in splits], [each.segments for each in splits])
+    for scanned in scan(model, encoded):
+        units = scanned.units.tolist()
+        sums = word_sums(scanned.block, [splits[unit] for unit in units], scanned.batch.ids.device)
+        for layer in scanned.layers:
+            words = word_attention(layer.weights, sums).cpu().numpy()
+            for row, unit in enumerate(units):
+                for each in asked[unit]:
+                    attended = words[row, :, each.word][:, each.candidates].argmax(-1)
+                    counts.answer(window[unit], each, layer.layer, each.right[attended])

@@ -1,0 +1,249 @@
+"""Heads against tags: does a word of one tag attend most to one of another, or of its own entity?
+
+For each pair of tags, the words of the first tag are counted in whose sentence there is another
+word of the second, and the share of them whose most attended word has it. With tags of entities
+(B-PER, I-PER), words of entities of several words are counted too, and the share that attends most
+to another word of the same entity; words outside of entities take no part. Both are compared with
+chance, a word drawn from the other words of the sentence, and with the best fixed offset: always
+the next word, always the one before, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsmith.analysis.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.words import SplitWords
+from bertsmith.text.examples.tagged import entity_spans, names_entities
+
+ALL = "all"
+"""The name under which the entities of all types are counted together."""
+SAME = "same entity"
+"""What words of an entity are wanted to attend to."""
+OUTSIDE = "O"
+_BLANK = "_"
+_MOST_TAGS = 100
+_MOST_PAIRS = 200
+_REACH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedWords:
+    """A sentence that the model can read, the tag of each word, and its number in the file."""
+
+    split: SplitWords
+    tags: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Tags and entities of the words of a block, (sequences, words); -1 where there is none."""
+
+    tag: Counts
+    entity: Counts
+    kind: Counts
+    half: Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFigures:
+    """What heads find: of `count` words the share whose most attended word is one `wanted`.
+
+    `accuracy` is (layers, heads). `chance` is the share that a word drawn from the others of the
+    sentence would have, `offset_accuracy` that of the best fixed `offset`.
+    """
+
+    asked: str
+    wanted: str
+    count: int
+    accuracy: NDArray[np.float64]
+    held_out: float
+    chance: float
+    offset: int
+    offset_accuracy: float
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Layer and head, from 1, with the highest share."""
+        return best_head(self.accuracy)
+
+    @property
+    def best_accuracy(self) -> float:
+        """The share of the best head."""
+        return float(self.accuracy.max())
+
+
+class TagFigures(NamedTuple):
+    """What heads find of pairs of tags, the commonest first, and of the words of one entity."""
+
+    pairs: Sequence[PairFigures] = ()
+    entities: Sequence[PairFigures] = ()
+
+
+class _Tally:
+    """Counts of words by what is asked and wanted; grows with the number of tags."""
+
+    def __init__(self, layers: int, heads: int) -> None:
+        self.hits = np.zeros((0, 0, 2, layers, heads), np.int64)
+        self.words = np.zeros((0, 0, 2), np.int64)
+        self.chance = np.zeros((0, 0))
+        self.offsets = np.zeros((0, 0, 2 * _REACH + 1), np.int64)
+
+    def grow(self, asked: int, wanted: int) -> None:
+        """Make room for so many kinds."""
+        more = (asked - self.words.shape[0], wanted - self.words.shape[1])
+        if not any(more):
+            return
+        for name, values in list(vars(self).items()):
+            rest = [(0, 0)] * (values.ndim - 2)
+            setattr(self, name, np.pad(values, [(0, more[0]), (0, more[1]), *rest]))
+
+    def figures(self, asked: str, wanted: str, at: tuple[int, int]) -> PairFigures:
+        """Return what was counted."""
+        hits, words, offsets = self.hits[at], self.words[at], self.offsets[at]
+        total = int(words.sum())
+        # of equal ones the nearest, and of these the next before the previous
+        offset = max(range(-_REACH, _REACH + 1), key=lambda k: (offsets[k + _REACH], -abs(k), k))
+        return PairFigures(
+            asked=asked,
+            wanted=wanted,
+            count=total,
+            accuracy=hits.sum(0) / total,
+            held_out=held_out_share(hits, words),
+            chance=float(self.chance[at]) / total,
+            offset=offset,
+            offset_accuracy=float(offsets[offset + _REACH]) / total,
+        )
+
+
+class TagCounts:
+    """Counts of the words whose most attended word has a tag, or is of the same entity.
+
+    Memory depends on the number of tags, not on that of sentences; tags beyond the first
+    hundred are left out.
+    """
+
+    def __init__(self, layers: int, heads: int) -> None:
+        self._tags: dict[str, int] = {}
+        # the first is for entities of all types
+        self._kinds: dict[str, int] = {ALL: 0}
+        self._pairs = _Tally(layers, heads)
+        self._entities = _Tally(layers, heads)
+        self._entities.grow(1, 1)
+
+    def block(self, sentences: Sequence[TaggedWords]) -> _Block:
+        """Count the words of the sentences of a block, and return them for `add`."""
+        shape = (len(sentences), max(each.split.words for each in sentences))
+        tag, entity, kind = (np.full(shape, -1, np.int64) for _ in range(3))
+        found = _Block(tag=tag, entity=entity, kind=kind, half=np.zeros(shape[0], np.int64))
+        present = np.zeros(shape, bool)
+        for row, each in enumerate(sentences):
+            present[row, np.unique(each.split.owner[each.split.owner >= 0])] = True
+            found.half[row] = each.number % 2
+            self._place(found, row, each.tags, present[row])
+        self._pairs.grow(len(self._tags), len(self._tags))
+        self._entities.grow(len(self._kinds), 1)
+        if self._tags:
+            self._count_pairs(found, present)
+        self._count_entities(found, present)
+        return found
+
+    def _place(
+        self, found: _Block, row: int, tags: Sequence[str], present: NDArray[np.bool_]
+    ) -> None:
+        """Write the tags and entities of a sentence into a row, of words that have tokens."""
+        for index, tag in enumerate(tags):
+            if present[index] and tag not in (OUTSIDE, _BLANK):
+                found.tag[row, index] = self._number(self._tags, tag)
+        if not names_entities(tags):
+            return
+        for number, (begin, end, kind) in enumerate(entity_spans(tags)):
+            inside = begin + np.flatnonzero(present[begin:end])
+            if len(inside) > 1:
+                found.entity[row, inside] = number
+                found.kind[row, inside] = self._number(self._kinds, kind)
+
+    def _number(self, known: dict[str, int], name: str) -> int:
+        """Return the number of a name, a new one for a new one; -1 if there are too many."""
+        if name not in known and len(known) < _MOST_TAGS:
+            known[name] = len(known)
+        return known.get(name, -1)
+
+    def _count_pairs(self, found: _Block, present: NDArray[np.bool_]) -> None:
+        """Count words, chance and offsets of pairs of tags."""
+        kinds = len(self._tags)
+        one_hot = found.tag[..., None] == np.arange(kinds)
+        rows, places = np.nonzero(found.tag >= 0)
+        own = one_hot[rows, places]
+        others = one_hot.sum(1)[rows] - own
+        for half in (0, 1):
+            chosen = found.half[rows] == half
+            self._pairs.words[:, :, half] += own[chosen].T.astype(int) @ (others[chosen] > 0)
+        rest = np.maximum(present.sum(1)[rows] - 1, 1)
+        self._pairs.chance += own.T.astype(float) @ (others / rest[:, None])
+        for offset, asked, wanted in _shifted(found.tag):
+            both = (asked >= 0) & (wanted >= 0)
+            counted = self._pairs.offsets[:, :, offset + _REACH]
+            np.add.at(counted, (asked[both], wanted[both]), 1)
+
+    def _count_entities(self, found: _Block, present: NDArray[np.bool_]) -> None:
+        """Count words, chance and offsets of entities."""
+        rows, places = np.nonzero(found.kind >= 0)
+        own = found.entity[rows] == found.entity[rows, places][:, None]
+        shares = (own.sum(1) - 1) / np.maximum(present.sum(1)[rows] - 1, 1)
+        for kind in (np.zeros_like(rows), found.kind[rows, places]):
+            np.add.at(self._entities.words[:, 0], (kind, found.half[rows]), 1)
+            np.add.at(self._entities.chance[:, 0], kind, shares)
+        pairs = zip(_shifted(found.entity), _shifted(found.kind), strict=True)
+        for (offset, asked, wanted), (_, kinds, _) in pairs:
+            same = (asked == wanted) & (kinds >= 0)
+            for kind in (np.zeros_like(kinds[same]), kinds[same]):
+                np.add.at(self._entities.offsets[:, 0, offset + _REACH], kind, 1)
+
+    def add(self, found: _Block, layer: int, best: Counts) -> None:
+        """Count what a layer finds: `best` (sequences, heads, words) is the most attended word."""
+        rows = np.arange(len(best))[:, None, None]
+        tags = found.tag[rows, best]
+        row, head, place = np.nonzero((tags >= 0) & (found.tag[:, None] >= 0))
+        at = (found.tag[row, place], tags[row, head, place], found.half[row])
+        np.add.at(self._pairs.hits[..., layer - 1, :], (*at, head), 1)
+        same = found.entity[rows, best] == found.entity[:, None]
+        row, head, place = np.nonzero(same & (found.kind[:, None] >= 0))
+        for kind in (np.zeros_like(row), found.kind[row, place]):
+            hits = self._entities.hits[:, 0, :, layer - 1]
+            np.add.at(hits, (kind, found.half[row], head), 1)
+
+    def figures(self) -> TagFigures:
+        """Return what was counted; nothing where no word has a tag."""
+        totals = self._pairs.words.sum(-1)
+        names = list(self._tags)
+        places = ((int(asked), int(wanted)) for asked, wanted in np.argwhere(totals))
+        order = sorted(places, key=lambda at: (-totals[at], at))
+        pairs = [
+            self._pairs.figures(names[asked], names[wanted], (asked, wanted))
+            for asked, wanted in order[:_MOST_PAIRS]
+        ]
+        counts = self._entities.words.sum((1, 2))
+        kinds = sorted(self._kinds.items(), key=lambda item: (item[1] > 0, -counts[item[1]]))
+        entities = [
+            self._entities.figures(name, SAME, (number, 0))
+            for name, number in kinds
+            if counts[number]
+        ]
+        return TagFigures(pairs, entities)
+
+
+def _shifted(values: Counts) -> list[tuple[int, Counts, Counts]]:
+    """Return each offset, the values of words, and those of the words at that offset from them."""
+    width = values.shape[1]
+    reach = [k for k in range(-_REACH, _REACH + 1) if k and abs(k) < width]
+    return [
+        (k, values[:, max(0, -k) : width - max(0, k)], values[:, max(0, k) : width + min(0, k)])
+        for k in reach
+    ]

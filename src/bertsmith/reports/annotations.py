@@ -1,0 +1,211 @@
+"""What heads find of tags, entities and coreference: sections of the page, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertsmith.analysis.coreference import CoreferenceFigures
+from bertsmith.analysis.inspection import Annotated, Inspection
+from bertsmith.analysis.tag_pairs import SAME, PairFigures
+from bertsmith.core.printable import printable
+from bertsmith.reports.drawing import Drawing, grouped_bars
+from bertsmith.reports.layers import plain, safe
+
+_DRAWN = 10
+_LISTED = 30
+_FEW = 100
+
+Placed = Callable[[str, Drawing, str, str], str]
+"""Keep a drawing by its name; return it with a label and the words beneath it."""
+
+
+def pair_name(each: PairFigures) -> str:
+    """Return a pair of tags, or the type of an entity, in words."""
+    return each.asked if each.wanted == SAME else f"{each.asked} → {each.wanted}"
+
+
+def annotation_numbers(found: Annotated) -> dict[str, Any]:
+    """Return the numbers of these sections as plain JSON values."""
+    return {
+        "tag_pairs": [_pair_numbers(each) for each in found.tags.pairs],
+        "same_entity": [_pair_numbers(each) for each in found.tags.entities],
+        "coreference": [_coreference_numbers(each) for each in found.coreference],
+    }
+
+
+def _pair_numbers(each: PairFigures) -> dict[str, Any]:
+    layer, head = each.best
+    return {
+        "from": printable(each.asked),
+        "to": printable(each.wanted),
+        "count": each.count,
+        "accuracy": round(each.best_accuracy, 6),
+        "layer": layer,
+        "head": head,
+        "held_out": _or_none(each.held_out),
+        "chance": round(each.chance, 6),
+        "offset": each.offset,
+        "offset_accuracy": round(each.offset_accuracy, 6),
+        "heads": plain(each.accuracy),
+    }
+
+
+def _coreference_numbers(each: CoreferenceFigures) -> dict[str, Any]:
+    layer, head = each.best
+    return {
+        "name": each.name,
+        "count": each.count,
+        "accuracy": round(each.best_accuracy, 6),
+        "layer": layer,
+        "head": head,
+        "held_out": _or_none(each.held_out),
+        "nearest": round(each.nearest, 6),
+        "same_word": round(each.same_word, 6),
+        "candidates": round(each.candidates, 6),
+        "heads": plain(each.accuracy),
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else round(value, 6)
+
+
+def annotation_sections(found: Inspection, placed: Placed) -> Iterator[tuple[str, str]]:
+    """Yield title and content of each section that there is something for."""
+    tags, control = found.annotated.tags, found.control.tags
+    if tags.entities:
+        yield "Words of one entity", _entities(tags.entities, control.entities, placed)
+    if tags.pairs:
+        yield "From tag to tag", _pairs(tags.pairs, control.pairs, placed)
+    if found.annotated.coreference:
+        own, random = found.annotated.coreference, found.control.coreference
+        yield "Coreference", _coreference(own, random, placed)
+
+
+def _entities(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
+    whole = found[0]
+    words = (
+        f"Of {whole.count:,} words of entities of several words, {_percent(whole.best_accuracy)} "
+        f"attend most to another word of the same entity in head {_head(whole.best)}. A word drawn "
+        f"from the sentence is one for {_percent(whole.chance)}, the word {_offset(whole.offset)} "
+        f"for {_percent(whole.offset_accuracy)}."
+    )
+    drawing = _bars("entities", found[:_DRAWN], "share that attends most to its own entity")
+    figure = placed("entities", drawing, "words of one entity, by type", words)
+    return figure + _table("entity", found, control)
+
+
+def _pairs(found: Sequence[PairFigures], control: Sequence[PairFigures], placed: Placed) -> str:
+    often = [each for each in found if each.count >= _FEW] or list(found)
+    gains = sorted(often, key=_gain, reverse=True)
+    most = gains[0]
+    words = (
+        "The pairs in which a head is furthest above the better of chance and the best fixed "
+        f"offset, of those with {min(_FEW, often[-1].count)} words or more. Most for "
+        f"{pair_name(most)}: {_percent(most.best_accuracy)} of {most.count:,} words "
+        f"attend most to such a word in head {_head(most.best)}; a word drawn from the sentence is "
+        f"one for {_percent(most.chance)}, the word {_offset(most.offset)} for "
+        f"{_percent(most.offset_accuracy)}."
+    )
+    drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
+    figure = placed("tags", drawing, "from tag to tag", words)
+    note = (
+        '<p class="note">A row counts the words of the first tag in whose sentence another word '
+        f"has the second. The {_LISTED} commonest pairs; the file of numbers has more.</p>"
+    )
+    return figure + _table("tags", found[:_LISTED], control) + note
+
+
+def _gain(each: PairFigures) -> float:
+    return each.best_accuracy - max(each.chance, each.offset_accuracy)
+
+
+def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
+    series = {
+        "best head": [each.best_accuracy for each in shown],
+        "best fixed offset": [each.offset_accuracy for each in shown],
+        "chance": [each.chance for each in shown],
+    }
+    return grouped_bars(name, [printable(pair_name(each), 40) for each in shown], series, label)
+
+
+def _table(title: str, found: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
+    random = {(each.asked, each.wanted): each.best_accuracy for each in control}
+    names = ["words", "best head", "finds", "chosen on the other half", "chance", "best offset",
+             "finds"]  # fmt: skip
+    rows = [
+        (
+            pair_name(each), f"{each.count:,}", _head(each.best), _percent(each.best_accuracy),
+            _percent(each.held_out), _percent(each.chance), f"{each.offset:+d}",
+            _percent(each.offset_accuracy),
+            *([_percent(random.get((each.asked, each.wanted)))] if control else []),
+        )
+        for each in found
+    ]  # fmt: skip
+    return _rows(title, [*names, *(["random weights"] if control else [])], rows)
+
+
+def _coreference(
+    found: Sequence[CoreferenceFigures], control: Sequence[CoreferenceFigures], placed: Placed
+) -> str:
+    whole = found[0]
+    words = (
+        f"Of {whole.count:,} mentions with an earlier one of the same, the head word attends most, "
+        f"of {whole.candidates:.1f} earlier mentions of its passage on average, to one of the same "
+        f"for {_percent(whole.best_accuracy)}, in head {_head(whole.best)}. The nearest mention is "
+        f"right for {_percent(whole.nearest)}, the nearest with the same head word (or else the "
+        f"nearest) for {_percent(whole.same_word)}. Clark et al. 2019, section 4.3."
+    )
+    series = {
+        "best head": [each.best_accuracy for each in found],
+        "nearest with the same head word": [each.same_word for each in found],
+        "nearest": [each.nearest for each in found],
+    }
+    names = ["all mentions" if each.name == "all" else each.name for each in found]
+    drawing = grouped_bars("coreference", names, series, "share whose antecedent is found")
+    figure = placed("coreference", drawing, "coreference found by heads", words)
+    random: Mapping[str, float] = {each.name: each.best_accuracy for each in control}
+    rows = [
+        (
+            name, f"{each.count:,}", f"{each.candidates:.1f}", _head(each.best),
+            _percent(each.best_accuracy), _percent(each.held_out), _percent(each.nearest),
+            _percent(each.same_word),
+            *([_percent(random.get(each.name))] if control else []),
+        )
+        for name, each in zip(names, found, strict=True)
+    ]  # fmt: skip
+    titles = ["asked", "candidates", "best head", "finds", "chosen on the other half", "nearest",
+              "same word"]  # fmt: skip
+    return figure + _rows("mentions", [*titles, *(["random weights"] if control else [])], rows)
+
+
+def _rows(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table, its first column the names of the rows."""
+    header = "".join(f'<th scope="col" class="number">{safe(name)}</th>' for name in names)
+    body = "".join(
+        f'<tr><th scope="row" class="whole">{safe(first)}</th>'
+        + "".join(f'<td class="number">{safe(cell)}</td>' for cell in cells)
+        + "</tr>"
+        for first, *cells in rows
+    )
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{safe(title)}">'
+        f'<table aria-label="{safe(title)}"><thead><tr><th scope="col">{safe(title)}</th>{header}'
+        f"</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _head(best: tuple[int, int]) -> str:
+    return f"{best[0]}-{best[1]}"
+
+
+def _offset(offset: int) -> str:
+    places = abs(offset)
+    return f"{places} place{'s' * (places != 1)} {'after' if offset > 0 else 'before'} it"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or np.isnan(share) else f"{100 * share:.1f} %"

@@ -1,0 +1,317 @@
+"""Heads against tags and coreference: against plain loops over the weights of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from bertsmith.analysis.coreference import (
+    CoreferenceFigures,
+    anaphors,
+    coreference_figures,
+    passages,
+)
+from bertsmith.analysis.inspection import Item, annotation_figures
+from bertsmith.analysis.tag_pairs import SAME, PairFigures, TaggedWords
+from bertsmith.analysis.words import split_words
+from bertsmith.network.model import Model, build_model
+from bertsmith.text.coreference import Mention, coreference_layout, read_coreference
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
+from bertsmith.weights.folder import save_model
+from families import MODELS
+from parity.comparing import varied
+
+PIECES = ("the", "smith", "##s", "iron", "##work", "she", "he", "it", ".", "'", "old", "her")
+TOKENIZER = Tokenizer(
+    (*SPECIALS, *PIECES, *(f"word{n}" for n in range(99 - 5 - len(PIECES)))),
+    BasicRules(lowercase=True),
+)
+Weights = NDArray[np.float64]
+
+TAGGED = (
+    ("The/O", "old/B-ORG", "ironworks/I-ORG", "word1/I-ORG", "smiths/B-PER", "./O"),
+    ("word3/B-PER", "\u200b/I-PER", "smith/I-PER", "word4/B-LOC", "word5/I-LOC"),
+    ("She/O", "word7/O", "it/O"),
+    ("word1/B-PER", "word2/O", "word9/B-PER", "word8/I-PER", "he/B-ORG"),
+    ("word4/B-ORG", "word6/I-ORG"),
+)
+
+COLUMNS = """\
+#begin document (made/up); part 000
+made/up 0 0 The DT (TOP(S(NP* - - - - * (3
+made/up 0 1 old JJ * - - - - * -
+made/up 0 2 smith NN * - - - - * 3)|(4)
+made/up 0 3 of IN * - - - - * -
+made/up 0 4 word1 NNP * - - - - (GPE) (5)
+
+made/up 0 0 She PRP * - - - - * (3)
+made/up 0 1 word2 VBD * - - - - * -
+made/up 0 2 -LRB- -LRB- * - - - - * -
+made/up 0 3 her PRP$ * - - - - * (6(3)
+made/up 0 4 ironworks NNS * - - - - * 6)
+
+#end document
+#begin document (made/up); part 001
+made/up 1 0 Word1 NNP * - - - - (ORG* (3
+made/up 1 1 Word2 NNP * - - - - *) 3)
+made/up 1 2 word1 NNP * - - - - * (3)
+made/up 1 3 word5 NNP * - - - - * (7)
+made/up 1 4 word1 NNP * - - - - * (3)
+
+#end document
+"""
+
+UNIVERSAL = """\
+# newdoc id = one
+# global.Entity = etype-GRP-minspan
+1\tThe\t_\tDET\t_\t_\t3\tdet\t_\tSpaceAfter=No|Entity=(person-9-1,2
+2\told\t_\tADJ\t_\t_\t3\tamod\t_\t_
+3\tsmith\t_\tNOUN\t_\t_\t4\tnsubj\t_\tBridge=1<2|Entity=9)
+4\tword1\t_\tVERB\t_\t_\t0\troot\t_\t_
+4.1\tempty\t_\tPRON\t_\t_\t_\t_\t_\tEntity=(person-9-1)
+5\tiron\t_\tNOUN\t_\t_\t4\tobj\t_\tEntity=(object-4[1/2]-1)
+6\tword2\t_\tNOUN\t_\t_\t4\tobj\t_\tEntity=(object-4[2/2]-1)
+
+1\tHe\t_\tPRON\t_\t_\t2\tnsubj\t_\tEntity=(person-9-1)(place-8-1)
+2\tword3\t_\tVERB\t_\t_\t0\troot\t_\t_
+3\tit\t_\tPRON\t_\t_\t2\tobj\t_\tEntity=(object-4-1)8)
+
+# newdoc id = two
+1\tHe\t_\tPRON\t_\t_\t0\troot\t_\tEntity=(person-9-1)
+2\tWord4\t_\tPROPN\t_\t_\t1\tflat\t_\tEntity=(person-9-1)
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    made: Model = varied(build_model(MODELS["bert-none"], seed=4))
+    return made
+
+
+@pytest.fixture(scope="module")
+def other(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401
+    """The same model, opened by transformers."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("model") / "it"
+    save_model(folder, model, TOKENIZER)
+    opened = transformers.BertModel.from_pretrained(
+        folder, attn_implementation="eager", add_pooling_layer=False
+    )
+    return opened.double().eval()
+
+
+def word_weights(other: Any, words: tuple[str, ...]) -> Iterator[tuple[int, int, list[Weights]]]:  # noqa: ANN401
+    """Layer, head, and for each word its attention to each word; None-like rows are empty."""
+    split = split_words(TOKENIZER, words, 23)
+    assert split is not None
+    ids = torch.from_numpy(split.ids.astype(np.int64))[None]
+    with torch.no_grad():
+        layers = other(input_ids=ids, output_attentions=True).attentions
+    own = [np.flatnonzero(split.owner == word) for word in range(len(words))]
+    for layer, heads in enumerate(layers):
+        for head, w in enumerate(heads[0].numpy()):
+            yield (
+                layer,
+                head,
+                [
+                    np.array([w[rows][:, keys].sum(1).mean() if len(keys) else -1 for keys in own])
+                    if len(rows)
+                    else np.zeros(0)
+                    for rows in own
+                ],
+            )
+
+
+def items() -> list[Item]:
+    found = []
+    for number, sentence in enumerate(TAGGED):
+        words, tags = zip(*(each.rsplit("/", 1) for each in sentence), strict=True)
+        split = split_words(TOKENIZER, words, 23)
+        assert split is not None
+        tagged = TaggedWords(split, tags, number)
+        found.append(Item(ids=split.ids, segments=split.segments, line=1, tagged=tagged))
+    return found
+
+
+def plain_tags(other: Any) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: ANN401
+    """By what is asked and wanted: hits by head, words, chance, and hits by offset."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for sentence in TAGGED:
+        words, tags = zip(*(each.rsplit("/", 1) for each in sentence), strict=True)
+        there = [n for n, word in enumerate(words) if word != "\u200b"]
+        entity: list[int] = []
+        for n, tag in enumerate(tags):
+            entity.append(n if tag[0] == "B" else entity[n - 1] if tag[0] == "I" else -1)
+        weights = list(word_weights(other, words))
+
+        def count(
+            key: tuple[str, str],
+            asked: int,
+            wanted: list[int],
+            there: list[int],
+            weights: Any,  # noqa: ANN401
+        ) -> None:
+            if not wanted:
+                return
+            row = found.setdefault(
+                key, {"hits": np.zeros((3, 4)), "words": 0, "chance": 0.0, "offsets": {}}
+            )
+            row["words"] += 1
+            row["chance"] += len(wanted) / (len(there) - 1)
+            for word in wanted:
+                row["offsets"][word - asked] = row["offsets"].get(word - asked, 0) + 1
+            for layer, head, attended in weights:
+                mine = attended[asked].copy()
+                mine[asked] = -1
+                row["hits"][layer, head] += int(mine.argmax()) in wanted
+
+        for asked in there:
+            if tags[asked] == "O":
+                continue
+            for tag in set(tags) - {"O"}:
+                wanted = [n for n in there if n != asked and tags[n] == tag]
+                count((tags[asked], tag), asked, wanted, there, weights)
+            same = [n for n in there if n != asked and entity[n] == entity[asked]]
+            for kind in ("all", tags[asked][2:]):
+                count((kind, SAME), asked, same, there, weights)
+    return found
+
+
+def test_tag_pairs_are_those_of_a_plain_loop(model: Model, other: Any) -> None:  # noqa: ANN401
+    found = annotation_figures(model, items()).tags
+    expected = plain_tags(other)
+    both: list[PairFigures] = [*found.pairs, *found.entities]
+    assert {(each.asked, each.wanted) for each in both} == set(expected)
+    for each in both:
+        row = expected[each.asked, each.wanted]
+        assert each.count == row["words"]
+        np.testing.assert_allclose(each.accuracy, row["hits"] / row["words"], atol=1e-12)
+        assert each.chance == pytest.approx(row["chance"] / row["words"])
+        most = max(row["offsets"].values())
+        assert each.offset_accuracy == pytest.approx(most / row["words"])
+        assert row["offsets"][each.offset] == most
+        assert each.best_accuracy == each.accuracy[each.best[0] - 1, each.best[1] - 1]
+    counts = [each.count for each in found.pairs]
+    assert counts == sorted(counts, reverse=True)
+    assert [each.asked for each in found.entities] == ["all", "ORG", "PER", "LOC"]
+    assert ("LOC", SAME) in expected
+    # nothing has tags
+    assert annotation_figures(model, [Item(**{**vars_of(items()[0]), "tagged": None})]).tags == (
+        [],
+        [],
+    )
+
+
+def vars_of(item: Item) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in item.__slots__}
+
+
+def test_columns_and_universal_documents_are_read(tmp_path: Path) -> None:
+    columns, universal = tmp_path / "made.v4_gold_conll", tmp_path / "made.conllu"
+    columns.write_text(COLUMNS, encoding="utf-8")
+    universal.write_text(UNIVERSAL, encoding="utf-8")
+    assert coreference_layout(columns) == "conll-2012"
+    first, second = read_coreference(columns, "conll-2012")
+    assert [each.words for each in first.sentences] == [
+        ("The", "old", "smith", "of", "word1"), ("She", "word2", "(", "her", "ironworks"),
+    ]  # fmt: skip
+    assert first.sentences[0].tags == ("O", "O", "O", "O", "B-GPE")
+    assert second.sentences[0].tags == ("B-ORG", "I-ORG", "O", "O", "O")
+    assert first.sentences[1].tags[0] == "PRP"
+    assert first.mentions == (
+        Mention(0, 3, 2, "3", "nominal"), Mention(2, 3, 2, "4", "nominal"),
+        Mention(4, 5, 4, "5", "proper"), Mention(5, 6, 5, "3", "pronoun"),
+        Mention(8, 9, 8, "3", "pronoun"), Mention(8, 10, 9, "6", "nominal"),
+    )  # fmt: skip
+    assert second.mentions[0] == Mention(0, 2, 1, "3", "proper")
+    assert coreference_layout(universal) == "conllu"
+    one, two = read_coreference(universal, "conllu")
+    assert one.mentions == (
+        # of what is in several parts the first; brackets around nothing are passed over
+        Mention(0, 3, 2, "9", "nominal"), Mention(4, 5, 4, "4", "nominal"),
+        Mention(6, 7, 6, "8", "pronoun"), Mention(6, 7, 6, "9", "pronoun"),
+        Mention(8, 9, 8, "4", "pronoun"),
+    )  # fmt: skip
+    assert [each.begin for each in two.mentions] == [0, 1]
+    plain = tmp_path / "plain.conllu"
+    plain.write_text(UNIVERSAL.replace("Entity", "Other"), encoding="utf-8")
+    assert coreference_layout(plain) is None
+
+
+@pytest.mark.parametrize(
+    ("tags", "head"),
+    [
+        (("DT", "JJ", "NN", "IN", "NNP"), 2),
+        (("NNP", "NNP", "POS"), 1),
+        (("NNP", "POS", "NN"), 2),
+        (("DT", "VBG", "NN"), 2),
+        (("NNP", "CC", "NNP"), 0),
+        (("JJ", "CC", "JJ", "NNS"), 3),
+        (("DT", "IN", "PRP"), 0),
+        (("DT", "NN", "WDT", "VBD"), 1),
+        (("-",), 0),
+        (("IN",), 0),
+    ],
+)
+def test_heads_of_noun_phrases(tmp_path: Path, tags: tuple[str, ...], head: int) -> None:
+    last = len(tags) - 1
+    marks = ["(1)"] if not last else ["(1", *["-"] * (last - 1), "1)"]
+    rows = [f"d 0 {n} word{n} {tag} - {marks[n]}" for n, tag in enumerate(tags)]
+    file = tmp_path / "made.conll"
+    file.write_text("\n".join(["#begin document (d); part 000", *rows, ""]), encoding="utf-8")
+    (document,) = read_coreference(file, "conll-2012")
+    assert [each.head for each in document.mentions] == [head]
+
+
+@pytest.mark.parametrize("longest", [23, 8])
+def test_antecedents_are_those_of_a_plain_loop(
+    model: Model,
+    other: Any,  # noqa: ANN401
+    tmp_path: Path,
+    longest: int,
+) -> None:
+    file = tmp_path / "made.conll"
+    file.write_text(COLUMNS, encoding="utf-8")
+    read = list(passages(read_coreference(file, "conll-2012"), TOKENIZER, longest))
+    found = {each.name: each for each in coreference_figures(model, [p for p in read if p])}
+    if longest == 8:
+        # a sentence at a time; one is too long
+        assert None in read
+        (whole,) = (each for name, each in found.items() if name == "all")
+        assert whole.count == 2
+        return
+    # document, asked word, its kind, the words before it, and those that are right
+    asked = [
+        (0, 5, "pronoun", [2, 4], [2]),
+        (0, 8, "pronoun", [2, 4, 5], [2, 5]),
+        (1, 2, "proper", [1], [1]),
+        (1, 4, "proper", [1, 2, 3], [1, 2]),
+    ]
+    assert len([each for p in read if p for each in anaphors(p)]) == len(asked)
+    documents = [tuple(word for s in each.sentences for word in s.words)
+                 for each in read_coreference(file, "conll-2012")]  # fmt: skip
+    for name in ("all", "pronoun", "proper"):
+        hits, count = np.zeros((3, 4)), 0
+        for document, word, kind, candidates, right in asked:
+            if name not in ("all", kind):
+                continue
+            count += 1
+            for layer, head, attended in word_weights(other, documents[document]):
+                mine = attended[word][candidates]
+                hits[layer, head] += candidates[int(mine.argmax())] in right
+        np.testing.assert_allclose(found[name].accuracy, hits / count, atol=1e-12)
+        assert found[name].count == count
+    whole = found["all"]
+    assert isinstance(whole, CoreferenceFigures)
+    # the nearest is right for her and the second word1, the same word for the third too
+    assert (whole.nearest, whole.same_word) == (0.5, 0.75)
+    assert whole.candidates == pytest.approx(9 / 4)
+    assert "nominal" not in found

@@ -1,0 +1,130 @@
+"""The pages of inspect and explain without a pointer, and as a screen reader meets them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.recipes.config import ExplainConfig, ExplainingConfig
+from bertsmith.recipes.explain import explain
+from bertsmith.recipes.inspect.config import InspectConfig
+from bertsmith.recipes.inspect.recipe import inspect
+from bertsmith.reports import annotations as annotated
+from bertsmith.reports import inspection
+from bertsmith.reports.drawing import Drawing
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import save_model, start_from
+from browsing.chromium import Page, Pipes, chromium, started
+
+FOCUS = "document.activeElement"
+DRAWINGS = ("grouped_bars", "head_map", "heat_map", "layer_lines", "layer_panels")
+WORDS = (("word1", 2, "det"), ("word2", 3, "nsubj"), ("good", 0, "root"), ("word3", 3, "obj"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Pipes]:
+    program = chromium()
+    if program is None:
+        pytest.skip("there is no Chromium")
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        started(program, Path(profile)) as pipes,
+    ):
+        yield pipes
+
+
+def opened(browser: Pipes, file: Path, shown: str) -> Page:
+    page = Page(browser)
+    page.look(width=900, height=800)
+    page.ask("Page.navigate", url=file.as_uri())
+    page.wait(f"document.readyState === 'complete' && document.querySelector({shown!r})")
+    return page
+
+
+def tab_to(page: Page, wanted: str) -> None:
+    """Press Tab until what has the focus is as wanted; fail at the end of the page."""
+    for _ in range(60):
+        page.press("Tab")
+        if page.evaluate(f"{FOCUS}.matches({wanted!r})"):
+            return
+        assert page.evaluate(f"{FOCUS} !== document.body"), wanted
+    raise AssertionError(wanted)
+
+
+def nameless(page: Page) -> list[str]:
+    """Return the roles of what a person can use, or is a picture, and has no name."""
+    used = ("button", "combobox", "link", "image", "img", "region", "navigation", "table")
+    page.ask("Accessibility.enable")
+    return [role for role, name in page.accessible() if role in used and not name.strip()]
+
+
+def test_heads_texts_and_relations_are_reached_by_keys(
+    browser: Pipes, base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (annotated, inspection):
+        for name in DRAWINGS:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
+    lines = [f"{n}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_"
+             for n, (word, head, relation) in enumerate(WORDS, 1)]  # fmt: skip
+    (tmp_path / "made.conllu").write_text("\n".join(3 * [*lines, ""]) + "\n", encoding="utf-8")
+    out = tmp_path / "page.html"
+    inspect(InspectConfig(model=base_folder, file=str(tmp_path / "made.conllu"), out=out))
+    page = opened(browser, out, "#texts button")
+    assert nameless(page) == []
+    page.press("Tab")
+    assert page.evaluate(f"{FOCUS}.textContent") == "Skip the contents"
+    tab_to(page, "#statistic")
+    tab_to(page, "#head-0-0")
+    page.press("ArrowDown")
+    page.press("ArrowRight")
+    assert page.evaluate(f"{FOCUS}.id") == "head-1-1"
+    assert page.evaluate("document.getElementById('head-title').textContent").startswith("Head 2-2")
+    tab_to(page, "#texts button")
+    page.press("Tab")
+    page.press("Enter")
+    # the focus stays on what was chosen
+    assert page.evaluate(f"{FOCUS}.matches('#texts li:nth-child(2) button[aria-pressed=true]')")
+    tab_to(page, "#drawing [data-token]")
+    page.press("ArrowDown")
+    page.press("Enter")
+    assert page.evaluate(f"{FOCUS}.getAttribute('aria-pressed')") == "true"
+    told = page.evaluate(f"{FOCUS}.getAttribute('aria-label')")
+    assert told.startswith("word1 attends to ")
+    tab_to(page, "#relation")
+    sentences = page.evaluate(
+        "[...document.querySelectorAll('.sentence')].map((each) => each.textContent)"
+    )
+    assert len(sentences) == 3
+    assert all("word1 (dependent) word2 (its head)" in each for each in sentences)
+    assert page.complaints() == []
+
+
+def test_all_shares_are_opened_by_keys(
+    browser: Pipes, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, labels=("ham", "<spam>"), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    (tmp_path / "asked.txt").write_text("word1 good <b> word2\n", encoding="utf-8")
+    how = ExplainingConfig(methods=("gradient-x-input", "rollout"))
+    config: dict[str, Any] = {"model": tmp_path / "model", "file": str(tmp_path / "asked.txt")}
+    found = explain(ExplainConfig(**config, out=tmp_path / "why.html", explaining=how))
+    page = opened(browser, tmp_path / "why.html", "details")
+    tab_to(page, "summary")
+    page.press("Enter")
+    assert page.evaluate("document.querySelector('details').open")
+    assert nameless(page) == []
+    rows = page.evaluate(
+        "[...document.querySelectorAll('details tbody tr')].map("
+        "(row) => [...row.children].map((cell) => cell.textContent))"
+    )
+    (told,) = found["explanations"]
+    assert [row[0] for row in rows] == told["words"]
+    for column, method in enumerate(how.methods, 1):
+        shares = [float(row[column]) for row in rows]
+        assert shares == pytest.approx(told["methods"][method]["shares"], rel=1e-3, abs=1e-6)
+    assert page.complaints() == []
