@@ -14,6 +14,7 @@ import torch
 from scipy.stats import sem, t
 from torch import Tensor
 
+from ablations import training
 from ablations.cells import EXPERIMENTS, Cell
 from ablations.position import cls_at, moved
 from ablations.showing import Estimate, estimates, table
@@ -85,6 +86,24 @@ class PaperLaboratory(Laboratory):
 def out(tmp_path: Path, store: TokenStore) -> Path:
     (tmp_path / "store").symlink_to(store.folder)
     return tmp_path
+
+
+@pytest.mark.faults
+def test_vocabulary_and_store_go_on_where_they_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "write_tasks", lambda *_: None)
+    corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
+    texts = ("\n".join(each.paragraphs) for each in invented_documents(30))
+    corpus.write_text("\n\n".join(texts))
+    # what is left of a vocabulary whose process ended as it was written
+    (out / "vocab").mkdir(parents=True)
+    laboratory = Laboratory(out, QUICK)
+    laboratory.prepare(str(corpus), tmp_path)
+    made = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
+    laboratory.prepare(str(corpus), tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == made
+    assert TokenStore(out / "store").tokens
 
 
 CELL, BOTH = Cell(name="a cell"), ("trec", "ner")

@@ -35,7 +35,7 @@ from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun
 from bertsmith.recipes.pretrain.recipe import carry_out
 from bertsmith.recipes.pretrain.resolving import begin, requested, store_hash
-from bertsmith.store.store import TokenStore
+from bertsmith.store.store import INDEX, TokenStore
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.run_folder import RunFolder
 
@@ -65,11 +65,15 @@ class Laboratory:
 
     def prepare(self, corpus: str, data: Path) -> None:
         """Make vocabulary, store and the tasks' files, unless they are there."""
-        if not (self.out / "vocab").exists():
-            _run("vocab learn", corpus, "--out", self.out / "vocab", "--size",
-                 self.scale.vocabulary)  # fmt: skip
-        if not (self.out / "store").exists():
-            _run("prepare", corpus, "--vocab", self.out / "vocab", "--out", self.out / "store")
+        vocabulary, store = self.out / "vocab", self.out / "store"
+        if not (vocabulary / "vocab.txt").exists():
+            # a vocabulary that was being written when its process was killed
+            shutil.rmtree(vocabulary, ignore_errors=True)
+            size = self.scale.vocabulary
+            _run("vocab learn", corpus, "--out", vocabulary, "--size", size)
+        # a store that is unfinished goes on
+        if not (store / INDEX).exists():
+            _run("prepare", corpus, "--vocab", vocabulary, "--out", store)
         write_tasks(data, self.out / "tasks", self.scale.rows)
 
     def results(self, cell: Cell, seed: int, tasks: tuple[str, ...]) -> Results | None:
