@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreferenceFigures:
-    """What heads find: of `count` mentions the share whose most attended candidate is right.
+    """The accuracy of heads: of `count` mentions the share whose most attended candidate is right.
 
     `accuracy` is (layers, heads); `nearest` and `same_word` are the shares of the two rules, and
     `candidates` the mean number of candidates.

@@ -67,7 +67,7 @@ class Item:
 
 
 class Annotated(NamedTuple):
-    """What the heads of a model find in the annotations of a file."""
+    """The figures of a model's heads on the annotations of a file."""
 
     relations: Sequence[RelationFigures] = ()
     tags: TagFigures = TagFigures()

@@ -24,7 +24,7 @@ from bertsmith.text.examples.tagged import entity_spans, names_entities
 ALL = "all"
 """The name under which the entities of all types are counted together."""
 SAME = "same entity"
-"""What words of an entity are wanted to attend to."""
+"""The tag that stands for other words of the same entity."""
 OUTSIDE = "O"
 _BLANK = "_"
 _MOST_TAGS = 100
@@ -53,7 +53,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFigures:
-    """What heads find: of `count` words the share whose most attended word is one `wanted`.
+    """The accuracy of heads: of `count` words the share whose most attended word is one `wanted`.
 
     `accuracy` is (layers, heads). `chance` is the share that a word drawn from the others of the
     sentence would have, `offset_accuracy` that of the best fixed `offset`.
@@ -80,7 +80,7 @@ class PairFigures:
 
 
 class TagFigures(NamedTuple):
-    """What heads find of pairs of tags, the commonest first, and of the words of one entity."""
+    """The figures of pairs of tags, the commonest first, and of the words of one entity."""
 
     pairs: Sequence[PairFigures] = ()
     entities: Sequence[PairFigures] = ()

@@ -1,4 +1,4 @@
-"""What heads find of tags, entities and coreference: sections of the page, and numbers."""
+"""Heads and tags, entities, coreference: sections of the page of an inspection, and numbers."""
 
 from __future__ import annotations
 
