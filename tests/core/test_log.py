@@ -61,6 +61,19 @@ def test_what_is_counted_is_told(clock: Clock, capsys: pytest.CaptureFixture[str
     assert told == "reading: 6M B, 182k B/s · 0:00:33 elapsed\n"
 
 
+def test_slow_things_are_told_by_the_minute(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bar = ToldBar("training probes", 16, "probes", clock)
+    for _ in range(3):
+        clock.now += 15
+        bar.advance()
+    told = capsys.readouterr().err
+    assert told == (
+        "training probes: 12 % · 2 probes, 4 probes/min · 0:00:30 elapsed · 0:03:30 left\n"
+    )
+
+
 def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("reading", 10) as bar:
         bar.note("x")

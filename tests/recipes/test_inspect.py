@@ -13,6 +13,7 @@ import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.keywords import python_function
+from bertsmith.core.log import Bar, shown_on
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import build_model
 from bertsmith.recipes.inspect.config import InspectConfig
@@ -202,6 +203,56 @@ def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) 
     page = out.read_text(encoding="utf-8")
     assert "Uses of Word3" in page
     assert "What moved" in page
+
+
+class Watcher:
+    """A screen that keeps what bars are told."""
+
+    def __init__(self) -> None:
+        self.bars: list[tuple[str, float | None, list[float]]] = []
+
+    def say(self, line: str) -> None:
+        """Keep no line."""
+
+    def bar(self, description: str, total: float | None, unit: str) -> Bar:
+        del unit
+        self.bars.append((description, total, []))
+        return Moves(self.bars[-1][2])
+
+
+class Moves:
+    def __init__(self, moves: list[float]) -> None:
+        self._moves = moves
+
+    def advance(self, amount: float = 1) -> None:
+        self._moves.append(amount)
+
+    def move_to(self, done: float) -> None:
+        raise AssertionError(done)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_all_that_takes_time_has_a_bar_that_is_true(base_folder: Path, tmp_path: Path) -> None:
+    sentence = ["word1 B-PER", "word2 I-PER", "good O", "word3 O", ""]
+    (tmp_path / "made.conll").write_text("\n".join(9 * sentence) + "\n", encoding="utf-8")
+    watcher = Watcher()
+    with shown_on(watcher):
+        inspect(
+            base_folder, str(tmp_path / "made.conll"), out=tmp_path / "page.html",
+            against=base_folder, words=["word1", "good"], sample=5,
+        )  # fmt: skip
+    done = {name: (total, sum(moves)) for name, total, moves in watcher.bars}
+    assert list(done) == [
+        "inspecting", "looking closer", "gradients", "random weights", "comparing layers",
+        "words in context", "drawing",
+    ]  # fmt: skip
+    assert all(total in (None, moved) for total, moved in done.values())
+    assert done["inspecting"][1] == done["random weights"][1] == 9
+    assert done["looking closer"][1] == done["gradients"][1] == 5
+    assert done["drawing"][1] == len(list(tmp_path.glob("page-*.png")))
 
 
 def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:

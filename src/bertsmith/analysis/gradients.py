@@ -18,6 +18,7 @@ from torch import Tensor
 from bertsmith.analysis.attention import blocks
 from bertsmith.analysis.heads import ROLES, TokenRoles
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
+from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, stream, uniform
 from bertsmith.network.batch import Batch
 from bertsmith.network.encoded import Taps
@@ -65,21 +66,23 @@ def attention_gradients(
     config, roles = model.config.encoder, TokenRoles(tokenizer)
     sums = np.zeros((config.layers, config.heads, len(ROLES)))
     pairs = np.zeros(len(ROLES))
-    for units, packed in evaluation_batches(encoded):
-        batch, places = packed.to(model.device), None
-        if "masked_lm" in model.heads:
-            batch, places = masked(batch, tokenizer, units.tolist())
-        gradients = _gradients(model, batch, packed.ids, places)
-        for block in blocks(batch, config.heads):
-            keys = roles.of_block(batch, block)
-            for row in range(block.sequences):
-                number = block.first + row
-                length = batch.lengths[number]
-                own = keys[row, :length]
-                for layer, each in enumerate(gradients):
-                    found = each[number].abs().sum(1) @ own
-                    sums[layer] += found.double().cpu().numpy()
-                pairs += length * own.sum(0).double().cpu().numpy()
+    with progress("gradients", len(encoded), "texts") as bar:
+        for units, packed in evaluation_batches(encoded):
+            batch, places = packed.to(model.device), None
+            if "masked_lm" in model.heads:
+                batch, places = masked(batch, tokenizer, units.tolist())
+            gradients = _gradients(model, batch, packed.ids, places)
+            for block in blocks(batch, config.heads):
+                keys = roles.of_block(batch, block)
+                for row in range(block.sequences):
+                    number = block.first + row
+                    length = batch.lengths[number]
+                    own = keys[row, :length]
+                    for layer, each in enumerate(gradients):
+                        found = each[number].abs().sum(1) @ own
+                        sums[layer] += found.double().cpu().numpy()
+                    pairs += length * own.sum(0).double().cpu().numpy()
+            bar.advance(batch.sequences)
     with np.errstate(invalid="ignore"):
         return GradientFigures(loss=name, means=sums / pairs)
 

@@ -39,6 +39,7 @@ from bertsmith.analysis.tag_pairs import TagCounts, TagFigures, TaggedWords
 from bertsmith.analysis.words import best_words, word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids, Segments
+from bertsmith.core.log import Bar, progress
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -153,12 +154,14 @@ def inspect_attention(
     annotations = _Annotations(model)
     kept: Sample[Item] = Sample(sample)
     read: Sample[Item] = Sample(probed)
-    for window in _windows(items):
-        for scanned in scan(model, encoded_items(window)):
-            _count(scanned, window, statistics, annotations)
-        for item in window:
-            kept.add(item)
-            read.add(item)
+    with progress("inspecting", None, "texts") as bar:
+        for window in _windows(items):
+            for scanned in scan(model, encoded_items(window)):
+                _count(scanned, window, statistics, annotations)
+                bar.advance(scanned.block.sequences)
+            for item in window:
+                kept.add(item)
+                read.add(item)
     chosen = kept.items
     closer = _Closer(model, tokenizer, chosen)
     points, share = classical_map(closer.distances)
@@ -201,12 +204,14 @@ class _Annotations:
         return Annotated(relations=self.relations.figures(), tags=self.tags.figures())
 
 
-def annotation_figures(model: Model, items: Iterable[Item]) -> Annotated:
+def annotation_figures(model: Model, items: Iterable[Item], bar: Bar | None = None) -> Annotated:
     """Return what the heads of a model find of relations and tags, and nothing else."""
     annotations = _Annotations(model)
     for window in _windows(items):
         for scanned in scan(model, encoded_items(window)):
             _count(scanned, window, None, annotations)
+            if bar is not None:
+                bar.advance(scanned.block.sequences)
     return annotations.figures()
 
 
@@ -262,7 +267,8 @@ class _Closer:
         self._weights: dict[int, NDArray[np.uint8]] = {}
         self._best: dict[int, NDArray[np.int64]] = {}
         self._room = _DRAWN_BYTES
-        self.distances = head_distances(self._scanned(model))
+        with progress("looking closer", len(items), "texts") as bar:
+            self.distances = head_distances(self._scanned(model, bar))
         texts = self._sums.statistics()
         self.texts = [
             SampledText(
@@ -274,7 +280,7 @@ class _Closer:
             for number, item in enumerate(items)
         ]
 
-    def _scanned(self, model: Model) -> Iterator[Tensor]:
+    def _scanned(self, model: Model, bar: Bar) -> Iterator[Tensor]:
         """Count all blocks, and yield the weights (heads, tokens, tokens) of each text."""
         for scanned in scan(model, encoded_items(self._items)):
             layers = list(scanned.layers)
@@ -286,6 +292,7 @@ class _Closer:
                     self._room -= weights.numel()
                     self._weights[unit] = (weights * 255).round().byte().cpu().numpy()
                 yield weights.flatten(0, 1)
+                bar.advance()
 
     def _add(self, scanned: Scan, layers: Sequence[LayerAttention]) -> None:
         roles = self._roles.of_block(scanned.batch, scanned.block)

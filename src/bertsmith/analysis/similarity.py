@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from bertsmith.analysis.states import word_states
+from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -55,11 +56,15 @@ def compare_layers(
         np.concatenate([pair[side] for pair in pairs], 1)[:, order].astype(np.float64)
         for side in (0, 1)
     )
-    return Similarity(
-        words=len(order),
-        cka=_between([_centred_gram(x) for x in first], [_centred_gram(x) for x in second]),
-        rsa=_between([_pair_ranks(x) for x in first], [_pair_ranks(x) for x in second]),
-    )
+    ranks: list[list[Matrix]] = []
+    with progress("comparing layers", len(first) + len(second), "layers") as bar:
+        cka = _between([_centred_gram(x) for x in first], [_centred_gram(x) for x in second])
+        for side in (first, second):
+            ranks.append([])
+            for layer in side:
+                ranks[-1].append(_pair_ranks(layer))
+                bar.advance()
+    return Similarity(words=len(order), cka=cka, rsa=_between(*ranks))
 
 
 def _between(rows: Sequence[Matrix], columns: Sequence[Matrix]) -> Matrix:

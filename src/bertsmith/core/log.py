@@ -31,6 +31,7 @@ from rich.text import Text
 from bertsmith.core.printable import printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 30.0
+_SLOW = 0.5
 LONGEST_LINE = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
 
@@ -121,7 +122,7 @@ class _Rate(ProgressColumn):
         """The rate of one bar."""
         unit = task.fields["unit"]
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None or not unit else f"{short_number(speed)} {unit}/s")
+        return Text("" if speed is None or not unit else _rate(speed, unit))
 
 
 class Bar(Protocol):
@@ -229,7 +230,7 @@ class ToldBar:
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
         if self._unit and speed > 0:
             done = f"{short_number(self._done)} {self._unit}"
-            shown.insert(0, f"{done}, {short_number(speed)} {self._unit}/s")
+            shown.insert(0, f"{done}, {_rate(speed, self._unit)}")
         if self._total and speed > 0:
             left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
@@ -318,6 +319,13 @@ def progress_of_several(description: str, count: int) -> Iterator[Bars]:
 
 def _terminal() -> bool:
     return _standard_error.isatty()
+
+
+def _rate(speed: float, unit: str) -> str:
+    """Return units a second, or a minute where they are slow."""
+    if speed < _SLOW:
+        return f"{short_number(60 * speed)} {unit}/min"
+    return f"{short_number(speed)} {unit}/s"
 
 
 def short_number(value: float) -> str:

@@ -19,6 +19,7 @@ from bertsmith.analysis.heads import SHARES, STATISTICS
 from bertsmith.analysis.inspection import Inspection
 from bertsmith.analysis.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.core import VERSION
+from bertsmith.core.log import Bar
 from bertsmith.core.printable import counted, json_text, printable
 from bertsmith.reports.annotations import annotation_numbers, annotation_sections
 from bertsmith.reports.drawing import (
@@ -97,8 +98,17 @@ def _relation(each: RelationFigures) -> dict[str, Any]:
 class InspectionPage:
     """The page of an inspection, and its drawings by name."""
 
-    def __init__(self, found: Inspection, *, model: str, file: str, notes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        found: Inspection,
+        *,
+        model: str,
+        file: str,
+        notes: Sequence[str],
+        bar: Bar | None = None,
+    ) -> None:
         """`notes` say how it was made. Raises `MissingExtra` without matplotlib."""
+        self._bar = bar
         self.drawings: dict[str, Drawing] = {}
         self._found, self._sections = found, list[tuple[str, str]]()
         self._model, self._file = model, file
@@ -183,9 +193,14 @@ class InspectionPage:
 
     def _figure(self, name: str, drawing: Drawing, label: str, words: str) -> str:
         """Keep a drawing, and return it with the words beneath it."""
-        self.drawings[name] = drawing
+        self._keep(name, drawing)
         picture = f'<div role="img" aria-label="{safe(label)}">{drawing.svg}</div>'
         return f"<figure>{picture}<figcaption>{safe(words)}</figcaption></figure>"
+
+    def _keep(self, name: str, drawing: Drawing) -> None:
+        self.drawings[name] = drawing
+        if self._bar is not None:
+            self._bar.advance()
 
     def _heads(self) -> None:
         found = self._found
@@ -224,7 +239,7 @@ class InspectionPage:
         # pictures of the usual statistics, beside the page
         for name in _PANELS:
             grid = heat_map(f"grid-{name}", found.statistics[name], STATISTICS[name], as_svg=False)
-            self.drawings[f"grid-{name}"] = grid
+            self._keep(f"grid-{name}", grid)
 
     def _extremes(self) -> str:
         """Return which head has most of each of the usual statistics."""

@@ -13,7 +13,6 @@ from bertsmith.analysis.tag_pairs import TaggedWords
 from bertsmith.analysis.words import split_words
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.log import Bar
 from bertsmith.engine.features import word_spans
 from bertsmith.engine.predictor import text_length, windows
 from bertsmith.network.config import EncoderConfig
@@ -77,19 +76,18 @@ class Corpus:
         joined = joining_sign(self._path, tags, self._columns.encoding) is not None
         return joined or columns_of_tags(self._path, self._columns) is not None
 
-    def items(self, bar: Bar | None = None) -> Iterator[Item]:
+    def items(self) -> Iterator[Item]:
         """Read the file; raises `ExampleError` for what cannot be read or holds nothing."""
         self.cut = self.left_out = 0
         if self.treebank:
             found = self._trees()
         else:
             found = self._sentences() if self.tagged else self._texts()
-        number = 0
-        for number, item in enumerate(islice(found, self._config.limit), 1):
-            if bar is not None:
-                bar.move_to(number)
+        empty = True
+        for item in islice(found, self._config.limit):
+            empty = False
             yield item
-        if not number:
+        if empty:
             raise ExampleError(
                 "holds nothing that can be read", where=self._config.file,
                 remedy="give sentences of at least two words, and raise --max-words",

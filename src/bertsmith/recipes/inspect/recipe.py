@@ -53,15 +53,14 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     other = None if config.against is None else _opened(config.against, config.device)
     corpus = Corpus(config, tokenizer, model.config.encoder)
     passing = UseCollector(config.words, config.sample)
-    with progress("inspecting", None, "texts") as bar:
-        found = inspect_attention(
-            model,
-            tokenizer,
-            _watched(corpus.items(bar), passing),
-            sample=config.sample,
-            frequent=config.frequent,
-            probed=config.probes,
-        )
+    found = inspect_attention(
+        model,
+        tokenizer,
+        _watched(corpus.items(), passing),
+        sample=config.sample,
+        frequent=config.frequent,
+        probed=config.probes,
+    )
     notes = _notes(found, corpus)
     found = _with_annotations(found, model, corpus, control=config.control)
     if other is not None:
@@ -73,9 +72,10 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
             uses=list(_uses(model, tokenizer, config.words, passing)),
             anisotropy=anisotropy(model, tokenizer, passing.texts),
         )
-    page = InspectionPage(
-        found, model=model_name(config.model), file=_name(config.file), notes=notes
-    )
+    with progress("drawing", None, "figures") as bar:
+        page = InspectionPage(
+            found, model=model_name(config.model), file=_name(config.file), notes=notes, bar=bar
+        )
     content = {"model": str(config.model), "file": config.file, **as_json(found)}
     if config.against is not None:
         content["against"] = str(config.against)
@@ -95,7 +95,7 @@ def _with_annotations(
         return found
     random = build_model(model.config, seed=0).eval().to(model.device)
     with progress("random weights", found.texts, "texts") as bar:
-        annotated = annotation_figures(random, corpus.items(bar))
+        annotated = annotation_figures(random, corpus.items(), bar)
     return replace(found, control=_with_coreference(annotated, random, corpus))
 
 
@@ -127,13 +127,15 @@ def _uses(
     model: Model, tokenizer: Tokenizer, words: Sequence[str], passing: UseCollector
 ) -> Iterator[WordFigures]:
     """Yield what is found out about each word; say which are too rare."""
-    for word in words:
-        uses = passing.uses(word)
-        figures = describe_uses(model, tokenizer, word, uses)
-        if figures is None:
-            say(f"{word!r} has {counted(len(uses), 'use')} in the texts: too few to compare")
-        else:
-            yield figures
+    with progress("words in context", len(words), "words") as bar:
+        for word in words:
+            uses = passing.uses(word)
+            figures = describe_uses(model, tokenizer, word, uses)
+            bar.advance()
+            if figures is None:
+                say(f"{word!r} has {counted(len(uses), 'use')} in the texts: too few to compare")
+            else:
+                yield figures
 
 
 def _name(file: str) -> str:
