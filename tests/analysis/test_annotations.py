@@ -210,6 +210,20 @@ def test_tag_pairs_are_those_of_a_plain_loop(model: Model, other: Any) -> None: 
     )
 
 
+def test_punctuation_takes_no_part(model: Model) -> None:
+    words, tags = ("word1", ".", "word2", "'"), ("NOUN", "PUNCT", "NOUN", "''")
+    split = split_words(TOKENIZER, words, 23)
+    assert split is not None
+    tagged = TaggedWords(split, tags, 0)
+    item = Item(ids=split.ids, segments=split.segments, line=1, tagged=tagged)
+    found = annotation_figures(model, [item]).tags
+    (pair,) = found.pairs
+    assert (pair.asked, pair.wanted, pair.count) == ("NOUN", "NOUN", 2)
+    # it may be attended to, and is among what is drawn from
+    assert pair.chance == pytest.approx(1 / 3)
+    assert not found.entities
+
+
 def vars_of(item: Item) -> dict[str, Any]:
     return {name: getattr(item, name) for name in item.__slots__}
 

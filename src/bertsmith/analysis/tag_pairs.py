@@ -3,9 +3,10 @@
 For each pair of tags, the words of the first tag are counted in whose sentence there is another
 word of the second, and the share of them whose most attended word has it. With tags of entities
 (B-PER, I-PER), words of entities of several words are counted too, and the share that attends most
-to another word of the same entity; words outside of entities take no part. Both are compared with
-chance, a word drawn from the other words of the sentence, and with the best fixed offset: always
-the next word, always the one before, and so on.
+to another word of the same entity. Words outside of entities take no part, nor does punctuation,
+which draws attention whatever asks. Both are compared with chance, a word drawn from the others of
+the sentence, and with the best fixed offset: always the next word, always the one before, and so
+on.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ ALL = "all"
 """The name under which the entities of all types are counted together."""
 SAME = "same entity"
 """The tag that stands for other words of the same entity."""
-OUTSIDE = "O"
-_BLANK = "_"
+_LEFT_OUT = ("O", "PUNCT")
 _MOST_TAGS = 100
 _MOST_PAIRS = 200
 _REACH = 10
@@ -159,7 +159,8 @@ class TagCounts:
     ) -> None:
         """Write the tags and entities of a sentence into a row, of words that have tokens."""
         for index, tag in enumerate(tags):
-            if present[index] and tag not in (OUTSIDE, _BLANK):
+            # tags without a letter are those of punctuation
+            if present[index] and tag not in _LEFT_OUT and any(map(str.isalnum, tag)):
                 found.tag[row, index] = self._number(self._tags, tag)
         if not names_entities(tags):
             return
