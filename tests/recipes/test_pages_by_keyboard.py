@@ -40,6 +40,9 @@ def browser() -> Iterator[Pipes]:
 def opened(browser: Pipes, file: Path, shown: str) -> Page:
     page = Page(browser)
     page.look(width=900, height=800)
+    # keys go to the page whatever other tabs there are
+    page.ask("Page.bringToFront")
+    page.ask("Emulation.setFocusEmulationEnabled", enabled=True)
     page.ask("Page.navigate", url=file.as_uri())
     page.wait(f"document.readyState === 'complete' && document.querySelector({shown!r})")
     return page

@@ -121,7 +121,9 @@ def test_every_head_answers_as_in_python(case: str, tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("case", ["bert-class", "bert-choice"])
+@pytest.mark.parametrize(
+    "case", ["bert-class", pytest.param("bert-choice", marks=pytest.mark.faults)]
+)
 def test_prediction_sets_are_those_of_python(case: str, tmp_path: Path) -> None:
     conformal = Conformal(examples=19, coverages=(0.5, 0.95), thresholds=(0.9, 0.0))
     calibrated = saved(tmp_path / "it", replace(CASES[case], conformal=conformal))
