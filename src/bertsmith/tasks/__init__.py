@@ -9,7 +9,8 @@ engine function computes outputs with the `head`, `answers` decodes these, `pres
 Adding a task takes one module here, which builds a `Task`, and one line in `table`: the tests in
 tests/contracts then hold for it too. Parts that several tasks share are functions and values, no
 base classes: `whole_texts` (texts and pairs as units), `labels` (their order, weights of rare ones,
-answers withheld below a probability), `config` (options of reading and answering).
+answers withheld below a probability), `conformal` (sets of answers that hold the right one),
+`config` (options of reading and answering).
 `classify` is the simplest task to start from; `span`, whose texts are read in windows and whose
 answers are spans of them, uses every part there is.
 """
