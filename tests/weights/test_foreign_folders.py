@@ -156,6 +156,7 @@ def test_a_threshold_that_is_no_number_is_refused(
 @pytest.mark.parametrize(
     "changes",
     [
+        {"examples": 0},
         {"thresholds": [0.5]},
         {"thresholds": [1.5, 0.2]},
         {"thresholds": [math.nan, 0.2]},

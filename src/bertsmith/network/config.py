@@ -219,6 +219,8 @@ class Conformal(Config):
 
     def __post_init__(self) -> None:
         names = ("coverages", "thresholds")
+        if self.examples < 1:
+            raise ConfigError(f"examples is {self.examples}", remedy="it must be at least 1")
         if not 0 < len(self.coverages) == len(self.thresholds):
             raise ConfigError("coverages and thresholds differ in number", remedy="leave both out")
         for name in names:
