@@ -13,7 +13,7 @@ speaks HTTP, are measured and reported. Parts, of which `--quick` runs the first
     kill      kill -9 of a worker under load
     hangups   half of the clients hang up before they are answered
     stop      SIGTERM under load
-    soak      hours, or minutes, and the slope of memory
+    soak      for --soak minutes: requests, wrong answers, the slope of memory
 
 Rivals are run by the Python that `--rivals-python` names, in whose environment they are installed.
 The last line is JSON with all figures.
@@ -93,7 +93,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of closed; 600")
     parser.add_argument("--fault-seconds", type=float, help="of kill, hangups and stop; 60 each")
     parser.add_argument("--overload-seconds", type=float, help="300")
-    parser.add_argument("--soak-seconds", type=float, default=1800.0)
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="of soak, and only that; 30")
     parser.add_argument("--turn-seconds", type=float, help="of each rival's turn; 20")
     parser.add_argument("--turns", type=int, help="of each rival; 3")
     parser.add_argument("--heads", help=f"kinds of models, by commas, of: {', '.join(SHARES)}")
@@ -103,6 +103,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, help="of our server; its own choice if not given")
     parser.add_argument("--rivals-python", default=os.environ.get("BERTSMITH_RIVALS_PYTHON"))
     options = parser.parse_args()
+    if options.soak is not None and options.only is None:
+        options.only = "soak"
     usual = {
         "only": (",".join(QUICK), ",".join(PARTS)),
         "clients": (64, 1000),
@@ -113,6 +115,7 @@ def parse() -> argparse.Namespace:
         "turns": (2, 3),
         "heads": ("vectors,classes,tags,spans", ",".join(SHARES)),
         "questions": (300, 2000),
+        "soak": (2.0, 30.0),
     }
     for name, (quick, full) in usual.items():
         if getattr(options, name) is None:

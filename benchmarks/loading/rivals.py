@@ -7,11 +7,14 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertsmith.recipes.export.config import ExportConfig
+from bertsmith.recipes.export.recipe import export
 from loading.bench import Bench
 from loading.questions import save_questions
 from loading.servers import Server, free_port
@@ -84,9 +87,11 @@ def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str,
     threads, folder = str(len(os.sched_getaffinity(0))), str(bench.folders["vectors"])
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
 
-    def server(name: str, port: int, ready: str, *command: str) -> Server:
+    def server(
+        name: str, port: int, ready: str, *command: str, folder: Path | None = None
+    ) -> Server:
         log = bench.folder / f"{name.split(maxsplit=1)[0]}.log"
-        return Server(name, list(command), port, ready, log)
+        return Server(name, list(command), port, ready, log, folder)
 
     def own() -> tuple[Server, dict[str, Any]]:
         port = free_port()
@@ -97,15 +102,25 @@ def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str,
         how = {"path": "/v1/embeddings", "dialect": "openai"}
         return server("ours", port, "/ready", *command), how
 
-    def infinity() -> tuple[Server, dict[str, Any]]:
+    def infinity(engine: str, folder: Path, *more: str) -> tuple[Server, dict[str, Any]]:
         port = free_port()
         command = [
-            str(Path(_needed(python)).parent / "infinity_emb"), "v2", "--model-id", folder,
-            "--served-model-name", "vectors", "--engine", "torch", "--device", "cpu",
+            # the engine for ONNX finds files by their place in the current folder alone
+            _needed(python), "-m", "infinity_emb.cli", "v2", "--model-id", ".",
+            "--served-model-name", "vectors", "--engine", engine, "--device", "cpu",
             "--dtype", dtype, "--port", str(port), "--no-model-warmup", "--log-level", "error",
+            *more,
         ]  # fmt: skip
         how = {"path": "/embeddings", "dialect": "openai", "precision": "bf16"}
-        return server("infinity-emb", port, "/health", *command), how
+        return server(f"infinity-{engine}", port, "/health", *command, folder=folder), how
+
+    def infinity_onnx() -> tuple[Server, dict[str, Any]]:
+        # in fp32, whatever the others compute in
+        exported = bench.folder / "vectors-onnx"
+        if not exported.exists():
+            export(ExportConfig(model=bench.folders["vectors"], to="onnx", out=exported))
+        # its optimiser fails with today's optimum; onnxruntime's own made this graph no faster
+        return infinity("optimum", exported, "--onnx-disable-optimize")
 
     def fastapi() -> tuple[Server, dict[str, Any]]:
         port = free_port()
@@ -116,7 +131,8 @@ def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str,
 
     return {
         "ours": own,
-        "infinity-emb": infinity,
+        "infinity-emb, torch": partial(infinity, "torch", bench.folders["vectors"]),
+        "infinity-emb, ONNX": infinity_onnx,
         "FastAPI + sentence-transformers": fastapi,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loading.bench import MB, Bench, our_server, outcome
 from loading.questions import save_questions
@@ -19,6 +21,8 @@ from loading.servers import Server, Watch
 _OPEN = 1800
 _QUEUE_SECONDS = 2.0
 _LONG_TEXTS, _LONG_TOKENS = 16, 8000
+# stretches of a series, and Student's t for 95 % with two fewer degrees of freedom
+_STRETCHES, _STUDENT = 10, 2.306
 
 
 def closed(bench: Bench, server: Server) -> dict[str, Any]:
@@ -199,15 +203,34 @@ def hangups(bench: Bench, server: Server) -> dict[str, Any]:
 
 
 def soak(bench: Bench, server: Server) -> dict[str, Any]:
-    """Ask for long, and fit a line to the memory of the second half."""
-    with Watch(server, every=5.0) as watch:
-        found = bench.load(server, seconds=bench.options.soak_seconds).result()
-    half = watch.found[len(watch.found) // 2 :]
-    times, bytes_ = np.array(half, float).T if len(half) > 1 else (np.arange(2.0), np.zeros(2))
-    slope = float(np.polyfit(times, bytes_, 1)[0]) * 3600 / MB
+    """Ask for long, and fit lines to the memory after the first fifth, in which caches fill."""
+    with Watch(server, every=1.0) as watch:
+        found = bench.load(server, seconds=60 * bench.options.soak).result()
     outcome(bench, "soak", found)
-    bench.tell("soak", "memory, its slope", f"{watch.peak / MB:.0f} MB, {slope:+.1f} MB an hour")
-    return found | {"slope_mb_an_hour": slope, "memory": watch.found}
+    answered = sum(found["statuses"].values())
+    bench.tell("soak", "requests, minutes", f"{answered:,}, {bench.options.soak:g}")
+    series = np.array(watch.found[len(watch.found) // 5 :], float).T / [[3600], [MB], [MB]]
+    hours, whole, http = series
+    parts = {"all processes": whole, "HTTP": http, "workers": whole - http}
+    slopes = {name: slope(hours, memory) for name, memory in parts.items()}
+    for name, (middle, spread) in slopes.items():
+        figure = f"{parts[name].max():.1f} MB, {middle:+.2f} ± {spread:.2f} MB an hour"
+        bench.tell("soak", f"memory of {name}, slope with its 95 % interval", figure)
+    return found | {"slopes_mb_an_hour": slopes, "memory": watch.found}
+
+
+def slope(times: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the slope of a line through values, and half the width of its 95 % interval.
+
+    Values a second apart resemble each other, so the line is fitted to the means of ten stretches.
+    """
+    length = len(times) // _STRETCHES * _STRETCHES
+    if not length:
+        return math.nan, math.nan
+    x, y = (each[:length].reshape(_STRETCHES, -1).mean(1) for each in (times, values))
+    (middle, _), residuals, *_ = np.polyfit(x, y, 1, full=True)
+    variance = float(residuals.sum()) / (_STRETCHES - 2) / float(((x - x.mean()) ** 2).sum())
+    return float(middle), _STUDENT * math.sqrt(variance)
 
 
 def stop(bench: Bench) -> dict[str, Any]:

@@ -33,21 +33,29 @@ def free_port() -> int:
 class Server:
     """A server and all processes that it started."""
 
-    def __init__(self, name: str, command: list[str], port: int, ready: str, log: Path) -> None:
-        """Start a command; with this Python it finds what is found here."""
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        port: int,
+        ready: str,
+        log: Path,
+        folder: Path | None = None,
+    ) -> None:
+        """Start a command, in a folder; with this Python it finds what is found here."""
         self.name, self.port, self.log = name, port, log
         self._ready = f"http://127.0.0.1:{port}{ready}"
         self._stream: IO[bytes] = log.open("wb")
         environment = {
             name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS"}
         }
-        own = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+        own = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(log.parent / "hub")}
         environment.pop("PYTHONPATH", None)
         if command[0] == sys.executable:
             own["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self._stream, stderr=subprocess.STDOUT,
-            env=environment | own,
+            env=environment | own, cwd=folder,
         )  # fmt: skip
 
     def wait(self) -> float:
@@ -91,7 +99,12 @@ class Server:
 
     def memory(self) -> int:
         """Return its resident bytes, those that processes share counted once for each."""
-        return sum(int(stat[21]) * _PAGE for each in self.processes() if (stat := _stat(each)))
+        return self.memory_of(self.processes())
+
+    @staticmethod
+    def memory_of(processes: list[int]) -> int:
+        """Return the resident bytes of some processes."""
+        return sum(int(stat[21]) * _PAGE for each in processes if (stat := _stat(each)))
 
     def metrics(self) -> dict[str, float]:
         """Return what /metrics says, by name and labels."""
@@ -148,7 +161,8 @@ class Watch:
 
     server: Server
     every: float = 0.5
-    found: list[tuple[float, int]] = field(default_factory=list)
+    found: list[tuple[float, int, int]] = field(default_factory=list)
+    """Seconds, and the bytes of all processes and of the first one."""
 
     def __enter__(self) -> Watch:
         self._end = threading.Event()
@@ -163,12 +177,13 @@ class Watch:
 
     def _look(self) -> None:
         while not self._end.wait(self.every):
-            self.found.append((time.perf_counter() - self._began, self.server.memory()))
+            own = self.server.memory_of([self.server.process.pid])
+            self.found.append((time.perf_counter() - self._began, self.server.memory(), own))
 
     @property
     def peak(self) -> int:
         """The most bytes that were seen."""
-        return max((memory for _, memory in self.found), default=self.server.memory())
+        return max((memory for _, memory, _ in self.found), default=self.server.memory())
 
 
 class LoadProcess:
