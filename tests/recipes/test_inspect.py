@@ -174,6 +174,13 @@ def test_documents_with_mentions_have_coreference(
     file.write_text("\n".join(lines).replace("(2)", "2)"), encoding="utf-8")
     with pytest.raises(ExampleError, match=r"made\.conll:4: '2\)' has a bracket without its other"):
         inspect(base_folder, str(file), out=out)
+    # what is no UTF-8 is refused, and read in the encoding that is named
+    written = "\n".join(lines).replace("word2", "caf\u00e9").encode("latin-1")
+    file.write_bytes(written)
+    named = inspect(base_folder, str(file), out=out, encoding="latin-1")["coreference"]
+    assert [(each["name"], each["count"]) for each in named] == [("all", 1), ("pronoun", 1)]
+    with pytest.raises(ExampleError, match=r"made\.conll:4"):
+        inspect(base_folder, str(file), out=out, encoding="utf-8")
     file.write_text("#begin document (made)\n\n#end document\n", encoding="utf-8")
     with pytest.raises(ExampleError, match="holds no sentence"):
         inspect(base_folder, str(file), out=out)

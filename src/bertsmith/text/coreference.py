@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.text.config import AUTO
 from bertsmith.text.corpus.documents import tidy
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.treebank import ENTITY, Tree, read_trees
@@ -66,12 +67,13 @@ class MarkedDocument:
     mentions: tuple[Mention, ...]
 
 
-def coreference_layout(path: Path) -> Layout | None:
+def coreference_layout(path: Path, encoding: str = AUTO) -> Layout | None:
     """Return the layout of a file with mentions, by its beginning; None for any other file."""
     if kind_of(path) in (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xml"):
         return None
     universal = kind_of(path) == ".conllu"
-    for _, text in islice(TextFile(path, ExampleError).lines(escaped=True), _LINES):
+    file = TextFile(path, ExampleError, encoding)
+    for _, text in islice(file.lines(escaped=True), _LINES):
         if universal and (text.startswith("# global.Entity") or f"{ENTITY}=(" in text):
             return "conllu"
         if not universal and text.strip():
@@ -79,22 +81,22 @@ def coreference_layout(path: Path) -> Layout | None:
     return None
 
 
-def read_coreference(path: Path, layout: Layout) -> Iterator[MarkedDocument]:
+def read_coreference(path: Path, layout: Layout, encoding: str = AUTO) -> Iterator[MarkedDocument]:
     """Yield the documents of a file; raises `ExampleError` for what cannot be read."""
     if layout == "conll-2012":
-        yield from _column_documents(TextFile(path, ExampleError))
+        yield from _column_documents(TextFile(path, ExampleError, encoding))
         return
-    at = _entity_part(path)
-    for _, trees in groupby(read_trees(path), lambda tree: tree.document):
+    at = _entity_part(TextFile(path, ExampleError, encoding))
+    for _, trees in groupby(read_trees(path, encoding), lambda tree: tree.document):
         yield _of_trees(list(trees), at)
 
 
 # CoNLL-U
 
 
-def _entity_part(path: Path) -> int:
+def _entity_part(file: TextFile) -> int:
     """Return which part of a bracket, between hyphens, names the entity."""
-    for _, text in islice(TextFile(path, ExampleError).lines(escaped=True), _LINES):
+    for _, text in islice(file.lines(escaped=True), _LINES):
         name, _, value = text.partition("=")
         if name.strip() == "# global.Entity":
             parts = value.strip().split("-")
@@ -166,7 +168,7 @@ def _column_documents(file: TextFile) -> Iterator[MarkedDocument]:
     sentences: list[_Lines] = []
     lines: _Lines = []
     empty, inside = True, False
-    for line, text in file.lines(escaped=True):
+    for line, text in file.lines():
         ends = text.startswith((_BEGIN, _END))
         if ends or not text.strip():
             if lines:

@@ -60,7 +60,9 @@ class Corpus:
         self._columns = Columns(**config.columns.to_dict())
         self._path = Path(config.file)
         self.treebank = is_treebank(config.file)
-        self.layout = None if config.file == "-" else coreference_layout(self._path)
+        self.layout = (
+            None if config.file == "-" else coreference_layout(self._path, self._columns.encoding)
+        )
         self.tagged = self.layout == "conll-2012" or (not self.treebank and self._has_tags())
         self.cut = self.left_out = 0
 
@@ -94,7 +96,7 @@ class Corpus:
             )  # fmt: skip
 
     def _trees(self) -> Iterator[Item]:
-        trees = filter(self._fits, read_trees(Path(self._config.file)))
+        trees = filter(self._fits, read_trees(self._path, self._columns.encoding))
         for parsed in parsed_trees(trees, self._tokenizer, self._longest):
             if parsed is None:
                 self.left_out += 1
@@ -127,12 +129,15 @@ class Corpus:
     def _marked(self) -> Iterator[MarkedSentence]:
         """Yield the sentences of a file with tags, those of documents too."""
         if self.layout is not None:
-            for document in read_coreference(self._path, self.layout):
+            for document in self._read(self.layout):
                 yield from document.sentences
             return
         for each in read_tagged(self._path, self._config.tags, need_tags=True, table=self._columns):
             words = tuple(each.text[begin:end] for begin, end in each.words)
             yield MarkedSentence(words=words, tags=each.tags or (), line=each.line)
+
+    def _read(self, layout: Layout) -> Iterator[MarkedDocument]:
+        return read_coreference(self._path, layout, self._columns.encoding)
 
     def passages(self) -> Iterator[Passage]:
         """Yield documents in passages that the model can read, where there are mentions."""
@@ -146,7 +151,7 @@ class Corpus:
     def _documents(self, layout: Layout) -> Iterator[MarkedDocument]:
         """Yield documents of as many sentences as are wanted."""
         rest = self._config.limit
-        for document in read_coreference(self._path, layout):
+        for document in self._read(layout):
             sentences = document.sentences[:rest]
             yield MarkedDocument(sentences=sentences, mentions=document.mentions)
             rest = None if rest is None else rest - len(sentences)
