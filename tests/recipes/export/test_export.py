@@ -13,11 +13,12 @@ import torch
 import transformers
 
 from bertsmith.cli.main import main
-from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
 from bertsmith.network.config import VectorPooling
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
+from bertsmith.recipes.export import recipe
 from bertsmith.recipes.export.checking import BOUND, compare
 from bertsmith.recipes.export.config import ExportConfig, Target
 from bertsmith.recipes.export.recipe import export
@@ -97,6 +98,28 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     assert main(["export", "model", "--out", "out", *options]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [("bert-none", "has neither a head for a task"), ("bert-class", "cannot be read")],
+)
+def test_what_int8_cannot_be_judged_by_is_told_before_anything_is_written(
+    case: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    saved(tmp_path / "model", case)
+
+    def unwritten(*_: object) -> None:
+        raise AssertionError("the model is written first")
+
+    monkeypatch.setattr(recipe, "_write", unwritten)
+    config = ExportConfig(
+        model=tmp_path / "model", to="onnx", out=tmp_path / "out", precision="int8",
+        calibrate=tmp_path / "texts.txt", dev=tmp_path / "dev.csv",
+    )  # fmt: skip
+    with pytest.raises(UserError, match=said):
+        export(config)
 
 
 RUNTIMES: dict[Target, str] = {

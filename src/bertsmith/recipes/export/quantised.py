@@ -7,6 +7,8 @@ user's texts and labels, with the readers, decoders and scores of the task.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from bertsmith.recipes.quantize import (
     refuse_slow_or_worse,
     show_measurements,
 )
-from bertsmith.tasks.answering import answering_of
+from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tokens.tokenizer import Tokenizer
 
@@ -94,13 +96,21 @@ class _Outputs(nn.Module):
         return Encoded(last=last)
 
 
-def add_int8(
-    config: ExportConfig, model: ModelConfig, tokenizer: Tokenizer, exact: Path
-) -> dict[str, Any]:
-    """Write the int8 variant of a file beside it, and return what was measured of both.
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """The texts and labels by which an int8 variant is judged."""
 
-    Raises `ConfigError`, after the table, where it is not faster than the exact file or costs more
-    than half a point of the score; `ModelFolderError` for a model without a task.
+    answering: TaskAnswering
+    rows: Sequence[Any]
+    """Labelled rows."""
+    asked: Sequence[Any]
+    """Texts whose time is taken."""
+
+
+def read_gate(config: ExportConfig, model: ModelConfig, tokenizer: Tokenizer) -> Gate:
+    """Read the texts and labels; raises what reading them raises.
+
+    Raises `ModelFolderError` for a model without a task.
     """
     assert config.calibrate is not None
     assert config.dev is not None
@@ -109,22 +119,36 @@ def add_int8(
     answering = task_answering(
         answering_of(stand_in, tokenizer, options, where=config.model), config.model
     )
-    rows = labelled_rows(model, answering, config.dev, config.reading)
-    asked = calibration_requests(answering, model, config.calibrate)
+    return Gate(
+        answering=answering,
+        rows=labelled_rows(model, answering, config.dev, config.reading),
+        asked=calibration_requests(answering, model, config.calibrate),
+    )
+
+
+def add_int8(
+    config: ExportConfig, gate: Gate, model: ModelConfig, exact: Path, *, pad_id: int
+) -> dict[str, Any]:
+    """Write the int8 variant of a file beside it, and return what was measured of both.
+
+    Raises `ConfigError`, after the table, where it is not faster than the exact file or costs more
+    than half a point of the score.
+    """
     quantised = exact.with_name(QUANTISED_FILE)
     _quantise(exact, quantised)
     files: dict[Number, Path] = {"fp32": exact, "int8": quantised}
     predictors = {
         precision: Predictor(
-            model=ExportedModel(model, open_onnx(path, config.threads), pad_id=tokenizer.pad_id),
-            answering=answering,
+            model=ExportedModel(model, open_onnx(path, config.threads), pad_id=pad_id),
+            answering=gate.answering,
         )
         for precision, path in files.items()
     }
-    measured = measure_precisions(predictors, answering, rows, asked)
-    show_measurements(measured, len(asked), len(rows))
+    measured = measure_precisions(predictors, gate.answering, gate.rows, gate.asked)
+    show_measurements(measured, len(gate.asked), len(gate.rows))
     refuse_slow_or_worse(measured, "export")
-    return {"texts": len(asked), "rows": len(rows), "precisions": by_precision(measured)}
+    figures = {"texts": len(gate.asked), "rows": len(gate.rows)}
+    return figures | {"precisions": by_precision(measured)}
 
 
 def _quantise(exact: Path, quantised: Path) -> None:

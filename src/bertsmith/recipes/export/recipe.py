@@ -30,7 +30,7 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.quantised import add_int8
+from bertsmith.recipes.export.quantised import add_int8, read_gate
 from bertsmith.recipes.export.runtimes import open_exported, place
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import hub_config
@@ -78,14 +78,19 @@ def export(config: ExportConfig) -> dict[str, Any]:
     source = Source.read(config.model)
     if reason := _no_class(source.model.config, config.to):
         raise ConfigError(f"not for transformers.js: {reason}", remedy="take --to onnx")
+    # before the model is written, which takes longer than to find a mistake
+    gate = None
+    if config.precision == "int8":
+        gate = read_gate(config, source.model.config, source.tokenizer)
     padded = PaddedModel(source.model, source.sentence)
     figures: dict[str, Any] = {"to": config.to, "outputs": padded.outputs}
     with new_folder(config.out) as fresh:
         _write(padded, config.to, fresh)
         comparison = _compared(source, config.to, fresh, padded.outputs)
-        if config.precision == "int8":
-            model = source.model.config
-            figures["int8"] = add_int8(config, model, source.tokenizer, place(fresh, config.to))
+        if gate is not None:
+            model, file = source.model.config, place(fresh, config.to)
+            pad_id = source.tokenizer.pad_id
+            figures["int8"] = add_int8(config, gate, model, file, pad_id=pad_id)
         _write_settings(source, config.to, fresh)
         text = card(source.model.config, config.to, padded.outputs, comparison)
         (fresh / CARD_FILE).write_text(text, encoding="utf-8")
