@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 
 from bertsmith.engine.config import EngineConfig
-from bertsmith.serving.app import make_app
 from bertsmith.serving.config import LimitsConfig, ServeConfig
-from bertsmith.serving.gateway import Gateway
-from bertsmith.serving.limits import App, Keys
+from bertsmith.serving.dispatch.gateway import Gateway
+from bertsmith.serving.dispatch.workers import Link, Listener
+from bertsmith.serving.http.app import make_app
+from bertsmith.serving.http.limits import App, Keys
 from bertsmith.serving.messages import Batch, Cancel, Done, ModelFacts, Opened, Outcome
-from bertsmith.serving.served import open_models
-from bertsmith.serving.worker import Computing
-from bertsmith.serving.workers import Link, Listener
+from bertsmith.serving.models.served import open_models
+from bertsmith.serving.models.worker import Computing
 
 Compute = Callable[[Batch], tuple[Outcome, ...]]
 

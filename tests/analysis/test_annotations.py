@@ -11,15 +11,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.coreference import (
+from bertsmith.analysis.heads.coreference import (
     CoreferenceFigures,
     anaphors,
     coreference_figures,
     passages,
 )
+from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures, TaggedWords
+from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import Item, annotation_figures
-from bertsmith.analysis.tag_pairs import SAME, PairFigures, TaggedWords
-from bertsmith.analysis.words import split_words
 from bertsmith.network.model import Model, build_model
 from bertsmith.text.coreference import Mention, coreference_layout, read_coreference
 from bertsmith.tokens.basic import BasicRules

@@ -11,10 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertsmith.analysis.attribution import Explainer, by_word, integrate
-from bertsmith.analysis.deletion import DeletionTest
-from bertsmith.analysis.rollout import attention_rollout, rolled_out
-from bertsmith.analysis.subjects import Subject, subjects_of
+from bertsmith.analysis.attributions.attribution import Explainer, by_word, integrate
+from bertsmith.analysis.attributions.deletion import DeletionTest
+from bertsmith.analysis.attributions.rollout import attention_rollout, rolled_out
+from bertsmith.analysis.attributions.subjects import Subject, subjects_of
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
 from transformers import AutoModel, AutoModelForMaskedLM
 
-from bertsmith.analysis.attention import scan
-from bertsmith.analysis.distances import classical_map, head_distances
-from bertsmith.analysis.gradients import attention_gradients, masked
-from bertsmith.analysis.heads import HeadStatistics, HeadSums, TokenRoles, layer_sums
+from bertsmith.analysis.heads.attention import scan
+from bertsmith.analysis.heads.distances import classical_map, head_distances
+from bertsmith.analysis.heads.gradients import attention_gradients, masked
+from bertsmith.analysis.heads.statistics import HeadStatistics, HeadSums, TokenRoles, layer_sums
 from bertsmith.analysis.inspection import Item, inspect_attention
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.batches.fitting import encode_pair
@@ -124,7 +124,7 @@ def test_statistics_are_the_formulas(
     family: FamilyName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # several blocks a batch
-    monkeypatch.setattr("bertsmith.analysis.attention._ENTRIES", 4 * 3 * 14**2)
+    monkeypatch.setattr("bertsmith.analysis.heads.attention._ENTRIES", 4 * 3 * 14**2)
     model = varied(build_model(MODELS[f"{family}-none"], seed=1))
     save_model(tmp_path / "model", model, TOKENIZER)
     encoded = examples()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.probes import ProbedSentence, probe, tree_distances
+from bertsmith.analysis.layers.probes import ProbedSentence, probe, tree_distances
 
 WORDS = tuple(f"word{n}" for n in range(40))
 TAGS = ("NOUN", "VERB", "DET")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from bertsmith.analysis.heads.relations import ALL, parsed_trees
+from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import Item, annotation_figures
-from bertsmith.analysis.relations import ALL, parsed_trees
-from bertsmith.analysis.words import split_words
 from bertsmith.core.errors import ExampleError
 from bertsmith.network.batch import pack
 from bertsmith.network.encoded import Taps

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from bertsmith.analysis.context import Use, anisotropy, describe_uses, mean_cosines
-from bertsmith.analysis.similarity import compare_layers
-from bertsmith.analysis.states import word_states
+from bertsmith.analysis.layers.context import Use, anisotropy, describe_uses, mean_cosines
+from bertsmith.analysis.layers.similarity import compare_layers
+from bertsmith.analysis.layers.states import word_states
 from bertsmith.network.batch import pack
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import build_model
@@ -105,7 +105,7 @@ def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) 
             found[n, 2, 0, 3] += 1
         return list(found)
 
-    monkeypatch.setattr("bertsmith.analysis.context.word_states", states)
+    monkeypatch.setattr("bertsmith.analysis.layers.context.word_states", states)
     found = describe_uses(model, TOKENIZER, "word1", uses)
     assert found is not None
     assert found.layer == 1

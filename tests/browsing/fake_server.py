@@ -13,7 +13,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from bertsmith.serving.page import page_routes
+from bertsmith.serving.http.page import page_routes
 
 KINDS = {
     "reviews": ["classes"], "topics": ["multi-label"], "stars": ["regression"], "names": ["tags"],

@@ -16,7 +16,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.serving.limits import Keys
+from bertsmith.serving.http.limits import Keys
 from bertsmith.serving.messages import Batch, Outcome
 from serving_inline import Rig, facts, running
 

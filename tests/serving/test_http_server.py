@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("granian")
 
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.http_server import BACKLOG, HttpServer
-from bertsmith.serving.limits import Message, Receive, Scope, Send
+from bertsmith.serving.http.http_server import BACKLOG, HttpServer
+from bertsmith.serving.http.limits import Message, Receive, Scope, Send
 
 # where a listening socket's backlog stands in Linux' struct tcp_info: tcpi_sacked
 _TCP_INFO, _SACKED = 11, 28

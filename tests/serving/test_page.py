@@ -16,7 +16,7 @@ pytest.importorskip("httpx")
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from bertsmith.serving.page import FILES, POLICY, page_routes
+from bertsmith.serving.http.page import FILES, POLICY, page_routes
 from browsing.chromium import Page, Pipes, chromium, started
 from browsing.fake_server import HANG_UP, KINDS, Fake, Laid, models, serving
 

@@ -16,15 +16,15 @@ import pytest
 
 pytest.importorskip("granian")
 # at the top: within a test, CPython 3.11 may fail to compile it ("recursion depth mismatch")
-pytest.importorskip("bertsmith.serving.served")
+pytest.importorskip("bertsmith.serving.models.served")
 
 from bertsmith import load
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.model import build_model
 from bertsmith.serving.config import LimitsConfig, ServeConfig
-from bertsmith.serving.http_server import BACKLOG, HttpServer
-from bertsmith.serving.limits import Receive, Scope, Send
+from bertsmith.serving.http.http_server import BACKLOG, HttpServer
+from bertsmith.serving.http.limits import Receive, Scope, Send
 from bertsmith.serving.server import listening, with_room
 from bertsmith.weights.folder import save_model
 from bounds import close_unit_vectors

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bertsmith.serving.queue import PATIENCE, Entry, QueueFull, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.queue import PATIENCE, Entry, QueueFull, TokenQueue, TooLarge
 
 NEVER = float("inf")
 

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.attention import LayerAttention, Scan, scan
-from bertsmith.analysis.context import WordFigures
-from bertsmith.analysis.coreference import CoreferenceFigures
-from bertsmith.analysis.distances import classical_map, head_distances
-from bertsmith.analysis.gradients import GradientFigures, attention_gradients
-from bertsmith.analysis.heads import (
+from bertsmith.analysis.heads.attention import LayerAttention, Scan, scan
+from bertsmith.analysis.heads.coreference import CoreferenceFigures
+from bertsmith.analysis.heads.distances import classical_map, head_distances
+from bertsmith.analysis.heads.gradients import GradientFigures, attention_gradients
+from bertsmith.analysis.heads.relations import Parsed, RelationCounts, RelationFigures, arcs
+from bertsmith.analysis.heads.statistics import (
     Figures,
     HeadStatistics,
     HeadSums,
@@ -31,12 +31,12 @@ from bertsmith.analysis.heads import (
     TokenRoles,
     layer_sums,
 )
-from bertsmith.analysis.probes import ProbeFigures, probe, probed_sentences
-from bertsmith.analysis.relations import Parsed, RelationCounts, RelationFigures, arcs
+from bertsmith.analysis.heads.tag_pairs import TagCounts, TagFigures, TaggedWords
+from bertsmith.analysis.heads.words import best_words, word_sums
+from bertsmith.analysis.layers.context import WordFigures
+from bertsmith.analysis.layers.probes import ProbeFigures, probe, probed_sentences
+from bertsmith.analysis.layers.similarity import Similarity
 from bertsmith.analysis.sampling import Sample
-from bertsmith.analysis.similarity import Similarity
-from bertsmith.analysis.tag_pairs import TagCounts, TagFigures, TaggedWords
-from bertsmith.analysis.words import best_words, word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.batches.fitting import Ids, Segments
 from bertsmith.core.log import Bar, progress

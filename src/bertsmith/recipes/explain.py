@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from bertsmith.analysis.attribution import Attribution, Explainer, Method
-from bertsmith.analysis.deletion import DeletionFigures, DeletionTest
-from bertsmith.analysis.subjects import Subject, subjects_of
+from bertsmith.analysis.attributions.attribution import Attribution, Explainer, Method
+from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
+from bertsmith.analysis.attributions.subjects import Subject, subjects_of
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.log import Bar, Table, progress, say
 from bertsmith.core.output import print_json, print_line, print_table

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.analysis.coreference import CoreferenceFigures
+from bertsmith.analysis.heads.coreference import CoreferenceFigures
+from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures
 from bertsmith.analysis.inspection import Annotated, Inspection
-from bertsmith.analysis.tag_pairs import SAME, PairFigures
 from bertsmith.core.printable import printable
 from bertsmith.reports.drawing import Drawing, grouped_bars
 from bertsmith.reports.layers import plain, safe

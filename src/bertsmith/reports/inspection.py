@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.heads import SHARES, STATISTICS
+from bertsmith.analysis.heads.relations import ALL, DIRECTIONS, RelationFigures
+from bertsmith.analysis.heads.statistics import SHARES, STATISTICS
 from bertsmith.analysis.inspection import Inspection
-from bertsmith.analysis.relations import ALL, DIRECTIONS, RelationFigures
 from bertsmith.core import VERSION
 from bertsmith.core.log import Bar
 from bertsmith.core.printable import counted, json_text, printable

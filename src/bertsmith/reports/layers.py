@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.context import WordFigures
 from bertsmith.analysis.inspection import Inspection
-from bertsmith.analysis.probes import ProbeFigures, Score
-from bertsmith.analysis.similarity import Similarity
+from bertsmith.analysis.layers.context import WordFigures
+from bertsmith.analysis.layers.probes import ProbeFigures, Score
+from bertsmith.analysis.layers.similarity import Similarity
 from bertsmith.core.printable import counted, html, printable
 from bertsmith.reports.drawing import Drawing, grouped_bars, heat_map, layer_lines, use_map
 

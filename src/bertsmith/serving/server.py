@@ -22,8 +22,8 @@ from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.messages import ModelFacts
 
 if TYPE_CHECKING:
-    from bertsmith.serving.gateway import Gateway
-    from bertsmith.serving.limits import Keys, Limits
+    from bertsmith.serving.dispatch.gateway import Gateway
+    from bertsmith.serving.http.limits import Keys, Limits
 
 _PACKAGES = ("starlette", "granian", "orjson", "pydantic", "prometheus_client")
 # without a request, after which connections are closed; what is on its way then would be lost
@@ -40,7 +40,7 @@ def serve(config: ServeConfig) -> None:
     if config.check:
         check(config)
         return
-    from bertsmith.serving.limits import Keys
+    from bertsmith.serving.http.limits import Keys
 
     keys = Keys.load(config.api_keys)
     config = with_room(config)
@@ -53,8 +53,8 @@ def serve(config: ServeConfig) -> None:
 def check(config: ServeConfig) -> None:
     """Open the models, let each answer an example, and print what they are."""
     from bertsmith.serving.messages import Batch
-    from bertsmith.serving.served import open_models, sample
-    from bertsmith.serving.worker import Computing
+    from bertsmith.serving.models.served import open_models, sample
+    from bertsmith.serving.models.worker import Computing
 
     _, threads = division(config)
     models = open_models(config, threads)
@@ -182,10 +182,10 @@ def listening(config: ServeConfig) -> socket.socket:
 
 
 async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> None:
-    from bertsmith.serving.app import make_app
-    from bertsmith.serving.gateway import Gateway
-    from bertsmith.serving.http_server import HttpServer
-    from bertsmith.serving.workers import Listener, WorkerProcess
+    from bertsmith.serving.dispatch.gateway import Gateway
+    from bertsmith.serving.dispatch.workers import Listener, WorkerProcess
+    from bertsmith.serving.http.app import make_app
+    from bertsmith.serving.http.http_server import HttpServer
 
     workers, threads = division(config)
     tasks: set[asyncio.Task[None]] = set()

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from bertsmith.analysis.coreference import Passage, passages
+from bertsmith.analysis.heads.coreference import Passage, passages
+from bertsmith.analysis.heads.relations import parsed_trees
+from bertsmith.analysis.heads.tag_pairs import TaggedWords
+from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import Item
-from bertsmith.analysis.relations import parsed_trees
-from bertsmith.analysis.tag_pairs import TaggedWords
-from bertsmith.analysis.words import split_words
 from bertsmith.batches.examples import encode_examples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.features import word_spans

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertsmith.analysis.context import UseCollector, WordFigures, anisotropy, describe_uses
-from bertsmith.analysis.coreference import coreference_figures
+from bertsmith.analysis.heads.coreference import coreference_figures
+from bertsmith.analysis.heads.tag_pairs import PairFigures
 from bertsmith.analysis.inspection import (
     NOTHING,
     Annotated,
@@ -17,8 +17,8 @@ from bertsmith.analysis.inspection import (
     annotation_figures,
     inspect_attention,
 )
-from bertsmith.analysis.similarity import compare_layers
-from bertsmith.analysis.tag_pairs import PairFigures
+from bertsmith.analysis.layers.context import UseCollector, WordFigures, anisotropy, describe_uses
+from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import made_folder
 from bertsmith.core.log import Table, progress, say

@@ -16,13 +16,14 @@ from starlette.routing import Route
 from bertsmith.core import VERSION
 from bertsmith.core.log import say
 from bertsmith.serving.config import ServeConfig
-from bertsmith.serving.dialects import inference, openai, ours
-from bertsmith.serving.dialects.service import Endpoint, Service, reply
-from bertsmith.serving.gateway import Gateway
-from bertsmith.serving.limits import App, Hooks, Keys, Limits, Receive, Scope
-from bertsmith.serving.metrics import CONTENT_TYPE, Metrics
-from bertsmith.serving.openapi import described
-from bertsmith.serving.page import page_routes
+from bertsmith.serving.dispatch.gateway import Gateway
+from bertsmith.serving.http.dialects import inference, openai, ours
+from bertsmith.serving.http.dialects.service import Endpoint, Service, reply
+from bertsmith.serving.http.limits import App, Hooks, Keys, Limits, Receive, Scope
+from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
+from bertsmith.serving.http.openapi import described
+from bertsmith.serving.http.page import page_routes
+from bertsmith.serving.http.schema import parsed
 from bertsmith.serving.refusals import (
     InternalError,
     MethodNotAllowed,
@@ -31,7 +32,6 @@ from bertsmith.serving.refusals import (
     Refusal,
     Unavailable,
 )
-from bertsmith.serving.schema import parsed
 
 ENDPOINTS: tuple[Endpoint, ...] = (*ours.ENDPOINTS, *openai.ENDPOINTS, *inference.ENDPOINTS)
 _INFERENCE = frozenset(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertsmith.analysis.states import word_states
+from bertsmith.analysis.layers.states import word_states
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.best_heads import Counts, held_out_share
-from bertsmith.analysis.words import SplitWords, split_words
+from bertsmith.analysis.heads.best_heads import Counts, held_out_share
+from bertsmith.analysis.heads.words import SplitWords, split_words
 from bertsmith.text.treebank import Tree
 from bertsmith.tokens.tokenizer import Tokenizer
 

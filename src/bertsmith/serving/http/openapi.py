@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from bertsmith.core import VERSION
-from bertsmith.serving.dialects.service import Endpoint
+from bertsmith.serving.http.dialects.service import Endpoint
 
 _REFERENCE = "#/components/schemas/{model}"
 _STATUSES = {

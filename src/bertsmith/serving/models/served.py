@@ -14,7 +14,8 @@ from bertsmith.engine.devices import device_named
 from bertsmith.engine.prepared import Prepared
 from bertsmith.hub.models import model_folder
 from bertsmith.serving.config import ServeConfig
-from bertsmith.serving.handlers import (
+from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
+from bertsmith.serving.models.handlers import (
     EXAMPLES,
     KINDS,
     MOST_CANDIDATES,
@@ -32,7 +33,6 @@ from bertsmith.serving.handlers import (
     present_vector,
     text_of,
 )
-from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.tasks.answering import TaskAnswering, answering_of, continues
 from bertsmith.tasks.config import AnsweringConfig
 from bertsmith.tasks.opening import open_embedder, open_model

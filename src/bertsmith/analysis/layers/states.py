@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attention import blocks
-from bertsmith.analysis.words import split_words, word_sums
+from bertsmith.analysis.heads.attention import blocks
+from bertsmith.analysis.heads.words import split_words, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only

@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.dialects.service import Endpoint, Service, reply, tokens, unit, vector
+from bertsmith.serving.http.dialects.service import Endpoint, Service, reply, tokens, unit, vector
+from bertsmith.serving.http.schema import EmbeddingsRequest
 from bertsmith.serving.messages import Input, ModelFacts
 from bertsmith.serving.refusals import InvalidRequest
-from bertsmith.serving.schema import EmbeddingsRequest
 
 
 async def embeddings(service: Service, asked: EmbeddingsRequest) -> Response:

@@ -15,8 +15,8 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.attention import blocks
-from bertsmith.analysis.heads import ROLES, TokenRoles
+from bertsmith.analysis.heads.attention import blocks
+from bertsmith.analysis.heads.statistics import ROLES, TokenRoles
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, stream, uniform

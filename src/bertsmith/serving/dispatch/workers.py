@@ -32,7 +32,7 @@ if sys.platform.startswith("linux"):
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
 sys.path[:] = json.loads(sys.argv[3])
-from bertsmith.serving.worker import main
+from bertsmith.serving.models.worker import main
 main(socket.socket(fileno=int(sys.argv[1])))
 """
 

@@ -16,9 +16,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attention import scan
-from bertsmith.analysis.best_heads import Counts, best_head, held_out_share
-from bertsmith.analysis.words import SplitWords, split_words, word_attention, word_sums
+from bertsmith.analysis.heads.attention import scan
+from bertsmith.analysis.heads.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.heads.words import SplitWords, split_words, word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.log import Bar
 from bertsmith.network.model import Model

@@ -12,7 +12,7 @@ from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server.embed import Server
 
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.limits import App
+from bertsmith.serving.http.limits import App
 
 _LONGEST_HEADERS = 64 * 1024
 BACKLOG = 2048

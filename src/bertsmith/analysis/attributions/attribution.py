@@ -5,7 +5,7 @@ integrated-gradients  the gradient by the embeddings, integrated on the straight
                       up to the difference of the logits at both ends
 gradient-x-input      the gradient at the text itself, times its embeddings
 leave-one-out         what the logit loses when a word is masked
-rollout               see `bertsmith.analysis.rollout`
+rollout               see `bertsmith.analysis.attributions.rollout`
 
 A word's share is the sum of those of its pieces.
 """
@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.rollout import attention_rollout
-from bertsmith.analysis.subjects import Subject, run
+from bertsmith.analysis.attributions.rollout import attention_rollout
+from bertsmith.analysis.attributions.subjects import Subject, run
 from bertsmith.batches.fitting import Ids
 from bertsmith.network.batch import Batch
 from bertsmith.network.model import Model, forward_only

@@ -27,9 +27,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from bertsmith.analysis.attention import attention, blocks
-from bertsmith.analysis.relations import Parsed
-from bertsmith.analysis.words import word_attention, word_sums
+from bertsmith.analysis.heads.attention import attention, blocks
+from bertsmith.analysis.heads.relations import Parsed
+from bertsmith.analysis.heads.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, below, permuted, stream

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from bertsmith.core.printable import printable
 from bertsmith.serving.config import LimitsConfig
-from bertsmith.serving.gateway import Gateway
+from bertsmith.serving.dispatch.gateway import Gateway
+from bertsmith.serving.http.schema import Asked
 from bertsmith.serving.messages import Input, Kind, ModelFacts, Outcome
 from bertsmith.serving.refusals import InvalidRequest, ModelNotFound, PayloadTooLarge, Unavailable
-from bertsmith.serving.schema import Asked
 
 _MOST_MARKS = 1000
 _LARGEST_ANSWER = 2**24

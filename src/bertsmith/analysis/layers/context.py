@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.analysis.layers.states import States, word_states
 from bertsmith.analysis.sampling import Sample
-from bertsmith.analysis.states import States, word_states
 from bertsmith.core.streams import Purpose, permuted, stream
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.attention import Block, LayerAttention
+from bertsmith.analysis.heads.attention import Block, LayerAttention
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig
 from bertsmith.tokens.basic import is_punctuation

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.subjects import Subject
+from bertsmith.analysis.attributions.subjects import Subject
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
-from bertsmith.serving.dialects.service import (
+from bertsmith.serving.http.dialects.service import (
     OBJECT,
     Chosen,
     Endpoint,
@@ -22,15 +22,15 @@ from bertsmith.serving.dialects.service import (
     unit,
     vector,
 )
-from bertsmith.serving.messages import Input, ModelFacts, Outcome
-from bertsmith.serving.refusals import InvalidRequest
-from bertsmith.serving.schema import (
+from bertsmith.serving.http.schema import (
     EmbedRequest,
     PredictRequest,
     RerankRequest,
     SimilarityRequest,
     TokenizeRequest,
 )
+from bertsmith.serving.messages import Input, ModelFacts, Outcome
+from bertsmith.serving.refusals import InvalidRequest
 
 
 async def embed(service: Service, asked: EmbedRequest) -> Response:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.best_heads import Counts, best_head, held_out_share
-from bertsmith.analysis.words import SplitWords
+from bertsmith.analysis.heads.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.heads.words import SplitWords
 from bertsmith.text.examples.tagged import entity_spans, names_entities
 
 ALL = "all"

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsmith.analysis.attention import Block
+from bertsmith.analysis.heads.attention import Block
 from bertsmith.batches.fitting import Ids, Segments, encode_pair
 from bertsmith.text.examples.tagged import joined
 from bertsmith.tokens.tokenizer import Tokenizer

@@ -34,7 +34,7 @@ from bertsmith.serving.messages import (
     framed,
     read_frame,
 )
-from bertsmith.serving.served import ServedModel, open_models
+from bertsmith.serving.models.served import ServedModel, open_models
 
 # seconds after which a thread that computes in Python lets another one go on
 _SWITCH = 0.001

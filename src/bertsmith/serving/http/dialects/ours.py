@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.dialects.service import OBJECT, Endpoint, Service, reply, tokens, vector
+from bertsmith.serving.http.dialects.service import OBJECT, Endpoint, Service, reply, tokens, vector
+from bertsmith.serving.http.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 from bertsmith.serving.messages import MASK, Input, Kind, Outcome
 from bertsmith.serving.refusals import InvalidRequest
-from bertsmith.serving.schema import AnswerRequest, QuestionInput, RankingInput, TextInput
 
 Item = str | TextInput | QuestionInput | RankingInput
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from bertsmith.core.errors import UserError, WorkerDied
 from bertsmith.core.log import say
 from bertsmith.serving.config import LimitsConfig
+from bertsmith.serving.dispatch.pace import ModelPace, ServerPace
+from bertsmith.serving.dispatch.queue import Entry, QueueFull, TokenQueue, TooLarge
+from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
@@ -30,8 +33,6 @@ from bertsmith.serving.messages import (
     Outcome,
     Refused,
 )
-from bertsmith.serving.pace import ModelPace, ServerPace
-from bertsmith.serving.queue import Entry, QueueFull, TokenQueue, TooLarge
 from bertsmith.serving.refusals import (
     ContextTooLong,
     DeadlineExceeded,
@@ -42,7 +43,6 @@ from bertsmith.serving.refusals import (
     Refusal,
     Unavailable,
 )
-from bertsmith.serving.workers import Link, Listener
 
 _DEPTH = 2
 # tokens that are encoded in the time in which one is computed, about

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.attribution import Explainer, Method, Shares, masked_words, parts
-from bertsmith.analysis.subjects import Subject, run
+from bertsmith.analysis.attributions.attribution import (
+    Explainer,
+    Method,
+    Shares,
+    masked_words,
+    parts,
+)
+from bertsmith.analysis.attributions.subjects import Subject, run
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.significance import Interval, bootstrap_interval
 from bertsmith.network.model import forward_only
