@@ -6,7 +6,7 @@ JSON values, the same in the Python API, in CSV and in JSON lines; and `lines` f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -277,12 +277,9 @@ def answering_of(
             "--choices, --most-pieces and --joint are for a model that fills masks",
             remedy="leave them out",
         )
-    if options.conformal is not None and config.predicts is None:
-        raise ConfigError(
-            "--conformal is for classes and choices, and this model is fine-tuned for no task",
-            remedy="leave it out",
-        )
-    if config.predicts is not None:
+    if config.predicts is None:
+        _check_thresholds(options, (), "this model is fine-tuned for no task")
+    else:
         task = task_of(config)
         return TaskAnswering(
             task=task,
@@ -306,23 +303,26 @@ def answering_of(
     )
 
 
+_FOR_CHOICES = "classes and choices"
+# options of answering, what they are for, and the threshold of a task that they stand for
+_THRESHOLD_OPTIONS = {
+    "no_answer": ("a model that looks for answers in texts", "no_answer"),
+    "min_confidence": (_FOR_CHOICES, "min_confidence"),
+    "conformal": (_FOR_CHOICES, "min_confidence"),
+}
+
+
+def _check_thresholds(options: AnsweringConfig, thresholds: Collection[str], this: str) -> None:
+    """Raise `ConfigError` for an option that means nothing where there are only `thresholds`."""
+    for name, (meant, threshold) in _THRESHOLD_OPTIONS.items():
+        if getattr(options, name) is not None and threshold not in thresholds:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option} is for {meant}, and {this}", remedy="leave it out")
+
+
 def _thresholds(task: Task[Any], config: ModelConfig, options: AnsweringConfig) -> Tuned:
     """Return the model's thresholds, or those asked for; `ConfigError` where the task has none."""
-    if options.no_answer is not None and "no_answer" not in task.answers.thresholds:
-        raise ConfigError(
-            "--no-answer is for a model that looks for answers in texts",
-            remedy="leave it out, or give --min-confidence",
-        )
-    if options.min_confidence is not None and "min_confidence" not in task.answers.thresholds:
-        raise ConfigError(
-            f"--min-confidence is for classes and choices, and this is {task.title.lower()}",
-            remedy="leave it out",
-        )
-    if options.conformal is not None and "min_confidence" not in task.answers.thresholds:
-        raise ConfigError(
-            f"--conformal is for classes and choices, and this is {task.title.lower()}",
-            remedy="leave it out",
-        )
+    _check_thresholds(options, task.answers.thresholds, f"this is {task.title.lower()}")
     kept, coverage = Tuned.of_model(config), options.conformal
     return Tuned(
         set_threshold=None if coverage is None else set_threshold(config.conformal, coverage),
