@@ -120,7 +120,7 @@ def _contestants(bench: Bench) -> dict[str, Callable[[], tuple[Server, dict[str,
         if not exported.exists():
             export(ExportConfig(model=bench.folders["vectors"], to="onnx", out=exported))
         # its optimiser fails with today's optimum; onnxruntime's own made this graph no faster
-        return infinity("optimum", exported, "--onnx-disable-optimize")
+        return infinity("optimum", exported, "--onnx-disable-optimize", "--pooling-method", "mean")
 
     def fastapi() -> tuple[Server, dict[str, Any]]:
         port = free_port()

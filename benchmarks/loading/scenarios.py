@@ -203,13 +203,13 @@ def hangups(bench: Bench, server: Server) -> dict[str, Any]:
 
 
 def soak(bench: Bench, server: Server) -> dict[str, Any]:
-    """Ask for long, and fit lines to the memory after the first fifth, in which caches fill."""
+    """Ask for long, and fit lines to the memory of the second half: before that, caches fill."""
     with Watch(server, every=1.0) as watch:
         found = bench.load(server, seconds=60 * bench.options.soak).result()
     outcome(bench, "soak", found)
     answered = sum(found["statuses"].values())
     bench.tell("soak", "requests, minutes", f"{answered:,}, {bench.options.soak:g}")
-    series = np.array(watch.found[len(watch.found) // 5 :], float).T / [[3600], [MB], [MB]]
+    series = np.array(watch.found[len(watch.found) // 2 :], float).T / [[3600], [MB], [MB]]
     hours, whole, http = series
     parts = {"all processes": whole, "HTTP": http, "workers": whole - http}
     slopes = {name: slope(hours, memory) for name, memory in parts.items()}
