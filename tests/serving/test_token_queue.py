@@ -88,7 +88,6 @@ class Queues(RuleBasedStateMachine):
         self.queue: TokenQueue[int, int] = TokenQueue(self.most)
         self.waiting: dict[int, Entry[int, int]] = {}
         self.number = 0
-        self.served = 0
 
     @rule(group=st.integers(0, 2), sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5))
     def add(self, group: int, sizes: list[int]) -> None:
@@ -118,10 +117,9 @@ class Queues(RuleBasedStateMachine):
         for entry in found:
             # neither invented, nor given twice, nor cancelled
             assert self.waiting.pop(entry.content) is entry
-        self.served += sum(entry.tokens for entry in found)
         # nobody waits for more than what was there before and what may overtake
         for entry in self.waiting.values():
-            assert self.served <= entry.rank[0] + self.most
+            assert self.queue.clock <= entry.rank[0] + self.most
 
     @invariant()
     def counts_agree(self) -> None:
@@ -145,3 +143,32 @@ def test_a_long_text_is_reached_however_many_short_ones_come(tokens: int, short:
             break
         computed += short
     assert computed <= PATIENCE * tokens + short
+
+
+@pytest.mark.parametrize("large", [3, 100])
+@pytest.mark.parametrize("taken_before", [0, 1, 10, 400])
+def test_a_small_request_waits_for_no_more_than_a_text_of_each_large_one(
+    large: int, taken_before: int
+) -> None:
+    queue: TokenQueue[str, str] = TokenQueue(1_000_000)
+    for _ in range(large):
+        queue.add("a", [("part", 4)] * 1000, deadline=NEVER)
+    for _ in range(taken_before):
+        taken(queue, budget=128)
+    add(queue, "small", 4)
+    computed = 0
+    while "small" not in (batch := taken(queue, budget=128)):
+        computed += 4 * len(batch)
+    assert computed <= 4 * large + PATIENCE * 4 + 128
+
+
+def test_a_large_request_is_reached_however_many_small_ones_come() -> None:
+    queue: TokenQueue[str, str] = TokenQueue(1000)
+    queue.add("a", [("part", 10)] * 5, deadline=NEVER)
+    computed = parts = 0
+    while parts < 5 and computed < 10_000:
+        add(queue, "small", 5)
+        (name,) = taken(queue)
+        parts += name == "part"
+        computed += 5 * (name == "small")
+    assert computed <= PATIENCE * 50 + 5

@@ -1,10 +1,15 @@
 """The queue of texts that wait to be computed: bounded in tokens, fair to short ones.
 
-Entries are ordered by a virtual time. That of an entry is the number of tokens taken so far when it
-came, and `PATIENCE` times its own tokens; the entries of one request add up. So a short text
-overtakes a long one that came a little earlier, and the first texts of a small request overtake the
-last ones of a large request; among equals the first comes first. Nobody starves: whatever comes
-after `PATIENCE` times its tokens have been taken stands behind it.
+Entries are ordered by a virtual time. That of an entry is the time when it came, and `PATIENCE`
+times its own tokens; the entries of one request add up. So a short text overtakes a long one that
+came a little earlier, and the first texts of a small request overtake the last ones of a large
+request; among equals the first comes first.
+
+The time goes on by the tokens that are taken. Nobody starves: whatever comes after `PATIENCE` times
+its tokens have been taken stands behind it. But large requests, of several texts that wait, cannot
+have a share of 1 / `PATIENCE` each when they are more than that: time goes on more slowly then, by
+as much as each of them gets (as in weighted fair queueing; Demers et al. 1989). Else they would all
+be late, and who comes would stand behind all that they are late by.
 
 Batches are taken when somebody is free to compute them, of whatever waits by then: nothing waits
 for a batch to fill. A batch holds entries of one group (a model and a task).
@@ -41,6 +46,13 @@ class TooLarge(Exception):
         self.tokens, self.most = tokens, most
 
 
+@dataclass(slots=True)
+class _Request:
+    """The texts of one request that wait."""
+
+    waiting: int
+
+
 @dataclass(slots=True, eq=False)
 class Entry(Generic[G, T]):
     """A text that waits: its content, its tokens, and the time after which nobody wants it."""
@@ -49,7 +61,8 @@ class Entry(Generic[G, T]):
     group: G
     tokens: int
     deadline: float
-    rank: tuple[int, int]
+    rank: tuple[float, int]
+    request: _Request
     waiting: bool = True
 
     def __lt__(self, other: Entry[G, T]) -> bool:
@@ -75,7 +88,9 @@ class TokenQueue(Generic[G, T]):
     def __init__(self, most: int) -> None:
         self.most = most
         self.tokens = 0
-        self._served = 0
+        self.clock = 0.0
+        """The virtual time."""
+        self._large = 0
         self._serial = count()
         self._groups: dict[G, list[Entry[G, T]]] = {}
         self._entries = 0
@@ -95,11 +110,12 @@ class TokenQueue(Generic[G, T]):
             raise TooLarge(total, self.most)
         if self.tokens + total > self.most:
             raise QueueFull(self.tokens)
-        entries, rank = [], self._served
+        entries, rank, request = [], self.clock, _Request(len(contents))
+        self._large += len(contents) > 1
         heap = self._groups.setdefault(group, [])
         for content, tokens in contents:
             rank += PATIENCE * tokens
-            entry = Entry(content, group, tokens, deadline, (rank, next(self._serial)))
+            entry = Entry(content, group, tokens, deadline, (rank, next(self._serial)), request)
             heappush(heap, entry)
             entries.append(entry)
         self.tokens += total
@@ -123,6 +139,7 @@ class TokenQueue(Generic[G, T]):
         """
         taken: Taken[G, T] = Taken()
         kept: list[Entry[G, T]] = []
+        pace = PATIENCE / max(PATIENCE, self._large + 1)
         group = self._next_group(now, longest, taken.expired, kept)
         if group is not None:
             heap, room = self._groups[group], budget(group)
@@ -133,7 +150,7 @@ class TokenQueue(Generic[G, T]):
                 room -= entry.tokens
                 self._remove(entry)
                 taken.batch.append(entry)
-        self._served += taken.tokens
+        self.clock += pace * taken.tokens
         for entry in kept:
             heappush(self._groups[entry.group], entry)
         self._groups = {each: heap for each, heap in self._groups.items() if heap}
@@ -175,5 +192,7 @@ class TokenQueue(Generic[G, T]):
 
     def _remove(self, entry: Entry[G, T]) -> None:
         entry.waiting = False
+        entry.request.waiting -= 1
+        self._large -= entry.request.waiting == 1
         self.tokens -= entry.tokens
         self._entries -= 1
