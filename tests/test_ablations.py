@@ -19,14 +19,13 @@ from ablations.cells import EXPERIMENTS, Cell
 from ablations.position import cls_at, moved
 from ablations.showing import Estimate, estimates, table
 from ablations.tasks import TASKS, Rows, write_tasks
-from ablations.training import QUICK, Laboratory, run_of
+from ablations.training import QUICK, Laboratory
 from bertsmith.batches import DataPosition
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.config import EncoderConfig, ModelConfig
-from bertsmith.network.families.bert import BERT
 from bertsmith.network.model import Model, build_model
-from bertsmith.recipes.pretrain.resolving import network_of
+from bertsmith.recipes.pretrain.resolving import network_of, requested
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -35,15 +34,6 @@ from invented import invented_documents, tokenizer
 __all__ = ["tokenizer"]
 
 TOKENS = 60_000
-
-
-@pytest.fixture(autouse=True)
-def own_sizes() -> Iterator[None]:
-    """BERT's sizes, put back after a test."""
-    sizes = dict(BERT.sizes)
-    yield
-    BERT.sizes.clear()
-    BERT.sizes.update(sizes)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +157,7 @@ def test_another_task_needs_the_model_again(out: Path, monkeypatch: pytest.Monke
 def model_of(cell: Cell, out: Path, tokenizer: Tokenizer) -> Model:
     """The network that a cell trains."""
     config = Laboratory(out, QUICK).pretrain_config(cell, 0, out / "run")
-    return build_model(network_of(run_of(config, cell.size), tokenizer), seed=0)
+    return build_model(network_of(requested(config, torch.device("cpu")), tokenizer), seed=0)
 
 
 def test_sizes_are_layers_and_width(out: Path, tokenizer: Tokenizer) -> None:

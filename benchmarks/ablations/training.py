@@ -15,11 +15,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import torch
 
 from ablations.cells import Cell
 from ablations.position import cls_at
@@ -28,16 +26,12 @@ from bertsmith.cli.command import read_arguments
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.config import Config
 from bertsmith.core.files import write_json
-from bertsmith.network.families.bert import BERT
-from bertsmith.network.families.family import usual
 from bertsmith.recipes.finetune.config import FinetuneConfig
 from bertsmith.recipes.finetune.recipe import finetune
-from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun
-from bertsmith.recipes.pretrain.recipe import carry_out
-from bertsmith.recipes.pretrain.resolving import begin, requested, store_hash
-from bertsmith.store.store import INDEX, TokenStore
-from bertsmith.training.distribution import ALONE
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.recipes.pretrain.config import PretrainConfig
+from bertsmith.recipes.pretrain.recipe import pretrain
+from bertsmith.recipes.pretrain.resolving import store_hash
+from bertsmith.store.store import INDEX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +97,10 @@ class Laboratory:
         return kept
 
     def pretrain_config(self, cell: Cell, seed: int, run: Path) -> PretrainConfig:
-        """Return the command line's config of a cell, but for its size."""
+        """Return the command line's config of a cell."""
         arguments = [
-            self.out / "store", "--out", run, "--steps", self.steps(cell), "--recipe", "quick",
+            self.out / "store", "--out", run, "--model", cell.size, "--steps", self.steps(cell),
+            "--recipe", "quick",
             "--max-length", 64, "--tokens-per-batch", self.scale.tokens_per_batch,
             "--masking.probability", 0.15, "--measurements", 0, "--seed", seed, "--force",
             *cell.options,
@@ -116,12 +111,7 @@ class Laboratory:
 
     def pretrain(self, cell: Cell, seed: int, run: Path) -> Results:
         """Pre-train a cell, or go on; returns the held-out figures."""
-        device, folder = torch.device("cpu"), RunFolder(run)
-        wanted = run_of(self.pretrain_config(cell, seed, run), cell.size)
-        # as the recipe does, which takes named sizes only
-        with folder.owned():
-            begun = begin(folder, "cpu", lambda *_: wanted, ALONE, sized=True, force=True)
-            outcome = carry_out(begun, TokenStore(begun.store), folder, device, force=True)
+        outcome = pretrain(self.pretrain_config(cell, seed, run))
         return {**outcome.held_out, "seconds": outcome.state.seconds}
 
     def same(self, cell: Cell, other: Cell) -> bool:
@@ -176,13 +166,6 @@ class Laboratory:
             "scale": asdict(self.scale),
             "store": store_hash(self.out / "store"),
         }
-
-
-def run_of(config: PretrainConfig, size: str) -> PretrainRun:
-    """Return the run of a config with a size of layers and width, which is now one of BERT's."""
-    layers, width = map(int, size.split("/"))
-    BERT.sizes[size] = usual(layers, width)
-    return replace(requested(config, torch.device("cpu")), model=size)
 
 
 def _has(kept: Results, task: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from transformers import (
@@ -191,3 +193,18 @@ def test_modernberts_have_the_counts_of_transformers(size: str) -> None:
     with torch.device("meta"):
         bare = count(ModelConfig(encoder=encoder, pooler=False))
         assert bare == ModernBertModel(there).num_parameters()
+
+
+@pytest.mark.parametrize("family", get_args(FamilyName))
+def test_layers_and_width_are_a_size(family: FamilyName) -> None:
+    encoder = encoder_of(family, "3/192", 1000)
+    found = (encoder.layers, encoder.hidden, encoder.heads, encoder.feed_forward)
+    assert found == (3, 192, 3, 768)
+
+
+@pytest.mark.parametrize(
+    "name", ["3/100", "0/128", "3/0", "03/128", "3/", "/64", "-1/64", "3/640000"]
+)
+def test_other_layers_and_widths_are_none(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"no BERT of the size .*; sizes are tiny, .* as 4/192"):
+        encoder_of("bert", name, 1000)

@@ -158,13 +158,18 @@ class EncoderConfig(Config):
 
 
 def encoder_of(family: FamilyName, size: str, vocabulary: int, **changes: Any) -> EncoderConfig:  # noqa: ANN401
-    """Return the encoder of a family's size, some settings changed; `ConfigError` if unknown."""
+    """Return the encoder of a family's size, a name or layers and width, some settings changed.
+
+    Raises `ConfigError` for a size that the family does not have.
+    """
     record = FAMILIES[family]
-    if size not in record.sizes:
+    found = record.size(size)
+    if found is None:
         raise ConfigError(
-            f"no {record.title} of the size {size!r}", remedy=f"sizes are {', '.join(record.sizes)}"
+            f"no {record.title} of the size {size!r}",
+            remedy=f"sizes are {', '.join(record.sizes)}, and layers and width, as 4/192",
         )
-    sizes = record.sizes[size]._asdict() | {"vocabulary": vocabulary}
+    sizes = found._asdict() | {"vocabulary": vocabulary}
     return EncoderConfig(**{"family": family, **sizes, **record.wiring, **changes})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -13,7 +14,7 @@ FamilyName = Literal[
 
 
 class Size(NamedTuple):
-    """A published size."""
+    """The size of an encoder."""
 
     layers: int
     hidden: int
@@ -23,9 +24,13 @@ class Size(NamedTuple):
     """Width of the token table; None for one as wide as the encoder."""
 
 
+_HEAD_WIDTH = 64
+_LAYERS_AND_WIDTH = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,4})")
+
+
 def usual(layers: int, hidden: int) -> Size:
     """Return a size of 64-wide heads and a feed-forward network four times as wide as `hidden`."""
-    return Size(layers, hidden, hidden // 64, 4 * hidden)
+    return Size(layers, hidden, hidden // _HEAD_WIDTH, 4 * hidden)
 
 
 class Preset(NamedTuple):
@@ -45,8 +50,8 @@ class Family:
 
     title: str
     """Its name as published."""
-    sizes: dict[str, Size]
-    """Sizes by name."""
+    sizes: Mapping[str, Size]
+    """Published sizes by name."""
     wiring: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the encoder (`EncoderConfig`) in which it differs from a BERT."""
     presets: Mapping[str, Preset] = field(default_factory=dict)
@@ -64,3 +69,12 @@ class Family:
     """True if masked-LM head and pooler keep to the exact GELU, whatever the encoder has."""
     dropout: float = 0.1
     """Share of values that a model pre-trained here drops when it is fine-tuned."""
+
+    def size(self, name: str) -> Size | None:
+        """Return the size of a name, or of layers and width, as 4/192; None if there is none."""
+        if name in self.sizes:
+            return self.sizes[name]
+        found = _LAYERS_AND_WIDTH.fullmatch(name)
+        if found is None or int(found[2]) % _HEAD_WIDTH:
+            return None
+        return usual(int(found[1]), int(found[2]))

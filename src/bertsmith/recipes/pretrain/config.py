@@ -118,9 +118,10 @@ class PretrainConfig(Config):
     """Folder made by prepare; may be left out where OUT holds a run, which is resumed."""
     out: Path
     """Folder of the run: checkpoints, log, report, and the model in it when done."""
-    model: Size | None = None
-    """Size of the network, from 2 layers of 128 (tiny) to 24 of 1024 (large), of an ALBERT to 12 of
-    4096 (xxlarge); if not given, tiny to base, chosen by text and budget, which is reported."""
+    model: str | None = None
+    """Size of the network: tiny (2 layers of 128), mini, small, medium, base or large (24 of 1024),
+    of an ALBERT up to xxlarge (12 of 4096), or layers and width, as 4/192; if not given, tiny to
+    base, chosen by text and budget, which is reported."""
     recipe: RecipeName | None = None
     """Defaults of the settings below; quick if not given."""
     from_: Path | None = field(default=None, metadata=named("from"))

@@ -236,10 +236,11 @@ def network_of(run: PretrainRun, tokenizer: Tokenizer) -> ModelConfig:
     if run.parent is not None:
         return wanted_network(run.parent, run.settings)
     family = FAMILIES[network.family]
-    if run.model not in family.sizes:
+    if family.size(run.model) is None:
         sizes = ", ".join(size for size in get_args(Size) if size in family.sizes)
         what = f"--model is {run.model}, and no {family.title} has this size"
-        raise ConfigError(what, remedy=f"choose from {sizes}, or another --family")
+        remedy = f"choose from {sizes}, or layers and width, as 4/192, or another --family"
+        raise ConfigError(what, remedy=remedy)
     if network.position_initialisation == "parent":
         raise ConfigError("--position-initialisation is parent", remedy="name a model with --from")
     chosen = {name: getattr(network, name) for name in WIRING}
