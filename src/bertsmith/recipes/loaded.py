@@ -43,7 +43,7 @@ from bertsmith.recipes.explain import (
     explanation_figures,
     open_network,
 )
-from bertsmith.recipes.predict.config import MeasuringConfig, ScoringConfig
+from bertsmith.recipes.predict.config import MOST_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
 from bertsmith.recipes.predict.rows import Asked, asked_values
@@ -214,8 +214,8 @@ class LoadedModel:
         ``temperature=0.7``. Raises `ModelFolderError`, `ConfigError` and `ExampleError`.
         """
         config = configured(WritingConfig, options, spelled=in_python)
-        if samples < 1:
-            raise ConfigError(f"samples is {samples}", remedy="it must be at least 1")
+        if not 1 <= samples <= MOST_SAMPLES:
+            raise ConfigError(f"samples is {samples}", remedy=f"it must be in [1, {MOST_SAMPLES}]")
         written = written_texts(
             self.engine, self.tokenizer, prompt, samples, config, where=self.name
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_range
 from bertsmith.engine.config import EngineConfig, Masking, WritingConfig
 from bertsmith.recipes.config import check_cluster
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
@@ -106,6 +106,10 @@ class ScoreConfig(Config):
     """The reading of the file."""
 
 
+MOST_SAMPLES = 100_000
+"""Largest number of texts that are written at once, all of which are kept in memory."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WriteConfig(Config):
     """The options of writing text with a pre-trained model."""
@@ -126,4 +130,4 @@ class WriteConfig(Config):
     """The computation of predictions."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"samples": 1})
+        check_range(self, ["samples"], f"[1, {MOST_SAMPLES}]")
