@@ -132,7 +132,7 @@ def test_an_interruption_tells_what_is_kept(
     command = corpus.command(out, workers)
     moment = f"{corpus.moments // 2}:{number.value}"
     with started(moment, *command, place=tmp_path, program=DYING) as process:
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=300)
     assert process.returncode == status
     first, _, last = told.splitlines()[-1].partition(" % is done and kept in ")
     assert first.startswith(f"bertsmith: {said}; ")

@@ -106,7 +106,7 @@ class Held(Checkpoints):
         self.in_hand += 1
         assert self.in_hand == 1
         self.began.release()
-        assert self.let.acquire(timeout=30)
+        assert self.let.acquire(timeout=300)
         self.in_hand -= 1
         return super().save(checkpoint)
 
@@ -116,7 +116,7 @@ def test_what_is_saved_is_what_was_there_when_saving_began(tmp_path: Path) -> No
     first = checkpoint(1)
     with saving(RunFolder(tmp_path), held) as saver:
         saver.save(first)
-        assert held.began.acquire(timeout=30)
+        assert held.began.acquire(timeout=300)
         first.weights["a"].fill_(99)  # training goes on meanwhile
         saver.check()
         held.let.release()
