@@ -7,10 +7,13 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
@@ -161,6 +164,19 @@ class Pipes:
         with suppress(BrokenPipeError):
             self._out.close()
         self._back.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Pipes]:
+    """A browser, for the modules that import this; skipped by name where there is none."""
+    program = chromium()
+    if program is None:
+        pytest.skip("there is no Chromium")
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        started(program, Path(profile)) as pipes,
+    ):
+        yield pipes
 
 
 @contextmanager

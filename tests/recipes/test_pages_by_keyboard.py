@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,13 @@ from bertsmith.reports import inspection
 from bertsmith.reports.drawing import Drawing
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from
-from browsing.chromium import Page, Pipes, chromium, started
+from browsing.chromium import Page, Pipes, browser
+
+__all__ = ["browser"]
 
 FOCUS = "document.activeElement"
 DRAWINGS = ("grouped_bars", "head_map", "heat_map", "layer_lines", "layer_panels")
 WORDS = (("word1", 2, "det"), ("word2", 3, "nsubj"), ("good", 0, "root"), ("word3", 3, "obj"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Pipes]:
-    program = chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
-        started(program, Path(profile)) as pipes,
-    ):
-        yield pipes
 
 
 def opened(browser: Pipes, file: Path, shown: str) -> Page:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from bertsmith.serving.http.page import FILES, POLICY, page_routes
-from browsing.chromium import Page, Pipes, chromium, started
+from browsing.chromium import Page, Pipes, browser
 from browsing.fake_server import HANG_UP, KINDS, Fake, Laid, models, serving
+
+__all__ = ["browser"]
 
 DONE = "['answered', 'problem'].includes(document.body.dataset.state)"
 # as a screen reader would find them: what lies below the heading Answer
@@ -58,18 +58,6 @@ ENTITIES = [
     }
     for text, label in (("Ada Lovelace", "PER"), ("London", "LOC"))
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Pipes]:
-    program = chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
-        started(program, Path(profile)) as pipes,
-    ):
-        yield pipes
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import string
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
-from browsing.chromium import Page, chromium, started
+from browsing.chromium import Page, Pipes, browser
 from documents import ROOT, Block, RunningServer, blocks, commands, page
 
 pytest.importorskip("starlette")
@@ -38,6 +37,8 @@ pytest.importorskip("prometheus_client")
 SERVING = "docs/serving.md"
 BLOCKS = blocks(page(SERVING))
 SHELL = [block for block in BLOCKS if block.language == "bash"]
+__all__ = ["browser"]
+
 DONE = "['answered', 'problem'].includes(document.body.dataset.state)"
 EXAMPLES = "document.querySelectorAll('#examples button')"
 SHOWN = "['problem', 'summary'].map((each) => document.getElementById(each).textContent)"
@@ -124,35 +125,28 @@ def test_the_snippet_of_openai_runs(server: RunningServer) -> None:
     assert said.getvalue() == block.promised
 
 
-def test_a_person_asks_every_model_on_the_page(server: RunningServer) -> None:
+def test_a_person_asks_every_model_on_the_page(server: RunningServer, browser: Pipes) -> None:
     """In a browser, before the real server: every example of every task gets an answer."""
-    program = chromium()
-    if program is None:
-        pytest.skip("there is no Chromium")
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
-        started(program, Path(profile)) as pipes,
-    ):
-        tab = Page(pipes)
-        tab.open(f"http://{server.address}/")
-        asked = 0
-        for model in range(tab.evaluate("document.getElementById('model').length")):
-            _pick(tab, "model", model)
-            for task in range(tab.evaluate("document.getElementById('task').length")):
-                _pick(tab, "task", task)
-                for number in range(
-                    tab.evaluate("document.querySelectorAll('#examples button').length")
-                ):
-                    tab.evaluate(f"document.querySelectorAll('#examples button')[{number}].click()")
-                    tab.wait(DONE)
-                    problem, summary = tab.evaluate(SHOWN)
-                    assert (problem == "") != (summary == ""), (model, task, number)
-                    # the models of this test read 128 letters
-                    assert problem == "" or "tokens" in problem, problem
-                    asked += 1
-                    tab.evaluate("document.body.dataset.state = 'ready'")
-        assert asked > 10
-        assert [each for each in tab.complaints() if "the server responded" not in each] == []
+    tab = Page(browser)
+    tab.open(f"http://{server.address}/")
+    asked = 0
+    for model in range(tab.evaluate("document.getElementById('model').length")):
+        _pick(tab, "model", model)
+        for task in range(tab.evaluate("document.getElementById('task').length")):
+            _pick(tab, "task", task)
+            for number in range(
+                tab.evaluate("document.querySelectorAll('#examples button').length")
+            ):
+                tab.evaluate(f"document.querySelectorAll('#examples button')[{number}].click()")
+                tab.wait(DONE)
+                problem, summary = tab.evaluate(SHOWN)
+                assert (problem == "") != (summary == ""), (model, task, number)
+                # the models of this test read 128 letters
+                assert problem == "" or "tokens" in problem, problem
+                asked += 1
+                tab.evaluate("document.body.dataset.state = 'ready'")
+    assert asked > 10
+    assert [each for each in tab.complaints() if "the server responded" not in each] == []
 
 
 def _pick(tab: Page, name: str, number: int) -> None:

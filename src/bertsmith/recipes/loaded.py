@@ -37,12 +37,6 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import ExplainingConfig
-from bertsmith.recipes.explain import (
-    explain_rows,
-    explaining_answering,
-    explanation_figures,
-    open_network,
-)
 from bertsmith.recipes.predict.config import MOST_SAMPLES, MeasuringConfig, ScoringConfig
 from bertsmith.recipes.predict.evaluate import evaluate_model
 from bertsmith.recipes.predict.recipe import answered, asked_of
@@ -233,13 +227,17 @@ class LoadedModel:
 
         Gradients need the weights as they are, so the folder is opened again for the first call.
         """
+        # not above: who only predicts would wait 20 ms for it
+        from bertsmith.recipes import explain
+
         how = configured(ExplainingConfig, options, spelled=in_python)
         if self._network is None:
-            self._network = open_network(self._folder, self._device)
-        answering = explaining_answering(*self._network, how, where=self.name)
+            self._network = explain.open_network(self._folder, self._device)
+        answering = explain.explaining_answering(*self._network, how, where=self.name)
         model = self._network[0]
         with _asked(_listed(examples), answering, model.config) as asked:
-            return explanation_figures(explain_rows(model, answering, enumerate(asked), how))
+            found = explain.explain_rows(model, answering, enumerate(asked), how)
+            return explain.explanation_figures(found)
 
     @checked
     def embed(

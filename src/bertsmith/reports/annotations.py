@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,11 @@ from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures
 from bertsmith.analysis.inspection import Annotated, Inspection
 from bertsmith.core.printable import printable
 from bertsmith.reports.drawing import Drawing, grouped_bars
-from bertsmith.reports.layers import plain, safe
+from bertsmith.reports.layers import Placed, plain, safe
 
 _DRAWN = 10
 _LISTED = 30
 _FEW = 100
-
-Placed = Callable[[str, Drawing, str, str], str]
-"""Keep a drawing by its name; return it with a label and the words beneath it."""
 
 
 def pair_name(each: PairFigures) -> str:

@@ -7,6 +7,8 @@ the other way round, it does not.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,20 @@ def held_out_share(hits: Counts, words: Counts) -> float:
     return float(others) / scored if scored else float("nan")
 
 
-def best_head(accuracy: NDArray[np.float64]) -> tuple[int, int]:
-    """Return layer and head, from 1, with the highest share of (layers, heads)."""
-    layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
-    return int(layer) + 1, int(head) + 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadShares:
+    """The share of each head, `accuracy` (layers, heads), and that of the best `held_out`."""
+
+    accuracy: NDArray[np.float64]
+    held_out: float
+
+    @property
+    def best(self) -> tuple[int, int]:
+        """Layer and head, from 1, with the highest share."""
+        layer, head = np.unravel_index(self.accuracy.argmax(), self.accuracy.shape)
+        return int(layer) + 1, int(head) + 1
+
+    @property
+    def best_accuracy(self) -> float:
+        """The share of the best head."""
+        return float(self.accuracy.max())

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.analysis.heads.attention import scan
-from bertsmith.analysis.heads.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.heads.best_heads import Counts, HeadShares, held_out_share
 from bertsmith.analysis.heads.words import SplitWords, split_words, word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.log import Bar
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreferenceFigures:
+class CoreferenceFigures(HeadShares):
     """The accuracy of heads: of `count` mentions the share whose most attended candidate is right.
 
     `accuracy` is (layers, heads); `nearest` and `same_word` are the shares of the two rules, and
@@ -64,21 +64,9 @@ class CoreferenceFigures:
 
     name: str
     count: int
-    accuracy: NDArray[np.float64]
-    held_out: float
     nearest: float
     same_word: float
     candidates: float
-
-    @property
-    def best(self) -> tuple[int, int]:
-        """Layer and head, from 1, with the highest share."""
-        return best_head(self.accuracy)
-
-    @property
-    def best_accuracy(self) -> float:
-        """The share of the best head."""
-        return float(self.accuracy.max())
 
 
 def passages(

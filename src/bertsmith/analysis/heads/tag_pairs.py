@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsmith.analysis.heads.best_heads import Counts, best_head, held_out_share
+from bertsmith.analysis.heads.best_heads import Counts, HeadShares, held_out_share
 from bertsmith.analysis.heads.words import SplitWords
 from bertsmith.text.examples.tagged import entity_spans, names_entities
 
@@ -52,7 +52,7 @@ class _Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairFigures:
+class PairFigures(HeadShares):
     """The accuracy of heads: of `count` words the share whose most attended word is one `wanted`.
 
     `accuracy` is (layers, heads). `chance` is the share that a word drawn from the others of the
@@ -62,21 +62,9 @@ class PairFigures:
     asked: str
     wanted: str
     count: int
-    accuracy: NDArray[np.float64]
-    held_out: float
     chance: float
     offset: int
     offset_accuracy: float
-
-    @property
-    def best(self) -> tuple[int, int]:
-        """Layer and head, from 1, with the highest share."""
-        return best_head(self.accuracy)
-
-    @property
-    def best_accuracy(self) -> float:
-        """The share of the best head."""
-        return float(self.accuracy.max())
 
 
 class TagFigures(NamedTuple):
