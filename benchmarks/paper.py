@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,13 +85,13 @@ def show(laboratory: Laboratory, names: list[str], seeds: int) -> None:
         console.print(shown)
         figures[name] = {
             cell: {
-                what: {kind: asdict(each) for kind, each in kinds.items()}
+                what: {kind: each.numbers() for kind, each in kinds.items()}
                 for what, kinds in measurements.items()
             }
             for cell, measurements in estimates(experiment, results).items()
         }
     (laboratory.out / TABLES).write_text("\n".join(sections), encoding="utf-8")
-    print(json.dumps({"seeds": seeds, "experiments": figures}))
+    print(json.dumps({"seeds": seeds, "experiments": figures}, allow_nan=False))
 
 
 def _arguments() -> argparse.Namespace:

@@ -40,6 +40,10 @@ class Estimate:
         """Return whether the interval is on one side of zero."""
         return abs(self.mean) > self.half
 
+    def numbers(self) -> dict[str, float | None]:
+        """Return the mean and the half width as JSON values, null of one seed."""
+        return {"mean": self.mean, "half": None if math.isnan(self.half) else self.half}
+
     def shown(self, digits: int, *, signed: bool = False) -> str:
         """Return the mean with the half width, where there is one."""
         mean = f"{self.mean:{'+' if signed else ''}.{digits}f}"
