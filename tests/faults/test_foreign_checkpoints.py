@@ -109,13 +109,6 @@ def test_a_run_deleted_while_it_goes_on(shell: Shell, monkeypatch: pytest.Monkey
 def test_checkpoints_deleted_between_two_of_them(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Saver.save
-
-    def save_whole(saver: Saver, checkpoint: Checkpoint) -> None:
-        begin(saver, checkpoint)
-        saver.wait()
-
-    monkeypatch.setattr(Saver, "save", save_whole)
     deleted_after_step_two(monkeypatch, "checkpoints")
     assert shell.run(COMMAND)[0] == 0
 
@@ -134,7 +127,12 @@ def test_a_checkpoint_deleted_while_it_is_written(
 
 
 def deleted_after_step_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    record, deleted = RunFolder.record, list[Path]()
+    """Delete what has this name in the run's folder, while no thread writes a checkpoint there."""
+    record, begin, deleted = RunFolder.record, Saver.save, list[Path]()
+
+    def save_whole(saver: Saver, checkpoint: Checkpoint) -> None:
+        begin(saver, checkpoint)
+        saver.wait()
 
     def deleting(folder: RunFolder, line: Mapping[str, object]) -> None:
         if line["step"] == 2 and not deleted:
@@ -142,4 +140,5 @@ def deleted_after_step_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
             shutil.rmtree(folder.path / name)
         record(folder, line)
 
+    monkeypatch.setattr(Saver, "save", save_whole)
     monkeypatch.setattr(RunFolder, "record", deleting)
