@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,6 @@ from torch import nn
 
 from bertsmith.core.errors import TrainingDiverged
 from bertsmith.network.model import Model
-
-TERM = {signal.SIGTERM}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +42,10 @@ class Step:
     """Wait until this process is asked to end."""
 
     def act(self) -> None:
+        asked, end = threading.Event(), signal.getsignal(signal.SIGTERM)
         if self.wait_for_end:
-            signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
+            # not blocked here: the system would then give it to the thread that saves
+            signal.signal(signal.SIGTERM, lambda *_: asked.set())
         if self.meet is not None:
             with self.meet.open("r" if self.reads else "w"):
                 pass
@@ -60,8 +61,10 @@ class Step:
                 "the loss is no number", where="seed", remedy="lower --learning-rate"
             )
         if self.wait_for_end:
-            os.kill(os.getpid(), signal.sigwait(TERM))
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
+            while not asked.wait(0.01):
+                pass
+            signal.signal(signal.SIGTERM, end)
+            signal.raise_signal(signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)

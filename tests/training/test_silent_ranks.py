@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -43,24 +44,17 @@ def peer() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def until(happened: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if happened():
-            return
-        time.sleep(0.01)
-    raise AssertionError("nothing has happened for a minute")
-
-
 @pytest.mark.parametrize("stopped", [True, False])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_silence_is_told_once_and_so_is_its_end(
     peer: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str],
     rank: int,
     stopped: bool,
 ) -> None:
-    monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.005)
+    # polls are those of the test: its thread would make some while the test is kept waiting
+    monkeypatch.setattr(RankWatch, "_run", lambda watch: None)
     store, other = DictStore(), 1 - rank
     store.set(f"rank/{other}", json.dumps(distribution._me() | {"pid": peer.pid}))
     store.set(f"beat/{other}", "1")
@@ -68,26 +62,38 @@ def test_silence_is_told_once_and_so_is_its_end(
         peer.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, peer.pid, os.WSTOPPED)
     watch = RankWatch(store, rank, 2)
-    said: list[str] = []
+    numbers = itertools.count(1)
 
-    def told() -> list[str]:
-        said.extend(capfd.readouterr().err.splitlines())
-        return said
+    def told(polls: int) -> list[str]:
+        for _ in range(polls):
+            watch._poll([], next(numbers))
+        return capsys.readouterr().err.splitlines()
 
+    # the first poll hears a heartbeat, then ten hear none
+    assert told(10) == []
+    (silent,) = told(1)
     name = f"rank {other} (pid {peer.pid} on "
-    until(lambda: len(told()) == 1)
-    assert name in said[0]
-    assert "has sent no heartbeat for 10 seconds: " in said[0]
-    assert (f"kill -CONT {peer.pid}" in said[0]) is stopped
-    time.sleep(0.2)
-    assert len(told()) == 1
+    assert name in silent
+    assert "has sent no heartbeat for 10 seconds: " in silent
+    assert (f"kill -CONT {peer.pid}" in silent) is stopped
+    assert told(40) == []
     store.set(f"beat/{other}", "2")
-    until(lambda: len(told()) == 2)
-    assert name in said[1]
-    assert said[1].endswith(" is running again")
+    (running,) = told(1)
+    assert name in running
+    assert running.endswith(" is running again")
     # whoever has left is missed by nobody
     store.set(f"left/{other}", "1")
-    time.sleep(0.2)
+    assert told(40) == []
     watch.leave()
-    assert len(told()) == 2
     assert watch.cause == ""
+
+
+def test_ranks_are_watched_until_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    polled = threading.Semaphore(0)
+    monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(RankWatch, "_poll", lambda watch, ended, polls: polled.release())
+    watch = RankWatch(DictStore(), 0, 1)
+    for _ in range(3):
+        assert polled.acquire(timeout=300)
+    watch.leave()
+    assert not watch._thread.is_alive()
