@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -335,16 +336,18 @@ def test_offline_the_cache_serves_whole_revisions_only(
     assert hub.asked == []
 
 
-def dead_address() -> str:
-    """One where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+@pytest.fixture
+def dead_address() -> Iterator[str]:
+    """An address where nobody listens, and nobody else can begin to: the port is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def test_on_a_dead_network_the_cache_serves(
     hub: FakeHub,
     model_files: Files,
+    dead_address: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -353,7 +356,7 @@ def test_on_a_dead_network_the_cache_serves(
     commit = hub.add("owner/name", model_files)
     folder = model_folder(NAME)
     again()
-    monkeypatch.setattr(constants, "ENDPOINT", dead_address())
+    monkeypatch.setattr(constants, "ENDPOINT", dead_address)
     assert model_folder(NAME) == folder
     said = capsys.readouterr().err
     assert f"cannot be reached: no connection; using commit {commit} from the cache" in said

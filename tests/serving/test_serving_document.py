@@ -159,7 +159,7 @@ def _pick(tab: Page, name: str, number: int) -> None:
 def test_every_endpoint_is_on_the_page(server: RunningServer) -> None:
     import httpx
 
-    paths = httpx.get(f"http://{server.address}/openapi.json").json()["paths"]
+    paths = httpx.get(f"http://{server.address}/openapi.json", timeout=300).json()["paths"]
     text = page(SERVING)
     assert [path for path in paths if path not in text] == []
 
@@ -167,7 +167,7 @@ def test_every_endpoint_is_on_the_page(server: RunningServer) -> None:
 def test_every_metric_is_on_the_page_and_every_one_there_exists(server: RunningServer) -> None:
     import httpx
 
-    text = httpx.get(f"http://{server.address}/metrics").text
+    text = httpx.get(f"http://{server.address}/metrics", timeout=300).text
     names = set(re.findall(r"^# TYPE (bertsmith_\w+) (?!histogram)", text, re.MULTILINE))
     names |= set(re.findall(r"^# TYPE (bertsmith_\w+) histogram", text, re.MULTILINE))
     told = set(re.findall(r"`(bertsmith_\w+)`", page(SERVING)))
