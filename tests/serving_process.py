@@ -18,8 +18,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 class Started:
     """A server that runs: its address, and what it has said so far."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Wait until it is ready."""
+    def __init__(self, process: subprocess.Popen[str], *, stalls: bool = False) -> None:
+        """Wait until it is ready; where the reader `stalls`, what it says then is not read."""
         self.process = process
         self.said: list[str] = []
         assert process.stderr is not None
@@ -33,7 +33,8 @@ class Started:
         else:
             raise AssertionError("".join(self.said))
         self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        if not stalls:
+            self._reader.start()
 
     @property
     def port(self) -> int:
@@ -49,7 +50,8 @@ class Started:
         """Ask it to end; return its exit status."""
         self.process.send_signal(number)
         status = self.process.wait()
-        self._reader.join()
+        if self._reader.ident is not None:
+            self._reader.join()
         return status
 
     def _read(self) -> None:
@@ -58,8 +60,14 @@ class Started:
 
 
 @contextmanager
-def started(*arguments: str | Path, limits: str = "") -> Iterator[Started]:
-    """A server on a free port, below limits that a shell sets: "ulimit -Sn 64"."""
+def started(
+    *arguments: str | Path, limits: str = "", patches: Path | None = None, stalls: bool = False
+) -> Iterator[Started]:
+    """A server on a free port, below limits that a shell sets: "ulimit -Sn 64".
+
+    `patches` is a folder whose sitecustomize.py is run first in each of its processes; for `stalls`
+    see `Started`.
+    """
     shell = ["sh", "-c", f'{limits}\nexec "$@"', "sh"] if limits else []
     command = [
         *shell,
@@ -71,12 +79,13 @@ def started(*arguments: str | Path, limits: str = "") -> Iterator[Started]:
         "--port",
         "0",
     ]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(map(str, [*([] if patches is None else [patches]), SOURCE]))
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     try:
-        yield Started(process)
+        yield Started(process, stalls=stalls)
     finally:
         process.kill()
         process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import select
 import signal
@@ -187,6 +188,45 @@ def test_a_log_that_cannot_be_written_holds_up_nobody(
         if kind == "full":
             limit_files(server, 0)
         asyncio.run(run(server))
+        assert server.end() == 0
+
+
+# said by each process of the server, for each message that it sends to another one: more than fits
+# into a pipe and what the process keeps
+_NOISE = """
+from bertsmith.core.log import say
+from bertsmith.serving import messages
+
+framed = messages.framed
+
+def noisy(message):
+    for _ in range(100):
+        say("noise" + 3990 * "x")
+    return framed(message)
+
+messages.framed = noisy
+"""
+
+
+def test_a_log_whose_reader_stalls_holds_up_nobody(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_NOISE)
+    options = (folder, "--precision", "fp32", "--workers", "1")
+    with started(*options, patches=tmp_path, stalls=True) as server:
+        log = server.process.stderr
+        assert log is not None
+        for _ in range(2):
+            # nobody reads meanwhile
+            answer = httpx.post(f"{server.url}/answer", json=ASKED, timeout=PATIENCE)
+            assert answer.status_code == 200
+            lost: dict[str, str] = {}
+            while len(lost) < 2:
+                line = log.readline()
+                if found := re.match(r"(\d+) lines of process (\d+) could not be written", line):
+                    lost[found[2]] = found[1]
+            # of the server, and of its worker
+            assert str(server.process.pid) in lost
+        answer = httpx.post(f"{server.url}/answer", json=ASKED, timeout=PATIENCE)
+        assert answer.status_code == 200
         assert server.end() == 0
 
 

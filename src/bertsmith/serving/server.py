@@ -19,6 +19,7 @@ from bertsmith.core.output import print_line
 from bertsmith.core.printable import counted
 from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.log import buffered_log
 from bertsmith.serving.messages import ModelFacts
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def serve(config: ServeConfig) -> None:
 
     keys = Keys.load(config.api_keys)
     config = with_room(config)
-    with listening(config) as listener:
+    with listening(config) as listener, buffered_log():
         asyncio.run(_serve(config, keys, listener))
     # granian's threads may call Python for a moment yet, and abort where it is being torn down
     os._exit(0)

@@ -23,6 +23,7 @@ from bertsmith.core.log import say
 from bertsmith.core.signals import STOPPING
 from bertsmith.engine.predictor import Request
 from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.log import buffered_log, drain_log
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
@@ -172,6 +173,11 @@ def main(connection: socket.socket) -> None:
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     sys.setswitchinterval(_SWITCH)
+    with buffered_log():
+        _serve(connection)
+
+
+def _serve(connection: socket.socket) -> None:
     stream = connection.makefile("rb")
     config, threads = read_frame(stream)
     assert isinstance(config, ServeConfig)
@@ -215,4 +221,5 @@ def _forever(step: Callable[[], None]) -> None:
     except Exception as error:
         if not isinstance(error, OSError):
             _tell(error)
+            drain_log()
         os._exit(1)

@@ -1,0 +1,170 @@
+"""Standard error of a server, whose reader may stall: no line holds up the thread that says it.
+
+A pipe that is neither read nor closed blocks whoever writes to it, for ever. Lines therefore go to
+a bounded buffer, and a thread of its own writes them; what finds no room there, or cannot be
+written, is dropped and counted, and the count stands where the lines are missing. Making the pipe
+itself non-blocking would do so for all processes that share it, the caller's shell for one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from bertsmith.core.printable import counted
+
+MOST_KEPT = 64 * 1024
+"""Characters that wait to be written, at most."""
+# pauses in which nothing is written, after which nobody is expected to read what is left at the end
+_PAUSE, _MOST_PAUSES = 0.05, 40
+
+
+@contextmanager
+def buffered_log() -> Iterator[None]:
+    """Let `sys.stderr` hold up nobody meanwhile; where nobody reads at the end, from then on too.
+
+    Standard error that is no file of the system, as in some tests, is left alone.
+    """
+    stream = sys.stderr
+    try:
+        stream.flush()
+        log = BufferedLog(stream)
+    except (AttributeError, OSError, ValueError):
+        yield
+        return
+    sys.stderr = log
+    try:
+        yield
+    finally:
+        if log.drain():
+            log.end()
+            sys.stderr = stream
+
+
+def drain_log() -> None:
+    """Wait until what was said is written, or nobody seems to read; for a process about to end."""
+    if isinstance(sys.stderr, BufferedLog):
+        sys.stderr.drain()
+
+
+class BufferedLog(io.TextIOBase):
+    """A stream in the place of another one that has a descriptor, with a thread that writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream, self._handle = stream, stream.fileno()
+        self._changed = threading.Condition()
+        # texts, and numbers of lines that were dropped at their places
+        self._kept: list[str | int] = []
+        self._size = self._written = 0
+        # no room since something was dropped; something to write; the thread is at it; no more
+        self._full = self._waits = self._writes = self._ends = False
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def write(self, text: str) -> int:
+        """Keep text to be written, or drop it; returns its length."""
+        with self._changed:
+            # what follows a dropped line is dropped too until there is room: one count is enough
+            self._full = self._full or self._size + len(text) > MOST_KEPT
+            if self._full:
+                self._count(text.count("\n"), len(self._kept))
+            else:
+                self._kept.append(text)
+                self._size += len(text)
+            self._waits = True
+            self._changed.notify_all()
+        return len(text)
+
+    def _count(self, lines: int, place: int) -> None:
+        """Count dropped lines between two items of those that are kept."""
+        before = self._kept[place - 1] if place else None
+        if isinstance(before, int):
+            self._kept[place - 1] = before + lines
+        elif lines:
+            self._kept.insert(place, lines)
+
+    def _run(self) -> None:
+        while (kept := self._next()) is not None:
+            lost = self._write_all(kept)
+            with self._changed:
+                self._count(lost, 0)
+                self._writes = False
+                self._changed.notify_all()
+
+    def _next(self) -> list[str | int] | None:
+        """Return all that waits, None at the end."""
+        with self._changed:
+            while not self._waits:
+                if self._ends:
+                    return None
+                self._changed.wait()
+            kept, self._kept, self._size = self._kept, [], 0
+            self._full = self._waits = False
+            self._writes = True
+            return kept
+
+    def _write_all(self, kept: list[str | int]) -> int:
+        """Write items, however long that takes; return the lines that could not be written."""
+        for number, item in enumerate(kept):
+            try:
+                self._write_item(item)
+            except OSError:
+                # a full disk, a reader who has gone: tried again with the next line
+                return sum(n if isinstance(n, int) else n.count("\n") for n in kept[number:])
+        return 0
+
+    def _write_item(self, item: str | int) -> None:
+        if isinstance(item, int):
+            # processes share standard error, and each counts its own lines
+            what = f"{counted(item, 'line')} of process {os.getpid()}"
+            item = f"{what} could not be written here and {'is' if item == 1 else 'are'} lost\n"
+        data = item.encode(self.encoding, "backslashreplace")
+        while data:
+            try:
+                data = data[os.write(self._handle, data) :]
+            except BlockingIOError:
+                # another process has made it non-blocking
+                select.select([], [self._handle], [])
+        with self._changed:
+            self._written += 1
+            self._changed.notify_all()
+
+    def drain(self) -> bool:
+        """Wait until all is written, or nobody seems to read; return whether all is written."""
+        with self._changed:
+            pauses, before = 0, self._written
+            while self._waits or self._writes:
+                self._changed.wait(_PAUSE)
+                pauses, before = pauses + 1 if self._written == before else 0, self._written
+                if pauses > _MOST_PAUSES:
+                    return False
+        return True
+
+    def end(self) -> None:
+        """End the thread when it has written what is left."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return whether somebody watches a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is written to."""
+        return self._handle
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of what is written."""
+        return self._stream.encoding or "utf-8"
