@@ -122,13 +122,13 @@ def _interrupted_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def failure(arguments: list[str]) -> str:
+def failure(arguments: list[str], seconds: float = SECONDS) -> str:
     """Run a command line in the working folder; what is wrong with its end, or "" for nothing."""
     output, told = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(told):
             try:
-                with _interrupted_after(SECONDS):
+                with _interrupted_after(seconds):
                     status = main(arguments)
             except SystemExit as end:
                 status = int(end.code or 0)
@@ -145,12 +145,12 @@ def failure(arguments: list[str]) -> str:
     return f"a traceback: {lines}" if any("Traceback" in line for line in lines) else ""
 
 
-def run_cases(numbers: range) -> list[str]:
+def run_cases(numbers: range, seconds: float = SECONDS) -> list[str]:
     """The failures of cases, run in the working folder, which holds the inputs."""
     failures = []
     for number in numbers:
         arguments = command_line(number)
-        if wrong := failure(arguments):
+        if wrong := failure(arguments, seconds):
             failures.append(f"case {number}: {arguments}\n{wrong}")
     return failures
 
