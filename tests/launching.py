@@ -42,7 +42,10 @@ def torchrun(*command: str, place: Path, options: str = "") -> Iterator[Launched
         process = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", *start.split(), *command],
             cwd=place,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+            # asked to end, it would kill processes that a busy machine keeps for half a minute
+            | {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"},
             stdout=subprocess.DEVNULL,
             stderr=output,
         )

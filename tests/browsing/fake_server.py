@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from bertsmith.serving.http.page import page_routes
+from quiet_server import QuietServer
 
 KINDS = {
     "reviews": ["classes"], "topics": ["multi-label"], "stars": ["regression"], "names": ["tags"],
@@ -114,8 +115,7 @@ def serving(fake: Fake) -> Iterator[Fake]:
             self.end_headers()
             self.wfile.write(body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     fake.open.set()

@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from quiet_server import QuietServer
 
 LARGE = 512  # bytes from which a file of weights is large
 _LICENSES = ("apache-2.0", "mit", "cc-by-4.0")
@@ -103,8 +105,7 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
     class Answers(_Answers):
         state = hub
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), Answers)
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -43,10 +44,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Started]:
+def running(folder: Path) -> Iterator[Callable[[], Started]]:
+    """A server for all tests; another one after the test that ends it, in whatever order."""
     options = ("--name", "mine", "--precision", "fp32", "--connections", "500")
-    with started(folder, *options, limits="ulimit -n 300") as server:
-        yield server
+    with ExitStack() as opened:
+        found: list[Started] = []
+
+        def alive() -> Started:
+            if not found or found[-1].process.poll() is not None:
+                begun = started(folder, *options, limits="ulimit -n 300")
+                found.append(opened.enter_context(begun))
+            return found[-1]
+
+        yield alive
+
+
+@pytest.fixture
+def server(running: Callable[[], Started]) -> Started:
+    return running()
 
 
 def test_the_client_of_openai_gets_vectors(server: Started, folder: Path) -> None:
