@@ -94,11 +94,17 @@ def test_what_this_machine_can_know_to_be_gone(
 
 
 def test_an_owner_elsewhere_is_gone_when_it_has_shown_no_sign_of_life(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left(tmp_path, host="elsewhere", boot="another")
     lock = tmp_path / ".lock"
-    before = lock.stat()
+    before, utime = lock.stat(), os.utime
+
+    def on_its_clock(path: Path | int, times: tuple[float, float] | None = None) -> None:
+        """The disk's own clock stands still."""
+        utime(path, times or (before.st_atime, before.st_mtime))
+
+    monkeypatch.setattr(os, "utime", on_its_clock)
     os.utime(lock, (before.st_atime, before.st_mtime - 20))
     shown = lock.stat().st_mtime_ns
     with pytest.raises(RunFolderError) as refused, RunFolder(tmp_path).owned():
