@@ -43,8 +43,16 @@ class Started:
 
     def workers(self) -> list[int]:
         """The processes that compute."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return list(map(int, children.read_text().split()))
+        return [number for number in self._others() if _name(number) == "bs-worker"]
+
+    def fork_server(self) -> int | None:
+        """The process that holds the models; None while there is none."""
+        return next((each for each in self._others() if _name(each) == "bs-models"), None)
+
+    def _others(self) -> list[int]:
+        """The children of the server, and theirs."""
+        children = _children(self.process.pid)
+        return children + [each for child in children for each in _children(child)]
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; return its exit status."""
@@ -57,6 +65,22 @@ class Started:
     def _read(self) -> None:
         assert self.process.stderr is not None
         self.said += self.process.stderr
+
+
+def _children(number: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{number}/task/{number}/children").read_text()
+    except OSError:
+        # it has just ended
+        return []
+    return list(map(int, text.split()))
+
+
+def _name(number: int) -> str:
+    try:
+        return Path(f"/proc/{number}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _START = 180.0
 
 
@@ -98,13 +97,13 @@ class Server:
         return found
 
     def memory(self) -> int:
-        """Return its resident bytes, those that processes share counted once for each."""
+        """Return its resident bytes, those that its processes share counted once."""
         return self.memory_of(self.processes())
 
     @staticmethod
     def memory_of(processes: list[int]) -> int:
-        """Return the resident bytes of some processes."""
-        return sum(int(stat[21]) * _PAGE for each in processes if (stat := _stat(each)))
+        """Return the resident bytes of some processes, of what they share each one's part."""
+        return sum(map(_resident, processes))
 
     def metrics(self) -> dict[str, float]:
         """Return what /metrics says, by name and labels."""
@@ -146,6 +145,15 @@ def _stat(pid: int) -> list[str] | None:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2].split()
     except OSError:
         return None
+
+
+def _resident(pid: int) -> int:
+    """Return the proportional set size of a process; 0 where it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def _maps(pid: int) -> str:

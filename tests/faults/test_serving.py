@@ -145,6 +145,79 @@ def test_all_workers_killed_are_replaced(server: Started) -> None:
     asyncio.run(run())
 
 
+def test_workers_go_on_without_the_process_that_holds_the_models(server: Started) -> None:
+    async def run() -> None:
+        load = Load(server.url)
+        asking = asyncio.create_task(load.run())
+        await load.until(100)
+        for _ in range(2):
+            before, workers = server.fork_server(), server.workers()
+            assert before is not None
+            os.kill(before, signal.SIGKILL)
+            await load.until(100)
+            while server.fork_server() in (None, before):
+                await asyncio.sleep(0.05)
+            # the same ones answer, all the time
+            assert sorted(server.workers()) == sorted(workers)
+        assert set(load.statuses) == {200}
+        # those that it forks replace them
+        os.kill(workers[0], signal.SIGKILL)
+        while len(set(server.workers()) - {workers[0]}) < 2:
+            await asyncio.sleep(0.05)
+        await load.until(100)
+        load.ending = True
+        await asking
+        assert set(load.statuses) <= {200, 503}
+        assert (load.lost, load.refused, load.wrong) == (0, 0, 0)
+        # the server has buried those whose parent had died
+        assert not Path(f"/proc/{workers[0]}").exists()
+
+    asyncio.run(run())
+    assert server.end() == 0
+
+
+def test_all_processes_but_the_server_are_killed_and_replaced(server: Started) -> None:
+    async def run() -> None:
+        load = Load(server.url)
+        asking = asyncio.create_task(load.run())
+        await load.until(100)
+        before = [server.fork_server(), *server.workers()]
+        for number in before:
+            assert number is not None
+            os.kill(number, signal.SIGKILL)
+        await load.until(100)
+        load.ending = True
+        await asking
+        assert set(load.statuses) <= {200, 503, 504}
+        assert (load.lost, load.wrong) == (0, 0)
+
+    asyncio.run(run())
+    assert server.end() == 0
+
+
+# as a library may do that measures what programs do
+_THREAD = """
+import sys, threading
+if "bertsmith.serving.models.fork_server" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
+
+def test_a_process_with_several_threads_is_not_forked(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_THREAD)
+    options = (folder, "--precision", "fp32", "--workers", "2")
+    with started(*options, patches=tmp_path) as server:
+        (first, *_) = server.workers()
+        # started afresh: its own program is another one
+        assert b"serving.models.worker" in Path(f"/proc/{first}/cmdline").read_bytes()
+        assert httpx.post(f"{server.url}/answer", json=ASKED, timeout=PATIENCE).is_success
+        os.kill(first, signal.SIGKILL)
+        while len(set(server.workers()) - {first}) < 2:
+            time.sleep(0.05)
+        computed(server)
+        assert server.end() == 0
+
+
 @pytest.mark.parametrize("kind", ["full", "gone"])
 def test_a_log_that_cannot_be_written_holds_up_nobody(
     folder: Path, tmp_path: Path, kind: str
@@ -191,8 +264,8 @@ def test_a_log_that_cannot_be_written_holds_up_nobody(
         assert server.end() == 0
 
 
-# said by each process of the server, for each message that it sends to another one: more than fits
-# into a pipe and what the process keeps
+# said by the server for each batch, and by a worker for its answers: more than fits into a pipe and
+# what the process keeps
 _NOISE = """
 from bertsmith.core.log import say
 from bertsmith.serving import messages
@@ -200,8 +273,9 @@ from bertsmith.serving import messages
 framed = messages.framed
 
 def noisy(message):
-    for _ in range(100):
-        say("noise" + 3990 * "x")
+    if isinstance(message, messages.Batch | messages.Done):
+        for _ in range(100):
+            say("noise" + 3990 * "x")
     return framed(message)
 
 messages.framed = noisy

@@ -90,6 +90,17 @@ def test_fewer_connections_are_served_where_the_system_allows_fewer_files(server
     assert 200 < int(found[1]) < 300
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux' /proc")
+def test_workers_are_forks_of_one_process_with_one_thread(server: Started) -> None:
+    before = server.fork_server()
+    text = Path(f"/proc/{before}/status").read_text()
+    assert "\nThreads:\t1\n" in text
+    workers = server.workers()
+    assert workers
+    for worker in workers:
+        assert f"\nPPid:\t{before}\n" in Path(f"/proc/{worker}/status").read_text()
+
+
 @pytest.fixture
 def open_files(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
     """A system that allows some open files, and at most others; returns where limits go."""

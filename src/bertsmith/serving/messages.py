@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal, Protocol
 
 Kind = Literal[
     "classes",
@@ -79,8 +79,22 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """A worker runs; its process has a number."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text for standard error."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
-    """All models of a worker are open."""
+    """All models of a process are open."""
 
     models: tuple[ModelFacts, ...]
 
@@ -138,16 +152,28 @@ def framed(message: object) -> bytes:
     return len(data).to_bytes(_LENGTH, "little") + data
 
 
-def read_frame(stream: BinaryIO) -> Any:  # noqa: ANN401
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return at most so many bytes, none at the end."""
+        ...
+
+
+def read_frame(stream: Readable) -> Any:  # noqa: ANN401
     """Return the next message of a stream; raises `EOFError` at its end."""
     size = int.from_bytes(_exactly(stream, _LENGTH), "little")
     return pickle.loads(_exactly(stream, size))
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError
+def _exactly(stream: Readable, size: int) -> bytes:
+    data = b""
+    # a stream without a buffer may return less than it is asked for
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
     return data
 
 

@@ -184,15 +184,16 @@ def listening(config: ServeConfig) -> socket.socket:
 
 async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> None:
     from bertsmith.serving.dispatch.gateway import Gateway
-    from bertsmith.serving.dispatch.workers import Listener, WorkerProcess
+    from bertsmith.serving.dispatch.workers import ForkServer, Listener, WorkerProcess
     from bertsmith.serving.http.app import make_app
     from bertsmith.serving.http.http_server import HttpServer
 
     workers, threads = division(config)
+    forks = ForkServer(config, threads)
     tasks: set[asyncio.Task[None]] = set()
 
     def start(listen: Listener) -> WorkerProcess:
-        process = WorkerProcess(config, threads, listen)
+        process = WorkerProcess(forks, listen)
         task = asyncio.get_running_loop().create_task(process.listen())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -223,7 +224,7 @@ async def _serve(config: ServeConfig, keys: Keys, listener: socket.socket) -> No
             gateway.stop()
             http.end()
             await asyncio.wait((serving,), timeout=5)
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, forks.stop(), return_exceptions=True)
     say("stopped")
 
 

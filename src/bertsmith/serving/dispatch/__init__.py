@@ -2,6 +2,6 @@
 
 The `gateway` puts the inputs of a request into the `queue`, bounded in tokens and fair to short
 texts, refuses those that could not be answered in time by the `pace` so far, and hands batches to
-the `workers`, which it replaces when they die. The queue counts tokens by an estimate from the
-length of a text, which each answer corrects.
+the `workers`, which it replaces when they die; so is the process that makes them. The queue counts
+tokens by an estimate from the length of a text, which each answer corrects.
 """

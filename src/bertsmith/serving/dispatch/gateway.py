@@ -389,7 +389,9 @@ class Gateway:
         if not self.opened.done():
             self.opened.set_exception(UserError(message.message))
             return
-        say(f"a worker cannot open the models again: {message.message}")
+        # where none could, the server is about to end
+        if self.opened.exception() is None:
+            say(f"a worker cannot open the models again: {message.message}")
 
     def _done(self, worker: _Worker, message: Done) -> None:
         sent = worker.batches.popleft()
@@ -422,6 +424,9 @@ class Gateway:
             self.opened.set_exception(
                 WorkerDied("the process that opens the models has died", remedy=_OUT_OF_MEMORY)
             )
+            return
+        # where the models cannot be opened, the server is about to end
+        if self.opened.exception() is not None:
             return
         say("a worker has died and is replaced")
         self.counts.restarts += 1

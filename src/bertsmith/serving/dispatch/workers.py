@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Protocol
 
 from bertsmith.core.log import say
-from bertsmith.core.signals import STOPPING
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.messages import (
     Batch,
@@ -20,21 +19,15 @@ from bertsmith.serving.messages import (
     Done,
     Opened,
     Refused,
+    Said,
+    Started,
     framed,
     read_message,
 )
+from bertsmith.serving.processes import adopt_orphans, start_process
 
-_PROGRAM = """
-import ctypes, json, os, signal, socket, sys
-if sys.platform.startswith("linux"):
-    # else it would notice that its parent is gone only after all imports
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[2]):
-    sys.exit()
-sys.path[:] = json.loads(sys.argv[3])
-from bertsmith.serving.models.worker import main
-main(socket.socket(fileno=int(sys.argv[1])))
-"""
+_FORK_SERVER = "bertsmith.serving.models.fork_server"
+_LONGEST_PAUSE = 5.0
 
 
 class Listener(Protocol):
@@ -61,37 +54,114 @@ class Link(Protocol):
         ...
 
 
+class ForkServer:
+    """The process that opens the models and makes workers (`models.fork_server`), as seen here.
+
+    Where it dies, its workers go on, and another one is started. What it says is written here.
+    """
+
+    def __init__(self, config: ServeConfig, threads: int) -> None:
+        self.first = framed((config, threads))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._once = self._stopped = False
+        adopt_orphans()
+
+    def make_worker(self, connection: socket.socket) -> None:
+        """Let a worker serve the process at the other end of a connection; raises `OSError`."""
+        if self._process is None:
+            self._start()
+        try:
+            self._pass(connection)
+        except (BrokenPipeError, ConnectionResetError):
+            # it has just died
+            self._start()
+            self._pass(connection)
+
+    def _pass(self, connection: socket.socket) -> None:
+        assert self._connection is not None
+        socket.send_fds(self._connection, [b"+"], [connection.fileno()])
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                # it has no thread but one, which may fork
+                process = start_process(_FORK_SERVER, theirs, 1)
+            except OSError:
+                ours.close()
+                raise
+        ours.sendall(self.first)
+        self._process, self._connection = process, ours
+        task = asyncio.get_running_loop().create_task(self._listen(process, ours))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _listen(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+        """Write what a process says until it ends, and start another one if one ever came so far.
+
+        Before that the gateway decides: the models may be at fault.
+        """
+        reader, writer = await asyncio.open_connection(sock=connection.dup())
+        opened = False
+        try:
+            while True:
+                match await read_message(reader):
+                    case Said(text):
+                        sys.stderr.write(text)
+                    case Opened():
+                        opened = self._once = True
+                        self._failures = 0
+        except (EOFError, OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            latest = process is self._process
+            if latest:
+                self._process = None
+            writer.close()
+            connection.close()
+            process.kill()
+            await asyncio.to_thread(process.wait)
+        if latest and self._once and not self._stopped:
+            say("the process that holds the models has died and is replaced")
+            pause = 0.0 if opened else min(2.0**self._failures, _LONGEST_PAUSE)
+            self._failures += not opened
+            asyncio.get_running_loop().call_later(pause, self._restart)
+
+    def _restart(self) -> None:
+        if self._stopped or self._process is not None:
+            return
+        try:
+            self._start()
+        except OSError as error:
+            # tried again for the next worker
+            say(f"the process that holds the models cannot be started: {error.strerror}")
+
+    async def stop(self) -> None:
+        """End the process; its workers are ended by others."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, config: ServeConfig, threads: int, listener: Listener) -> None:
+    def __init__(self, server: ForkServer, listener: Listener) -> None:
         """Start the process; `listen` has to be run beside."""
-        self._listener = listener
-        ours, theirs = socket.socketpair()
-        self._ours = ours
-        environment = {"OMP_NUM_THREADS": str(threads)} | dict(os.environ)
-        # inherited by the worker: Ctrl-C is handled by the parent, which lets it finish
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        try:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", _PROGRAM),
-                    *(str(theirs.fileno()), str(os.getpid()), json.dumps(sys.path)),
-                ],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                env=environment,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        self._listener, self._first = listener, server.first
+        self._ours, theirs = socket.socketpair()
         self._writer: asyncio.StreamWriter | None = None
-        self._first = framed((config, threads))
-
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self._process.pid
+        self._pid: int | None = None
+        with theirs:
+            try:
+                server.make_worker(theirs)
+            except OSError:
+                self._ours.close()
+                raise
 
     async def listen(self) -> None:
         """Hand on what the worker sends until it ends."""
@@ -99,16 +169,21 @@ class WorkerProcess:
         try:
             self._writer.write(self._first)
             while True:
-                self._listener.heard(self, await read_message(reader))
+                message = await read_message(reader)
+                if isinstance(message, Started):
+                    self._pid = message.pid
+                else:
+                    self._listener.heard(self, message)
         except (EOFError, OSError, asyncio.IncompleteReadError):
             pass
         except Exception as error:
             # its message may quote a text
             say(f"a worker sent what cannot be understood: {type(error).__name__}")
+            self.kill()
         finally:
+            pid, self._pid = self._pid, None
             self._writer.close()
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await asyncio.to_thread(_reap, pid)
             self._listener.lost(self)
 
     def send(self, message: Batch | Cancel) -> None:
@@ -118,4 +193,18 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process."""
-        self._process.kill()
+        # as long as its connection is open it lives, and nobody else has its number
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        elif self._ours.fileno() >= 0:
+            # it notices
+            with suppress(OSError):
+                self._ours.shutdown(socket.SHUT_RDWR)
+
+
+def _reap(pid: int | None) -> None:
+    """Forget a process that has ended, where it is a child of this one: its parent has died."""
+    if pid is not None:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)

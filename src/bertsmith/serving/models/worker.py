@@ -1,4 +1,4 @@
-"""The worker process: opens the models once, then answers batches until its parent goes.
+"""The worker process: answers batches until the process that speaks HTTP goes.
 
 Three threads: one receives messages, one encodes the next batch, and the main one lets the engine
 compute, which leaves Python to the others meanwhile. What was cancelled, or is past its deadline,
@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 from bertsmith.core.errors import UserError, out_of_memory
 from bertsmith.core.log import say
@@ -32,15 +32,16 @@ from bertsmith.serving.messages import (
     Opened,
     Outcome,
     Refused,
+    Started,
     framed,
     read_frame,
 )
 from bertsmith.serving.models.served import ServedModel, open_models
+from bertsmith.serving.processes import name_process
 
 # seconds after which a thread that computes in Python lets another one go on
 _SWITCH = 0.001
 _KEPT_CANCELLATIONS = 100_000
-# so that requests are taken, and refused, at once while all cores compute
 _NICENESS = 5
 
 Encoded = tuple[int, Input, float, tuple[Request[Any], bool] | Outcome]
@@ -166,41 +167,63 @@ def _tell(error: Exception) -> None:
 
 
 def main(connection: socket.socket) -> None:
-    """Serve the parent at the other end of a connection until it goes."""
+    """Be a worker that opens the models itself."""
+    ignore_signals()
+    be_nice()
+    run_worker(connection, None)
+
+
+def ignore_signals() -> None:
+    """Leave what asks for an end to the process that speaks HTTP, which ends the others itself."""
     for number in STOPPING:
-        # the parent ends its workers itself
         signal.signal(number, signal.SIG_IGN)
+
+
+def be_nice() -> None:
+    """Let requests be taken, and refused, at once while all cores compute."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
+
+
+def run_worker(connection: socket.socket, models: Sequence[ServedModel] | None) -> NoReturn:
+    """Serve the process at the other end of a connection until it goes; ends this process.
+
+    `models` are None where they have to be opened first.
+    """
+    name_process("bs-worker")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sys.setswitchinterval(_SWITCH)
     with buffered_log():
-        _serve(connection)
+        try:
+            _serve(connection, models)
+        except (EOFError, OSError):
+            # nobody waits for this worker any more
+            os._exit(0)
+        except Exception:
+            sys.stderr.write(traceback.format_exc())
+            drain_log()
+        os._exit(1)
 
 
-def _serve(connection: socket.socket) -> None:
+def _serve(connection: socket.socket, models: Sequence[ServedModel] | None) -> None:
+    import torch
+
+    connection.sendall(framed(Started(os.getpid())))
     stream = connection.makefile("rb")
     config, threads = read_frame(stream)
     assert isinstance(config, ServeConfig)
-    models = _opened(connection, config, threads)
+    torch.set_num_threads(threads)
+    if models is None:
+        try:
+            models = open_models(config, threads)
+        except UserError as error:
+            connection.sendall(framed(Refused(str(error))))
+            return
     computing = Computing(models, lambda message: connection.sendall(framed(message)))
     threading.Thread(target=_receive, args=(stream, computing), daemon=True).start()
     threading.Thread(target=_forever, args=(computing.encode_next,), daemon=True).start()
     connection.sendall(framed(Opened(tuple(model.facts for model in models))))
     _forever(computing.compute_next)
-
-
-def _opened(
-    connection: socket.socket, config: ServeConfig, threads: int | None
-) -> list[ServedModel]:
-    import torch
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
-        return open_models(config, threads)
-    except UserError as error:
-        connection.sendall(framed(Refused(str(error))))
-        raise SystemExit(0) from error
 
 
 def _receive(stream: BinaryIO, computing: Computing) -> None:

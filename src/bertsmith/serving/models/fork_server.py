@@ -1,0 +1,148 @@
+"""The process that opens the models once, and whose forks are the workers.
+
+Forked processes share all memory until one of them writes to it. What is large, packed matrices and
+tables, is only read, so it is in memory once, however many workers there are; and a worker that
+died is replaced in milliseconds.
+
+A fork has the thread alone that forked, and locks that others held stay locked in it for ever. So
+this process has one thread: nothing is computed by several while the models are opened, and what it
+says goes through its connection rather than to standard error, whose reader may stall. Where
+memory cannot be shared so, on a GPU and on systems other than Linux, or where some library has made
+a thread all the same, workers are started afresh, and open the models themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from bertsmith.core.errors import UserError
+from bertsmith.core.log import say
+from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.messages import Opened, Refused, Said, framed, read_frame
+from bertsmith.serving.models.served import ServedModel, open_models
+from bertsmith.serving.models.worker import be_nice, ignore_signals, run_worker
+from bertsmith.serving.processes import name_process, start_process
+
+_WORKER = "bertsmith.serving.models.worker"
+
+
+def main(connection: socket.socket) -> None:
+    """Make a worker for each connection that comes through a connection, until that ends."""
+    name_process("bs-models")
+    ignore_signals()
+    with suppress(EOFError, OSError):
+        # unbuffered: what comes next are descriptors
+        with connection.makefile("rb", buffering=0) as stream:
+            config, threads = read_frame(stream)
+        assert isinstance(config, ServeConfig)
+        sys.stderr = _Relayed(connection)
+        try:
+            _serve(connection, config, threads)
+        except Exception:
+            sys.stderr.write(traceback.format_exc())
+    # nothing has to be torn down
+    os._exit(0)
+
+
+class _Relayed(io.TextIOBase):
+    """Standard error that the process at the other end of a connection writes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, text: str) -> int:
+        """Send text; returns its length."""
+        self._connection.sendall(framed(Said(text)))
+        return len(text)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+def _serve(connection: socket.socket, config: ServeConfig, threads: int) -> None:
+    try:
+        models = _opened(config, threads)
+    except UserError as error:
+        _refuse(connection, str(error))
+        return
+    connection.sendall(framed(Opened(())))
+    # nobody waits for its children: the kernel forgets them when they end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while (own := _next(connection)) is not None:
+        try:
+            if models is None:
+                start_process(_WORKER, own, threads)
+            elif os.fork() == 0:
+                _become_worker(connection, own, models)
+        except OSError as error:
+            # the other end of `own` notices that there is no worker
+            sys.stderr.write(f"a worker cannot be started: {error.strerror}\n")
+        own.close()
+
+
+def _opened(config: ServeConfig, threads: int) -> Sequence[ServedModel] | None:
+    """Return models that can be shared by forks, None where they cannot be."""
+    if config.device.startswith("cuda") or sys.platform != "linux":
+        return None
+    import torch
+
+    from bertsmith.engine.devices import device_named
+
+    torch.set_num_threads(1)
+    if device_named(config.device).type != "cpu":
+        return None
+    be_nice()
+    models = open_models(config, threads)
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
+        say("each worker opens the models itself: something runs a thread where they were opened")
+        return None
+    gc.collect()
+    # else the collector would write to all objects, and so copy them, in every worker
+    gc.freeze()
+    return models
+
+
+def _next(connection: socket.socket) -> socket.socket | None:
+    """Return the next connection of a worker, None at the end."""
+    data, handles = b"+", list[int]()
+    # a descriptor is lost where this process may open no further one
+    while data and not handles:
+        data, handles, _, _ = socket.recv_fds(connection, 1, 1)
+    return socket.socket(fileno=handles[0]) if data else None
+
+
+def _refuse(connection: socket.socket, message: str) -> None:
+    """Tell all who wait for a worker, or else the next one, why there is none."""
+    own = _next(connection)
+    connection.setblocking(False)
+    with suppress(BlockingIOError):
+        while own is not None:
+            with suppress(OSError):
+                own.sendall(framed(Refused(message)))
+            own.close()
+            own = _next(connection)
+
+
+def _become_worker(
+    connection: socket.socket, own: socket.socket, models: Sequence[ServedModel]
+) -> NoReturn:
+    """Be a worker, in a process that was just forked."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        connection.close()
+        sys.stderr = sys.__stderr__
+        run_worker(own, models)
+    finally:
+        os._exit(1)
