@@ -16,10 +16,12 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("orjson")
 
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, UserError
+from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch import gateway
+from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http.limits import Keys
-from bertsmith.serving.messages import Batch, Outcome
+from bertsmith.serving.messages import Batch, Cancel, Outcome, Refused
 from serving_inline import Rig, facts, running
 
 ASKED = {"inputs": ["abc"]}
@@ -500,3 +502,38 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
             assert (info["model_id"], info["max_input_length"]) == ("one", 64)
 
     run(test)
+
+
+class Silent:
+    """A worker that does nothing."""
+
+    def send(self, message: Batch | Cancel) -> None:
+        """Do nothing."""
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+
+def test_why_models_cannot_be_opened_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of the workers says so, and ends; the server ends too, and no worker is replaced."""
+
+    async def test() -> None:
+        links: list[Silent] = []
+
+        def start(listener: Listener) -> Silent:
+            links.append(Silent())
+            return links[-1]
+
+        server = gateway.Gateway(LimitsConfig(), start, 2)
+        server.start()
+        for link in links:
+            server.heard(link, Refused("a folder: no such folder"))
+        for link in links[:]:
+            server.lost(link)
+        with pytest.raises(UserError, match="no such folder"):
+            await server.opened
+        server.stop()
+        assert len(links) == 2
+
+    run(test)
+    assert capsys.readouterr().err == ""
