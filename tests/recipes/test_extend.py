@@ -42,7 +42,8 @@ def parent(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     )
     config = ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True)
     model = build_model(config, seed=3)
-    torch.nn.init.normal_(model.heads["masked_lm"].bias)  # type: ignore[arg-type]
+    drawn = torch.Generator().manual_seed(1)
+    torch.nn.init.normal_(model.heads["masked_lm"].bias, generator=drawn)  # type: ignore[arg-type]
     folder = tmp_path_factory.mktemp("parent") / "syllables"
     save_model(folder, model, tokenizer)
     return folder
