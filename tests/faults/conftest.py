@@ -6,10 +6,8 @@ leaves behind is seen.
 
 from __future__ import annotations
 
-import resource
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model, start_from
 from faults.shell import Shell
 from invented import invented_documents, tokenizer
+from limits import files_of
 
 __all__ = ["tokenizer"]
 
@@ -56,19 +55,6 @@ def shell(
 
 
 @pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> Limited:
+def limited() -> Limited:
     """A disk that refuses files of more than some bytes, as a full one would."""
-
-    @contextmanager
-    def limit(size: int) -> Iterator[None]:
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        with monkeypatch.context() as patch:
-            # else modules imported meanwhile would leave their compiled form cut short
-            patch.setattr(sys, "dont_write_bytecode", True)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-            try:
-                yield
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    return limit
+    return files_of

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from bounds import close_unit_vectors, close_when_regrouped
+from limits import files_of
 
 LINES = ["word1 good", "", "WORD2  bad,", "été 中", "word3 " * 50, "word4"]
 TEXTS = ["word1 good", "WORD2 bad,", "été 中", ("word3 " * 50).strip(), "word4"]
@@ -237,13 +237,9 @@ def test_nothing_half_written_stays(base_folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told(base_folder: Path, lines: Path, tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    try:
-        with pytest.raises(DiskError, match=r"v.npy: cannot be written: File too large"):
-            embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / "v.npy"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    told = r"v.npy: cannot be written: File too large"
+    with files_of(200), pytest.raises(DiskError, match=told):
+        embed(EmbedConfig(model=base_folder, file=str(lines), out=tmp_path / "v.npy"))
     assert os.listdir(tmp_path) == ["lines.txt"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from bertsmith.network.embeddings import sinusoidal_table
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
+from limits import files_of
 
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 FILES = {
@@ -193,13 +193,8 @@ def test_a_full_disk_leaves_the_old_folder_and_nothing_else(
     saved: Path, model: Model, tokenizer: Tokenizer
 ) -> None:
     before = contents(saved)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with pytest.raises(DiskError, match="cannot be written"):
-            save_model(saved, model, tokenizer)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of(20_000), pytest.raises(DiskError, match="cannot be written"):
+        save_model(saved, model, tokenizer)
     assert contents(saved) == before
     assert {path.name for path in saved.parent.iterdir()} == {"model"}
 

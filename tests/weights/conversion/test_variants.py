@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from transformers import BertConfig, BertForPreTraining
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.folder import load_model
+from limits import files_of
 from verbs import convert
 from weights.conversion.reference import SIZES, compared, varied, write_vocabulary
 
@@ -223,13 +223,9 @@ def test_a_full_disk_is_not_blamed_on_the_weights(
 ) -> None:
     folder = make(torch.float32)
     as_pickle(folder, "pytorch_model.bin")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     capfd.readouterr()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
+    with files_of(size):
         status = main(["convert", str(folder), str(tmp_path / "out")])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     told = capfd.readouterr().err
     assert status == 2
     assert f"{tmp_path / 'out'}: cannot be written: File too large; allow larger files" in told
