@@ -88,6 +88,9 @@ class TeachingConfig(Config):
     augment_with: Path | None = None
     """Folder of a pre-trained model, or hub:owner/name, whose masked LM replaces words of one
     piece; other words, and all without it, by those with the nearest vectors."""
+    unlabelled: Path | None = None
+    """Texts or pairs without labels, in a file or folder that predict reads, for the student to
+    learn the teacher's answers to, beside the labelled ones. The plain student has labels alone."""
     cache: Path | None = None
     """Folder for the teacher's outputs, which runs with the same teacher and data may share; if not
     given they are in OUT until the run has ended."""
@@ -154,7 +157,8 @@ class DistilConfig(Config):
     task: str | None = None
     """The task, where the data do not tell; as for finetune."""
     plain: bool = True
-    """Also fine-tune the same student plainly, on the labels alone, with as many steps."""
+    """Also fine-tune the same student plainly, on the labels alone, with as many steps; with
+    --augment or --unlabelled these are more epochs."""
     seeds: int = 3
     """Number of trainings of each method; a run that is given again with more adds them."""
     device: str = "auto"
@@ -200,6 +204,8 @@ class DistilRun(Config):
     """The student."""
     student_hash: str | None
     """SHA-256 of the weights that it starts from, where a folder was named."""
+    unlabelled_hash: str | None = None
+    """SHA-256 of the texts without labels, None for none."""
     augment_hash: str | None = None
     """SHA-256 of the weights of the masked LM that replaces words."""
     layers: tuple[int, ...]

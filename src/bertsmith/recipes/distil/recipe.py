@@ -62,8 +62,13 @@ def distil(config: DistilConfig, *, clock: Clock | None = None) -> object:
 def _check_options(config: DistilConfig, *, is_store: bool) -> None:
     """Raise `ConfigError` for options that are for the other kind of data."""
     if is_store:
-        copies = config.teaching.augment or None
-        for name, given in (("dev", config.dev), ("task", config.task), ("augment", copies)):
+        copies, unlabelled = config.teaching.augment or None, config.teaching.unlabelled
+        for name, given in (
+            ("dev", config.dev),
+            ("task", config.task),
+            ("augment", copies),
+            ("unlabelled", unlabelled),
+        ):
             if given is not None:
                 raise ConfigError(
                     f"--{name} is for labelled examples, and {config.data} is a store",

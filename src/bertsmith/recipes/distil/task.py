@@ -54,6 +54,7 @@ from bertsmith.recipes.distil.student import (
 )
 from bertsmith.recipes.distil.supervision import TeacherSupervision, answer_of, units_of
 from bertsmith.recipes.distil.teacher import TeacherRows, Wanted
+from bertsmith.recipes.distil.unlabelled import answered, read_unlabelled
 from bertsmith.recipes.finetune.baselines import Rival
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
@@ -138,6 +139,10 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
         config = replace(config, teaching=replace(config.teaching, augment_with=masked_lm))
     if config.teaching.augment and not isinstance(prepared.data.train[0], Example):
         raise ConfigError("--augment is for whole texts and pairs", remedy="leave it out")
+    unlabelled: list[Example] = []
+    if config.teaching.unlabelled is not None:
+        reading = settings.reading
+        unlabelled = read_unlabelled(config.teaching.unlabelled, prepared.data, reading)
     config = replace(config, settings=settings)
     new = _student(config, inputs, prepared, folder, place)
     for method in config.method:
@@ -156,6 +161,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 run=run,
                 folder=folder,
                 prepared=prepared,
+                unlabelled=unlabelled,
                 teacher=inputs.base.config,
                 new=new,
                 trials=Trials(folder, trainers=processes),
@@ -234,6 +240,7 @@ def _resolved(
         dev_hash=None if dev is None else hash_of(dev),
         student=new.config,
         student_hash=None if new.folder is None else weights_hash(new.folder),
+        unlabelled_hash=_hash_of_texts(config.teaching.unlabelled),
         augment_hash=_hash_of_model(config.teaching.augment_with),
         layers=new.layers,
         method=config.method,
@@ -242,9 +249,13 @@ def _resolved(
         threads=torch.get_num_threads(),
         device=device.type,
         # where outputs are kept changes nothing
-        teaching=replace(config.teaching, cache=None, augment_with=None),
+        teaching=replace(config.teaching, cache=None, augment_with=None, unlabelled=None),
         settings=config.settings,
     )
+
+
+def _hash_of_texts(file: Path | None) -> str | None:
+    return None if file is None else hash_of(file)
 
 
 def _hash_of_model(folder: Path | None) -> str | None:
@@ -277,6 +288,7 @@ class _Distillation:
     run: DistilRun
     folder: RunFolder
     prepared: Prepared
+    unlabelled: Sequence[Example]
     teacher: ModelConfig
     new: NewStudent
     trials: Trials
@@ -319,7 +331,7 @@ class _Distillation:
 
     def _train(self) -> dict[str, list[TrialResult]]:
         seeds = range(self.run.settings.seed, self.run.settings.seed + self.run.seeds)
-        prepared = self._augmented()
+        prepared = self._with_more_rows()
         supervisions = self._supervisions(prepared)
         trials = [
             replace(self._trial(method, seed, number, supervision), prepared=prepared)
@@ -340,24 +352,33 @@ class _Distillation:
         return Trial(
             place=f"{name}/seed-{seed}",
             title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
-            settings=self.run.settings,
+            settings=self._plain_settings() if name == PLAIN else self.run.settings,
             seed=seed,
             make_model=self.new,
             prepared=self.prepared,
             supervision=supervision,
         )
 
-    def _augmented(self) -> Prepared:
-        """Return the rows to teach with: copies of the texts beside them, where they are asked."""
+    def _plain_settings(self) -> FinetuneSettings:
+        """Return the settings that make as many steps of the labelled rows, in whole epochs."""
+        settings, labelled = self.run.settings, len(self.prepared.data.train)
+        taught = labelled * (1 + self.run.teaching.augment) + len(self.unlabelled)
+        return replace(settings, epochs=-(-settings.epochs * taught // labelled))
+
+    def _with_more_rows(self) -> Prepared:
+        """Return the rows to teach with: copies, and rows without labels, beside the labelled."""
         teaching, prepared = self.config.teaching, self.prepared
-        if not teaching.augment or self._taught():
+        if not (teaching.augment or self.unlabelled) or self._taught():
             return prepared
         teacher, tokenizer = load_model(self.config.teacher)
-        augmenter = Augmenter(
-            teacher=teacher, tokenizer=tokenizer, masked_lm=teaching.augment_with,
-            seed=self.run.settings.seed,
-        )  # fmt: skip
-        rows = augmenter.copies(prepared.data.train, teaching.augment)
+        rows = list(prepared.data.train)
+        if teaching.augment:
+            augmenter = Augmenter(
+                teacher=teacher, tokenizer=tokenizer, masked_lm=teaching.augment_with,
+                seed=self.run.settings.seed,
+            )  # fmt: skip
+            rows = augmenter.copies(rows, teaching.augment)
+        rows += answered(teacher, prepared, self.unlabelled)
         return prepare(replace(prepared.data, train=rows), tokenizer, prepared.room)
 
     def _taught(self) -> bool:

@@ -1,0 +1,145 @@
+"""Texts without labels: which are read, what the teacher makes of them, and who learns from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from bertsmith.core.errors import UserError
+from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
+from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.distil.unlabelled import answered, read_unlabelled
+from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.table import task_named
+from bertsmith.tasks.task import Room
+from bertsmith.weights.folder import load_model, save_model, start_from
+
+TEXTS = [
+    f"word{number % 7} word{number % 5} {'good' if number % 3 else 'bad'}" for number in range(40)
+]
+# the name of the labels' column, and two labels
+KINDS = {
+    "classify": ("label", ("up", "down")),
+    "multi-label": ("labels", (["up", "loud"], ["down"])),
+    "regression": ("label", (0.5, 3.25)),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def prepared(
+    request: pytest.FixtureRequest, base_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Prepared]:
+    """A teacher of random weights that is of opinions, and labelled rows."""
+    folder = tmp_path_factory.mktemp("taught")
+    name, values = KINDS[request.param]
+    file = folder / "rows.jsonl"
+    rows = [{"text": f"word{n} good", name: values[n % 2]} for n in range(8)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = task_named(request.param)
+    read = list(task.reader.labelled(file, task.reader.settled(file, Reading())))
+    labels = task.labels.names(read, ())
+    data = LabelledData(task=task, labels=labels, train=read, dev=read[:2], dev_is_cut=False)
+    model, tokenizer = start_from(base_folder, predicts=task.head, labels=labels, seed=3)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.mul_(3)
+        for parameter in model.heads.parameters():
+            parameter.mul_(20)
+    save_model(folder / "model", model, tokenizer)
+    return folder / "model", prepare(data, tokenizer, Room(longest=40, long="head"))
+
+
+@torch.no_grad()
+def test_their_labels_are_what_transformers_answers(
+    prepared: tuple[Path, Prepared], tmp_path: Path
+) -> None:
+    folder, rows = prepared
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS) + "\n")
+    found = answered(load_model(folder)[0], rows, read_unlabelled(file, rows.data, Reading()))
+    assert [row.text for row in found] == TEXTS
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    words = AutoTokenizer.from_pretrained(folder)
+    logits = torch.cat([theirs(**words(text, return_tensors="pt")).logits for text in TEXTS])
+    names = theirs.config.id2label
+    if rows.task.head == "class":
+        assert [row.label for row in found] == [names[n] for n in logits.argmax(-1).tolist()]
+        assert len({row.label for row in found}) == 2
+    elif rows.task.head == "classes":
+        taught = [{names[n] for n in range(len(names)) if each[n] > 0} for each in logits]
+        assert [set(row.labels or ()) for row in found] == taught
+    else:
+        assert [row.number for row in found] == pytest.approx(logits[:, 0].tolist(), abs=1e-4)
+
+
+def test_texts_of_the_dev_set_and_blank_ones_are_left_out(
+    prepared: tuple[Path, Prepared], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, rows = prepared
+    file = tmp_path / "texts.jsonl"
+    texts = ["new one", rows.data.dev[0].text, " ", "another", rows.data.dev[1].text]
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = read_unlabelled(file, rows.data, Reading())
+    assert [row.text for row in found] == ["new one", "another"]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "unlabelled: 2 texts of" in told
+    assert "; 2 left out that are in the dev set" in told
+
+
+def test_students_of_a_teacher_learn_them_and_the_plain_one_does_not(
+    base_folder: Path, labelled_rows: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = start_from(base_folder, labels=("up", "down"), seed=3)
+    save_model(tmp_path / "teacher", model, tokenizer)
+    (tmp_path / "train.tsv").write_text("\n".join(labelled_rows[:33]) + "\n")
+    (tmp_path / "dev.tsv").write_text("\n".join([labelled_rows[0], *labelled_rows[60:90]]) + "\n")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS + TEXTS[:28]) + "\n")
+    settings = FinetuneSettings(
+        epochs=1, batch_size=10, learning_rate=3e-3, precision="fp32", max_length=16, baseline=False
+    )
+    options: dict[str, Any] = {
+        "teacher": tmp_path / "teacher", "data": tmp_path / "train.tsv",
+        "dev": tmp_path / "dev.tsv", "out": tmp_path / "out", "settings": settings, "seeds": 1,
+        "student": StudentConfig(student="1/24"), "side_by_side": 1,
+    }  # fmt: skip
+    config = DistilConfig(**options, teaching=TeachingConfig(unlabelled=tmp_path / "texts.txt"))
+    distil(config)
+    assert "unlabelled: 68 texts of" in " ".join(capsys.readouterr().err.split())
+    steps = {
+        name: json.loads((tmp_path / f"out/{name}/seed-0/result.json").read_text())["losses"][-1][0]
+        for name in ("distilbert", "plain")
+    }
+    # batches of ten: an epoch of 32 rows and 68 texts is 10; one of 32 rows 4, and 4 are as many
+    assert steps == {"distilbert": 10, "plain": 16}
+    # with other texts it is another run
+    (tmp_path / "texts.txt").write_text("other\n")
+    with pytest.raises(UserError, match="unlabelled_hash"):
+        distil(config)
+
+
+def test_what_cannot_be_is_refused_in_a_line(
+    base_folder: Path, tmp_path: Path, labelled_rows: list[str]
+) -> None:
+    model, tokenizer = start_from(base_folder, labels=("up", "down"), seed=3)
+    save_model(tmp_path / "teacher", model, tokenizer)
+    train = tmp_path / "train.tsv"
+    train.write_text("\n".join(labelled_rows[:33]) + "\n")
+    config = DistilConfig(
+        teacher=tmp_path / "teacher", data=train, dev=train, out=tmp_path / "out",
+        student=StudentConfig(student="1/24"),
+        teaching=TeachingConfig(unlabelled=tmp_path / "texts.txt"),
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"texts\.txt: .*[Nn]o such file"):
+        distil(config)
+    texts = [row.split("\t")[1] for row in labelled_rows[1:33]]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    with pytest.raises(UserError, match=r"texts\.txt: has no texts that are not in the dev set"):
+        distil(config)
+    assert not (tmp_path / "out").exists()
