@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -51,6 +51,38 @@ def drain_log() -> None:
     """Wait until what was said is written, or nobody seems to read; for a process about to end."""
     if isinstance(sys.stderr, BufferedLog):
         sys.stderr.drain()
+
+
+def write_log(text: str) -> None:
+    """Write what another process has said, which made it printable."""
+    sys.stderr.write(text)
+
+
+def relay_log(send: Callable[[str], None]) -> None:
+    """Let `send` have what this process says from now on."""
+    sys.stderr = _RelayedLog(send)
+
+
+def log_directly() -> None:
+    """Let standard error have it again."""
+    sys.stderr = sys.__stderr__
+
+
+class _RelayedLog(io.TextIOBase):
+    """A stream that another process writes."""
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def write(self, text: str) -> int:
+        """Send text; returns its length."""
+        self._send(text)
+        return len(text)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
 
 
 class BufferedLog(io.TextIOBase):

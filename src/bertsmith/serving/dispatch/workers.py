@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import suppress
 from typing import Protocol
 
 from bertsmith.core.log import say
 from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.log import write_log
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
@@ -110,7 +110,7 @@ class ForkServer:
             while True:
                 match await read_message(reader):
                     case Said(text):
-                        sys.stderr.write(text)
+                        write_log(text)
                     case Opened():
                         opened = self._once = True
                         self._failures = 0

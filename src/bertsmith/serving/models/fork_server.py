@@ -14,12 +14,10 @@ a thread all the same, workers are started afresh, and open the models themselve
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,9 +26,15 @@ from typing import NoReturn
 from bertsmith.core.errors import UserError
 from bertsmith.core.log import say
 from bertsmith.serving.config import ServeConfig
+from bertsmith.serving.log import log_directly, relay_log
 from bertsmith.serving.messages import Opened, Refused, Said, framed, read_frame
 from bertsmith.serving.models.served import ServedModel, open_models
-from bertsmith.serving.models.worker import be_nice, ignore_signals, run_worker
+from bertsmith.serving.models.worker import (
+    be_nice,
+    ignore_signals,
+    run_worker,
+    tell_traceback,
+)
 from bertsmith.serving.processes import name_process, start_process
 
 _WORKER = "bertsmith.serving.models.worker"
@@ -45,30 +49,13 @@ def main(connection: socket.socket) -> None:
         with connection.makefile("rb", buffering=0) as stream:
             config, threads = read_frame(stream)
         assert isinstance(config, ServeConfig)
-        sys.stderr = _Relayed(connection)
+        relay_log(lambda text: connection.sendall(framed(Said(text))))
         try:
             _serve(connection, config, threads)
         except Exception:
-            sys.stderr.write(traceback.format_exc())
+            tell_traceback()
     # nothing has to be torn down
     os._exit(0)
-
-
-class _Relayed(io.TextIOBase):
-    """Standard error that the process at the other end of a connection writes."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        super().__init__()
-        self._connection = connection
-
-    def write(self, text: str) -> int:
-        """Send text; returns its length."""
-        self._connection.sendall(framed(Said(text)))
-        return len(text)
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
 
 
 def _serve(connection: socket.socket, config: ServeConfig, threads: int) -> None:
@@ -88,7 +75,7 @@ def _serve(connection: socket.socket, config: ServeConfig, threads: int) -> None
                 _become_worker(connection, own, models)
         except OSError as error:
             # the other end of `own` notices that there is no worker
-            sys.stderr.write(f"a worker cannot be started: {error.strerror}\n")
+            say(f"a worker cannot be started: {error.strerror}")
         own.close()
 
 
@@ -142,7 +129,7 @@ def _become_worker(
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection.close()
-        sys.stderr = sys.__stderr__
+        log_directly()
         run_worker(own, models)
     finally:
         os._exit(1)

@@ -166,6 +166,12 @@ def _tell(error: Exception) -> None:
     say(f"worker {os.getpid()}: {type(error).__name__} at {place}")
 
 
+def tell_traceback() -> None:
+    """Say what has gone wrong where no text of a request can be quoted."""
+    for line in traceback.format_exc().splitlines():
+        say(line)
+
+
 def main(connection: socket.socket) -> None:
     """Be a worker that opens the models itself."""
     ignore_signals()
@@ -200,7 +206,7 @@ def run_worker(connection: socket.socket, models: Sequence[ServedModel] | None) 
             # nobody waits for this worker any more
             os._exit(0)
         except Exception:
-            sys.stderr.write(traceback.format_exc())
+            tell_traceback()
             drain_log()
         os._exit(1)
 
